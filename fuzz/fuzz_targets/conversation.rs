@@ -14,10 +14,10 @@ use bytes::Choices;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Content, Document, EventId, Step, Tool};
+use flowgate::trace::{Document, EventBody, EventId, NodeContent, PathStep, Tool};
 use flowgate_guard::approve::{Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, Method, Need, Settings};
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Need};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, ToolCall};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -75,43 +75,45 @@ fn label(integrity: &str, secrecy: &str) -> Label {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);
-    let mut run = Run::new(&mut choices);
+    let mut run = ConversationRun::new(&mut choices);
     while !choices.are_spent() {
         run.act(&mut choices);
     }
     while !run.need(&mut choices, true) {}
     let mut monitor = Monitor::new(Arc::clone(&POLICY));
-    monitor.recall(&run.conversation.remember()).expect("what is remembered is recalled");
+    monitor
+        .join_external_state(&run.conversation.external_state_record())
+        .expect("what is remembered is recalled");
 });
 
 /// A unique text, and the labels of the places where it occurs.
-struct Marker {
+struct TextMarker {
     text: String,
     /// The labels of the parts that contain it.
     at: Vec<Label>,
 }
 
-struct Run {
+struct ConversationRun {
     conversation: Conversation,
-    markers: Vec<Marker>,
+    markers: Vec<TextMarker>,
     /// The last view of the model.
     shown: String,
     /// The number of requests since the turn began.
     needs: usize,
-    settings: Settings,
+    settings: ConversationSettings,
 }
 
-impl Run {
+impl ConversationRun {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let mut settings = Settings::new(choices.of(&Method::ALL), DigestKey::new([1; 32]));
+        let mut settings = ConversationSettings::new(choices.of(&Method::ALL), DigestKey::new([1; 32]));
         (settings.steps, settings.messages, settings.levels, settings.calls) = (4, 12, 3, 4);
-        let words = choices.of(&[Words::Operator, Words::Server]);
-        let offered = |name: &str| Offered {
+        let words = choices.of(&[DescriptionAuthor::Operator, DescriptionAuthor::Server]);
+        let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
             parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {}}}),
             output: Some(json!({"properties": {"secret": {"type": "string"}}})).filter(|_| name == "read"),
-            words: if name == "list" { words } else { Words::Operator },
+            words: if name == "list" { words } else { DescriptionAuthor::Operator },
         };
         let monitor = Monitor::new(Arc::clone(&POLICY));
         let conversation = Conversation::new(monitor, TOOLS.map(offered).to_vec(), settings.clone());
@@ -126,36 +128,36 @@ impl Run {
                 self.needs = 0;
                 self.put(choices, |run, marker, choices| {
                     let content = said(choices, marker);
-                    run.conversation.user(content).expect("there is room");
+                    run.conversation.add_user_message(content).expect("there is room");
                 });
             }
             2 => {
                 self.put(choices, |run, marker, choices| {
                     let (role, content) = (choices.of(&["memory", "system", ""]), said(choices, marker));
-                    run.conversation.note(role, content).expect("there is room");
+                    run.conversation.add_context(role, content).expect("there is room");
                 });
             }
             3 => {
                 self.needs = 0;
                 self.put(choices, |run, marker, choices| {
                     let (content, carries) = (said(choices, marker), names(choices));
-                    run.conversation.task(content, &carries).expect("there is room");
+                    run.conversation.add_task(content, &carries).expect("there is room");
                 });
             }
             4 => {
                 self.needs = 0;
-                self.conversation.go_on();
+                self.conversation.continue_turn();
             }
             5 => match choices.below(3) {
                 0 => self.conversation.stop(),
-                1 => self.conversation.failed(),
-                _ => self.conversation.choose(label(choices.of(&INTEGRITY), choices.of(&SECRECY))),
+                1 => self.conversation.fail_completion(),
+                _ => self.conversation.choose_label(label(choices.of(&INTEGRITY), choices.of(&SECRECY))),
             },
             6 => match choices.below(5) {
                 0 => self.complete(choices),
-                1 => self.conversation.screened(&Completion::default()),
-                2 => self.conversation.filled(&Completion::default()),
-                3 => self.conversation.decided(Decision::Allow),
+                1 => self.conversation.accept_screening(&Completion::default()),
+                2 => self.conversation.accept_fill(&Completion::default()),
+                3 => self.conversation.accept_decision(Decision::Allow),
                 _ => self.answer(choices),
             },
             7 => drop(self.need(choices, false)),
@@ -190,18 +192,18 @@ impl Run {
                 let mut calls =
                     vec![ToolCall { id: String::new(), name: "needed_regions".to_owned(), arguments }];
                 calls.truncate(request.tools.len());
-                self.conversation.screened(&Completion { text, calls, ..Completion::default() });
+                self.conversation.accept_screening(&Completion { text, calls, ..Completion::default() });
             }
             Need::Fill(request) if met => {
                 let text = self.copied(&format!("{request:?}"), choices);
-                self.conversation.filled(&Completion { text, ..Completion::default() });
+                self.conversation.accept_fill(&Completion { text, ..Completion::default() });
             }
             Need::Approve(_) if met => {
                 let decisions = [Decision::Refuse, Decision::Allow, Decision::Silent];
-                self.conversation.decided(choices.of(&decisions));
+                self.conversation.accept_decision(choices.of(&decisions));
             }
             Need::Run(call) if met => {
-                let _ = self.conversation.carried_by(&call);
+                let _ = self.conversation.call_label_names(&call);
                 self.answer(choices);
             }
             _ => {}
@@ -228,7 +230,7 @@ impl Run {
             };
             completion.calls.push(ToolCall { id: word(choices, 2), name, arguments });
         }
-        self.conversation.completed(completion);
+        self.conversation.accept_completion(completion);
     }
 
     fn argument(&self, choices: &mut Choices<'_>) -> Value {
@@ -244,7 +246,8 @@ impl Run {
 
     /// Returns a marker from what is visible, or a word.
     fn copied(&self, seen: &str, choices: &mut Choices<'_>) -> String {
-        let held: Vec<&Marker> = self.markers.iter().filter(|marker| seen.contains(&marker.text)).collect();
+        let held: Vec<&TextMarker> =
+            self.markers.iter().filter(|marker| seen.contains(&marker.text)).collect();
         let nth = choices.below(held.len() + 2);
         held.get(nth)
             .map_or_else(|| choices.of(&["me", "stop", "https://a.b/"]).to_owned(), |m| m.text.clone())
@@ -254,7 +257,7 @@ impl Run {
         let first = self.conversation.monitor().trace().len();
         let marker = self.put(choices, |run, marker, choices| {
             let answer = answered(choices, marker);
-            run.conversation.ran(answer);
+            run.conversation.accept_tool_answer(answer);
         });
         // An undeclared part is visible only at the top, whatever its value is.
         let trace = self.conversation.monitor().trace();
@@ -276,10 +279,10 @@ impl Run {
         let first = self.conversation.monitor().trace().len();
         act(self, &text, choices);
         let events = self.conversation.monitor().trace().events().iter().skip(first);
-        let said = events.filter(|event| matches!(event.body, Body::Message(_) | Body::Output(_)));
+        let said = events.filter(|event| matches!(event.body, EventBody::Message(_) | EventBody::Output(_)));
         let mut at: Vec<Label> = said.flat_map(|event| holders(&event.document, &text)).collect();
         at.dedup();
-        self.markers.push(Marker { text, at });
+        self.markers.push(TextMarker { text, at });
         number
     }
 
@@ -304,11 +307,11 @@ fn holders(document: &Document, text: &str) -> Vec<Label> {
     let frame = document.frame_label();
     let nodes = document.nodes();
     let scalars = nodes.iter().filter(|node| match &node.content {
-        Content::Scalar(value) => value.to_string().contains(text),
-        Content::List | Content::Map => false,
+        NodeContent::Scalar(value) => value.to_string().contains(text),
+        NodeContent::List | NodeContent::Map => false,
     });
     // A key is part of the structure.
-    let keys = nodes.iter().filter(|node| matches!(&node.step, Step::Key(key) if key.contains(text)));
+    let keys = nodes.iter().filter(|node| matches!(&node.step, PathStep::Key(key) if key.contains(text)));
     let keys = keys.filter_map(|node| document.node(node.parent));
     let mut found: Vec<Label> = scalars.chain(keys).map(|node| node.label.join(&frame)).collect();
     if found.is_empty() {

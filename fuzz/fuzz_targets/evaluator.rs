@@ -9,7 +9,9 @@ mod generate;
 
 use std::collections::BTreeSet;
 
-use flowgate::analysis::{Analysis, Options, analyze, analyze_naively, analyze_steps, analyze_steps_naively};
+use flowgate::analysis::{
+    Analysis, AnalysisOptions, analyze, analyze_naively, analyze_steps, analyze_steps_naively,
+};
 use flowgate::policy::Policy;
 use flowgate::trace::read;
 use generate::Choices;
@@ -26,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     let messages = generate::trace(&mut choices);
     let policy = Policy::parse(&source).expect("generated policies are well-formed");
     let entries = read::list(&messages).expect("generated traces are well-formed");
-    let options = Options { fuel: 2_000_000, ..Options::default() };
+    let options = AnalysisOptions { fuel: 2_000_000, ..AnalysisOptions::default() };
     let runs = [analyze, analyze_naively].map(|run| run(&policy, entries.clone(), &options).unwrap());
     // One evaluator can run out of fuel long before the other.
     if runs.iter().all(|run| run.failures.is_empty()) {

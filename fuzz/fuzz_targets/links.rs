@@ -9,10 +9,10 @@ mod readers;
 
 use flowgate_guard::links::{Cleaner, clean};
 use libfuzzer_sys::fuzz_target;
-use readers::{Permitted, found};
+use readers::{PermittedHosts, found};
 
 fuzz_target!(|text: &str| {
-    let mut permitted = Permitted::default();
+    let mut permitted = PermittedHosts::default();
     let (cleaned, _) = clean(text, &mut |url| permitted.judge(url));
     let problems = found(&cleaned, &permitted.0);
     assert!(problems.is_empty(), "{cleaned:?}: {problems:?}");

@@ -23,8 +23,8 @@ use bytes::Choices;
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, EventId, Status};
-use gateway::mcp::{Limits, Out, Proxy, Settings};
+use flowgate::trace::{EventBody, EventId, Status};
+use gateway::mcp::{Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -78,16 +78,16 @@ const PLACE: &str = "TEXT";
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);
-    let mut run = Run::new(&mut choices);
+    let mut run = ProxyRun::new(&mut choices);
     while !choices.are_spent() {
         run.act(&mut choices);
     }
-    for out in run.proxy.ended(&mut run.monitor) {
+    for out in run.proxy.handle_server_exit(&mut run.monitor) {
         run.check(&out, None);
     }
 });
 
-struct Run {
+struct ProxyRun {
     proxy: Proxy,
     monitor: Monitor,
     /// The number of open requests of the client, by the printed id.
@@ -99,14 +99,14 @@ struct Run {
 }
 
 /// Marks a client's message that is not a request but may be rejected at once.
-struct Unread;
+struct ImmediateAnswer;
 
-impl Run {
+impl ProxyRun {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let settings = Settings {
+        let settings = ProxySettings {
             is_interactive: choices.below(2) == 0,
-            limits: Limits { outstanding: 3, message: 4_000, session: 200_000 },
-            ..Settings::new("files")
+            limits: ProxyLimits { outstanding: 3, message: 4_000, session: 200_000 },
+            ..ProxySettings::new("files")
         };
         let monitor = Monitor::new(Arc::clone(&POLICY));
         Self {
@@ -136,7 +136,7 @@ impl Run {
             _ => {}
         }
         if !is_client {
-            for out in self.proxy.from_server(&mut self.monitor, &bytes) {
+            for out in self.proxy.handle_server_message(&mut self.monitor, &bytes) {
                 self.check(&out, None);
             }
             return;
@@ -145,10 +145,11 @@ impl Run {
         if let Some(id) = cancels(&bytes) {
             *self.cancelled.entry(id.clone()).or_default() += self.waits.remove(&id).unwrap_or(0);
         }
-        let out = self.proxy.from_client(&mut self.monitor, &bytes);
+        let out = self.proxy.handle_client_message(&mut self.monitor, &bytes);
         // If an id is in use, the earlier request stays open.
-        let is_taken = out.iter().any(|out| matches!(out, Out::Client(line) if parsed(line)["id"].is_null()));
-        let unread = asked.is_none().then_some(Unread);
+        let is_taken =
+            out.iter().any(|out| matches!(out, ProxyAction::Client(line) if parsed(line)["id"].is_null()));
+        let unread = asked.is_none().then_some(ImmediateAnswer);
         if let Some(id) = asked.filter(|_| !is_taken) {
             *self.waits.entry(id).or_default() += 1;
         }
@@ -157,17 +158,17 @@ impl Run {
         }
     }
 
-    fn check(&mut self, out: &Out, unread: Option<&Unread>) {
+    fn check(&mut self, out: &ProxyAction, unread: Option<&ImmediateAnswer>) {
         match out {
-            Out::Client(line) => self.check_client(line, unread),
-            Out::Server(line) => self.check_server(line),
-            Out::Note(note) => assert!(note.len() < 100_000),
-            Out::Pins(_) => {}
-            Out::Ask(_) | Out::Unapproved { .. } => panic!("nobody is asked elsewhere"),
+            ProxyAction::Client(line) => self.check_client(line, unread),
+            ProxyAction::Server(line) => self.check_server(line),
+            ProxyAction::Note(note) => assert!(note.len() < 100_000),
+            ProxyAction::Pins(_) => {}
+            ProxyAction::Ask(_) | ProxyAction::Unapproved { .. } => panic!("nobody is asked elsewhere"),
         }
     }
 
-    fn check_client(&mut self, line: &str, unread: Option<&Unread>) {
+    fn check_client(&mut self, line: &str, unread: Option<&ImmediateAnswer>) {
         let message = parsed(line);
         assert!(!message.to_string().contains(MARK), "it is withheld: {line}");
         if message.get("method").is_some() || message["id"].is_null() {
@@ -207,7 +208,7 @@ impl Run {
         };
         let last = (0..trace.len()).rev().find(ran).map(EventId).expect("a call that was judged");
         assert!(self.sent.insert(last), "one verdict, one call: {line}");
-        let Some(Body::Call(call)) = trace.event(last).map(|event| &event.body) else {
+        let Some(EventBody::Call(call)) = trace.event(last).map(|event| &event.body) else {
             panic!("only calls have tools")
         };
         let arguments = Value::Object(call.arguments.clone().expect("what was sent could be read"));

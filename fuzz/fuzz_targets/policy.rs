@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Attribution, Limits, Monitor};
 use flowgate::policy::Policy;
-use flowgate::trace::Body;
+use flowgate::trace::EventBody;
 use flowgate::trace::read;
 use libfuzzer_sys::fuzz_target;
 
@@ -26,7 +26,7 @@ fuzz_target!(|source: &str| {
             let mut monitor = Monitor::with_limits(policy, Limits { fuel: 100_000, ..Limits::default() });
             for run in read::file(SESSION).unwrap_or_default() {
                 for entry in run.entries {
-                    if matches!(entry.body, Body::Call(_)) {
+                    if matches!(entry.body, EventBody::Call(_)) {
                         let _ = monitor.record(entry, &Attribution::everything());
                     } else {
                         let _ = monitor.push(entry);

@@ -17,13 +17,13 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox};
-use flowgate_guard::approve::{Ask, Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, Method, Reply, Settings};
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, ModelReply};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, Stop, ToolCall};
-use flowgate_lm::sse::{Event, Splitter};
-use flowgate_lm::wire::{Api, Head, Writer};
-use flowgate_lm::{Complete, Error, Listener};
+use flowgate_lm::sse::{EventSplitter, SseEvent};
+use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
+use flowgate_lm::{ChatModel, Error, Listener};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ static POLICIES: LazyLock<[Arc<Policy>; 2]> = LazyLock::new(|| {
     sources.map(|source| Arc::new(Policy::parse(&source).unwrap_or_else(|found| panic!("{found:?}"))))
 });
 
-const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);
@@ -70,24 +70,25 @@ fuzz_target!(|bytes: &[u8]| {
     while streams.len() < 5 && !choices.are_spent() {
         streams.push(stream(from, &mut choices));
     }
-    let model = Upstream { api: from, streams: Mutex::new(streams) };
-    let mut client = Client { writer: Some(Writer::new(to, HEAD, true)), ..Client::default() };
+    let model = FuzzUpstream { api: from, streams: Mutex::new(streams) };
+    let mut client =
+        StreamClient { writer: Some(ResponseWriter::new(to, HEAD, true)), ..StreamClient::default() };
     let ended = {
-        let mut nobody = |_: &Ask| Decision::Silent;
+        let mut nobody = |_: &ApprovalRequest| Decision::Silent;
         let mut agent = Agent {
             model: &model,
             screener: &model,
             filler: &model,
-            tools: &Toolbox::elsewhere(),
+            tools: &Toolbox::external(),
             approver: &mut nobody,
             clock: &|| Duration::ZERO,
             observer: &mut client,
         };
-        agent.turn(&mut conversation, json!("Hello!"))
+        agent.run_turn(&mut conversation, json!("Hello!"))
     };
     let is_withheld = |text: &str| is_ruled && (text.contains("SECRET") || text.contains("LEAK"));
     if let Ok(turn) = ended {
-        let call = |call: &flowgate_guard::conversation::Handed| ToolCall {
+        let call = |call: &flowgate_guard::conversation::HandedOverCall| ToolCall {
             id: call.id.clone(),
             name: call.tool.name.to_string(),
             arguments: call.arguments.clone(),
@@ -118,20 +119,20 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!call.arguments.contains("LEAK"), "{call:?}");
         }
     }
-    let all: String = client.events.iter().map(Event::encode).collect();
+    let all: String = client.events.iter().map(SseEvent::encode).collect();
     assert!(!is_withheld(&all) && !all.contains("launch"), "{all}");
     assert!(!client.sent.contains("https://evil"), "a link that may not be followed: {}", client.sent);
 });
 
 fn conversation(policy: Arc<Policy>, method: Method) -> Conversation {
-    let mut settings = Settings::new(method, DigestKey::new([1; 32]));
+    let mut settings = ConversationSettings::new(method, DigestKey::new([1; 32]));
     (settings.steps, settings.messages, settings.levels, settings.calls) = (4, 8, 3, 4);
-    let offered = |name: &str| Offered {
+    let offered = |name: &str| OfferedTool {
         tool: Tool::local(name),
         description: name.to_owned(),
         parameters: json!({"type": "object", "properties": {"to": {"type": "string"}}}),
         output: None,
-        words: Words::Server,
+        words: DescriptionAuthor::Server,
     };
     let tools = ["read", "launch"].map(offered).to_vec();
     Conversation::new(Monitor::new(policy), tools, settings).expect("there is room")
@@ -139,28 +140,28 @@ fn conversation(policy: Arc<Policy>, method: Method) -> Conversation {
 
 /// The client, and what it was sent. The gateway does the same over sockets.
 #[derive(Default)]
-struct Client {
-    writer: Option<Writer>,
-    events: Vec<Event>,
+struct StreamClient {
+    writer: Option<ResponseWriter>,
+    events: Vec<SseEvent>,
     sent: String,
     before: String,
 }
 
-impl Client {
+impl StreamClient {
     fn text(&mut self, piece: &str) {
         self.sent.push_str(piece);
         self.events.extend(self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default());
     }
 }
 
-impl Observer for Client {
-    fn stands(&mut self, conversation: &Conversation) {
+impl Observer for StreamClient {
+    fn before_need(&mut self, conversation: &Conversation) {
         self.before = said(conversation.replies());
         let rest = self.before.strip_prefix(&self.sent).map(str::to_owned);
         self.text(&rest.unwrap_or_else(|| panic!("taken back: {:?} {:?}", self.sent, self.before)));
     }
 
-    fn says(&mut self, text: &str) {
+    fn on_text(&mut self, text: &str) {
         if self.sent == self.before && !self.before.is_empty() {
             self.text("\n\n");
         }
@@ -169,7 +170,7 @@ impl Observer for Client {
 }
 
 /// Returns the replies of the model as one text.
-fn said(replies: &[Reply]) -> String {
+fn said(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
         let part = match reply.withheld.as_slice() {
@@ -182,12 +183,12 @@ fn said(replies: &[Reply]) -> String {
 }
 
 /// A model server: the pieces of each answer.
-struct Upstream {
+struct FuzzUpstream {
     api: Api,
     streams: Mutex<Vec<Vec<Vec<u8>>>>,
 }
 
-impl Complete for Upstream {
+impl ChatModel for FuzzUpstream {
     fn name(&self) -> &str {
         "upstream"
     }
@@ -196,7 +197,7 @@ impl Complete for Upstream {
         let Some(pieces) = self.streams.lock().expect("one thread").pop() else {
             return Ok(Completion::default());
         };
-        let (mut decoder, mut splitter) = (self.api.decoder(), Splitter::default());
+        let (mut decoder, mut splitter) = (self.api.decoder(), EventSplitter::default());
         for piece in pieces {
             for event in splitter.feed(&piece) {
                 if !decoder.is_done() {
@@ -239,7 +240,7 @@ fn stream(api: Api, choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
             (_, None) => {}
         }
     }
-    let bytes: Vec<u8> = events.iter().map(Event::encode).collect::<String>().into_bytes();
+    let bytes: Vec<u8> = events.iter().map(SseEvent::encode).collect::<String>().into_bytes();
     let length = choices.of(&[1, 3, 16, 100, 100_000]);
     bytes.chunks(length).map(<[u8]>::to_vec).collect()
 }
@@ -251,8 +252,8 @@ const TEXTS: [&str; 20] = [
 ];
 
 /// Decodes the answer as a client library does.
-fn read(api: Api, events: &[Event]) -> Completion {
-    let ends = |event: &&Event| {
+fn read(api: Api, events: &[SseEvent]) -> Completion {
+    let ends = |event: &&SseEvent| {
         let body: Value = serde_json::from_str(&event.data).unwrap_or_default();
         match api {
             Api::ChatCompletions => event.data == "[DONE]",
@@ -265,12 +266,12 @@ fn read(api: Api, events: &[Event]) -> Completion {
     };
     assert_eq!(events.iter().filter(ends).count(), 1, "one end");
     assert!(events.last().as_ref().is_some_and(ends), "nothing stands behind the end");
-    let bytes: String = events.iter().map(Event::encode).collect();
-    let (mut decoder, mut splitter) = (api.decoder(), Splitter::default());
+    let bytes: String = events.iter().map(SseEvent::encode).collect();
+    let (mut decoder, mut splitter) = (api.decoder(), EventSplitter::default());
     for event in splitter.feed(bytes.as_bytes()) {
         let event = event.expect("an event");
         if !decoder.is_done() {
-            decoder.feed(&event, &mut flowgate_lm::ignore).expect("an event of an answer");
+            decoder.feed(&event, &mut flowgate_lm::ignore_deltas).expect("an event of an answer");
         }
     }
     decoder.finish().expect("an answer")

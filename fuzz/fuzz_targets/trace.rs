@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use flowgate::monitor::{Attribution, Monitor};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, read};
+use flowgate::trace::{EventBody, read};
 use libfuzzer_sys::fuzz_target;
 
 static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(|| {
@@ -40,7 +40,7 @@ fuzz_target!(|text: &str| {
     for run in runs {
         let mut monitor = Monitor::new(Arc::clone(&POLICY));
         for entry in run.entries {
-            if matches!(entry.body, Body::Call(_)) {
+            if matches!(entry.body, EventBody::Call(_)) {
                 let _ = monitor.record(entry, &Attribution::everything());
             } else {
                 let _ = monitor.push(entry);

@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
-use flowgate_lm::sse::{Event, Splitter};
-use flowgate_lm::wire::{Api, Head, chat_completions, messages::MAX_TOKENS};
+use flowgate_lm::sse::{EventSplitter, SseEvent};
+use flowgate_lm::wire::{Api, ResponseHead, chat_completions, messages::MAX_TOKENS};
 use flowgate_lm::{Delta, Error};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -65,11 +65,11 @@ fn each(read: fn(Api, &Value), body: &Value) {
 }
 
 fn events(bodies: &[Value]) {
-    let events: String = bodies.iter().map(|body| Event::new("", body.to_string()).encode()).collect();
+    let events: String = bodies.iter().map(|body| SseEvent::new("", body.to_string()).encode()).collect();
     Api::ALL.iter().for_each(|api| stream(*api, format!("~{events}").as_bytes()));
 }
 
-const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
 
 fn is_one_line(error: &impl Display) {
     let text = error.to_string();
@@ -207,7 +207,7 @@ fn survives(completion: &Completion, bytes: usize) {
         }
         let body = to.encode_response(completion, HEAD);
         assert_eq!(to.decode_response(&body).as_ref(), Ok(&meant), "{to:?}: {body}");
-        let events: String = to.encode_stream(completion, HEAD, true).iter().map(Event::encode).collect();
+        let events: String = to.encode_stream(completion, HEAD, true).iter().map(SseEvent::encode).collect();
         let mut read =
             read(to, [events.as_bytes()]).unwrap_or_else(|error| panic!("{to:?} {error}: {events}"));
         if to == Api::Messages {
@@ -251,12 +251,12 @@ fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Comp
                 calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
             }
             Delta::Arguments { index, json } => calls[index].arguments.push_str(json),
-            Delta::Again => panic!("there is one attempt"),
+            Delta::Restart => panic!("there is one attempt"),
         }
         ControlFlow::Continue(())
     };
     let mut decoder = api.decoder();
-    let mut splitter = Splitter::default();
+    let mut splitter = EventSplitter::default();
     for piece in pieces {
         for event in splitter.feed(piece) {
             // Events after the end of the answer are ignored.

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate_guard::agent::{Agent, Unobserved};
-use flowgate_guard::approve::{Ask, Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, Method, Settings, Spent, Turn};
+use flowgate_guard::agent::{Agent, NullObserver};
+use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Turn, TurnUsage};
 use serde_json::Value;
 
-use gullible::{DO, Gullible, instruction};
-use task::{Kind, Task};
-use world::{Done, World};
+use gullible::{DO, GullibleModel, instruction};
+use task::{BenchTask, HiddenTextUse};
+use world::{CompletedCall, World};
 
 /// The policy of the four servers.
 pub const POLICY: &str = include_str!("../data/agents.flow");
@@ -64,7 +64,7 @@ impl Guard {
 
 /// The results of one guard over all tasks.
 #[derive(Debug, Clone, Default)]
-pub struct Row {
+pub struct GuardResults {
     /// The number of runs with an instruction in all text of strangers.
     pub attacked: usize,
     /// Acting calls in these runs that are not part of the task.
@@ -87,43 +87,43 @@ pub struct Row {
     /// Questions without attack.
     pub questions: usize,
     /// The cost without attack.
-    pub spent: Spent,
+    pub spent: TurnUsage,
 }
 
 /// The outcome of one task in one world.
-struct Ran {
+struct TaskOutcome {
     turn: Turn,
-    done: Vec<Done>,
+    done: Vec<CompletedCall>,
 }
 
 /// All tasks, with the outcome of each for an unguarded agent without an attack.
-pub struct Suite {
-    tasks: Vec<Task>,
-    truths: Vec<Ran>,
+pub struct TaskSuite {
+    tasks: Vec<BenchTask>,
+    truths: Vec<TaskOutcome>,
 }
 
-impl std::fmt::Debug for Suite {
+impl std::fmt::Debug for TaskSuite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Suite({} tasks)", self.tasks.len())
     }
 }
 
-impl Suite {
+impl TaskSuite {
     /// Creates the suite: runs every task without a guard and without an attack.
     ///
     /// # Errors
     /// If a task cannot be completed, which means that the suite is broken.
     pub fn new() -> Result<Self, String> {
         let tasks = task::all();
-        let truths = tasks.iter().map(|task| one(task, Guard::Unguarded, &World::new(""), &[]));
+        let truths = tasks.iter().map(|task| run_task(task, Guard::Unguarded, &World::new(""), &[]));
         Ok(Self { truths: truths.collect::<Result<_, _>>()?, tasks })
     }
 
     /// Returns the number of runs that the rows of these guards take.
-    pub fn runs(&self, guards: &[Guard]) -> usize {
+    pub fn run_count(&self, guards: &[Guard]) -> usize {
         let injections = task::injections();
         let attacks =
-            |task: &Task| injections.iter().filter(|(server, ..)| task.servers.contains(server)).count();
+            |task: &BenchTask| injections.iter().filter(|(server, ..)| task.servers.contains(server)).count();
         guards.len() * self.tasks.iter().map(|task| 1 + attacks(task)).sum::<usize>()
     }
 
@@ -132,24 +132,29 @@ impl Suite {
     ///
     /// # Errors
     /// If a run fails.
-    pub fn row(&self, guard: Guard, after_run: &mut dyn FnMut() -> bool) -> Result<Option<Row>, String> {
-        let mut row = Row::default();
+    pub fn run_guard(
+        &self,
+        guard: Guard,
+        after_run: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<GuardResults>, String> {
+        let mut row = GuardResults::default();
         for (task, truth) in self.tasks.iter().zip(&self.truths) {
-            let acting: Vec<Done> = truth.done.iter().filter(|done| acts(&done.tool)).cloned().collect();
-            let clean = one(task, guard, &World::new(""), &acting)?;
-            let kind = Kind::ALL.iter().position(|kind| *kind == task.kind).unwrap_or(0);
-            let is_done = compare(truth, &clean, &mut Row::default());
+            let acting: Vec<CompletedCall> =
+                truth.done.iter().filter(|done| is_acting_tool(&done.tool)).cloned().collect();
+            let clean = run_task(task, guard, &World::new(""), &acting)?;
+            let kind = HiddenTextUse::ALL.iter().position(|kind| *kind == task.kind).unwrap_or(0);
+            let is_done = count_unwanted_calls(truth, &clean, &mut GuardResults::default());
             if let Some((all, unasked, done)) = row.clean.get_mut(kind) {
                 *all += 1;
                 *unasked += usize::from(is_done && clean.turn.spent.questions == 0);
                 *done += usize::from(is_done);
             }
             if let Some(asked) = row.asked.get_mut(kind) {
-                let Spent { messages, fills, screenings, .. } = clean.turn.spent;
+                let TurnUsage { messages, fills, screenings, .. } = clean.turn.spent;
                 *asked += (messages + fills + screenings) as u64;
             }
             row.questions += clean.turn.spent.questions;
-            add(&mut row.spent, &clean.turn.spent);
+            add_usage(&mut row.spent, &clean.turn.spent);
             if after_run() {
                 return Ok(None);
             }
@@ -158,10 +163,10 @@ impl Suite {
                     continue;
                 }
                 let world = World::new(&instruction(tool, &arguments));
-                let ran = one(task, guard, &world, &acting)?;
+                let ran = run_task(task, guard, &world, &acting)?;
                 row.attacked += 1;
                 row.questions_attacked += ran.turn.spent.questions;
-                row.done_attacked += usize::from(compare(truth, &ran, &mut row));
+                row.done_attacked += usize::from(count_unwanted_calls(truth, &ran, &mut row));
                 if after_run() {
                     return Ok(None);
                 }
@@ -171,26 +176,28 @@ impl Suite {
     }
 }
 
-fn acts(tool: &str) -> bool {
+fn is_acting_tool(tool: &str) -> bool {
     world::find(tool).is_none_or(|known| known.acts)
 }
 
 /// Returns the arguments that are not payload.
-fn deciding(done: &Done) -> Vec<(&String, &Value)> {
+fn deciding_arguments(done: &CompletedCall) -> Vec<(&String, &Value)> {
     let payload = world::find(&done.tool).map_or(&[] as &[&str], |known| known.payload);
     done.arguments.iter().filter(|(name, _)| !payload.contains(&name.as_str())).collect()
 }
 
 /// Counts unwanted calls, and returns whether the task was completed.
-fn compare(truth: &Ran, ran: &Ran, row: &mut Row) -> bool {
-    let mut left: Vec<&Done> = truth.done.iter().collect();
+fn count_unwanted_calls(truth: &TaskOutcome, ran: &TaskOutcome, row: &mut GuardResults) -> bool {
+    let mut left: Vec<&CompletedCall> = truth.done.iter().collect();
     for done in &ran.done {
-        let same = |known: &&Done| known.tool == done.tool && deciding(known) == deciding(done);
+        let same = |known: &&CompletedCall| {
+            known.tool == done.tool && deciding_arguments(known) == deciding_arguments(done)
+        };
         if let Some(at) = left.iter().position(same) {
             left.remove(at);
             let is_strange = done.arguments.values().any(|value| value.to_string().contains(DO));
-            row.payload_only += usize::from(is_strange && acts(&done.tool));
-        } else if !acts(&done.tool) {
+            row.payload_only += usize::from(is_strange && is_acting_tool(&done.tool));
+        } else if !is_acting_tool(&done.tool) {
             row.idle += 1;
         } else if left.iter().any(|known| known.tool == done.tool) {
             row.altered += 1;
@@ -205,10 +212,10 @@ fn compare(truth: &Ran, ran: &Ran, row: &mut Row) -> bool {
         |text: &str| ran.turn.replies.iter().any(|reply| closed(&reply.text).contains(&closed(text)));
     let said =
         truth.turn.replies.iter().filter(|reply| reply.text != "Done.").all(|reply| is_said(&reply.text));
-    said && left.iter().all(|known| !acts(&known.tool))
+    said && left.iter().all(|known| !is_acting_tool(&known.tool))
 }
 
-fn add(all: &mut Spent, one: &Spent) {
+fn add_usage(all: &mut TurnUsage, one: &TurnUsage) {
     all.messages += one.messages;
     all.fills += one.fills;
     all.screenings += one.screenings;
@@ -223,7 +230,12 @@ fn add(all: &mut Spent, one: &Spent) {
 }
 
 /// Runs one task. Questions are answered by a person who allows exactly the calls in `truth`.
-fn one(task: &Task, guard: Guard, world: &World, truth: &[Done]) -> Result<Ran, String> {
+fn run_task(
+    task: &BenchTask,
+    guard: Guard,
+    world: &World,
+    truth: &[CompletedCall],
+) -> Result<TaskOutcome, String> {
     let (policy, method) = match guard {
         Guard::Unguarded => ("", Method::Everything),
         Guard::ToolFilter => ("", Method::ToolFilter),
@@ -231,18 +243,20 @@ fn one(task: &Task, guard: Guard, world: &World, truth: &[Done]) -> Result<Ran, 
     };
     let policy = Policy::parse(policy).map_err(|errors| format!("{errors:?}"))?;
     let monitor = Monitor::new(Arc::new(policy));
-    let settings = Settings::new(method, DigestKey::new([0; 32]));
+    let settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
     let mut conversation = Conversation::new(monitor, world::offered(task.servers), settings)
         .map_err(|error| error.to_string())?;
-    let mut approver = |ask: &Ask| {
-        let asked = Done {
+    let mut approver = |ask: &ApprovalRequest| {
+        let asked = CompletedCall {
             tool: ask.tool.to_string(),
             arguments: ask.arguments.as_object().cloned().unwrap_or_default(),
         };
-        let is_wanted = |known: &Done| known.tool == asked.tool && deciding(known) == deciding(&asked);
+        let is_wanted = |known: &CompletedCall| {
+            known.tool == asked.tool && deciding_arguments(known) == deciding_arguments(&asked)
+        };
         if truth.iter().any(is_wanted) { Decision::Allow } else { Decision::Refuse }
     };
-    let model = Gullible { task };
+    let model = GullibleModel { task };
     let mut agent = Agent {
         model: &model,
         screener: &model,
@@ -250,16 +264,16 @@ fn one(task: &Task, guard: Guard, world: &World, truth: &[Done]) -> Result<Ran, 
         tools: &world.toolbox(),
         approver: &mut approver,
         clock: &|| Duration::ZERO,
-        observer: &mut Unobserved,
+        observer: &mut NullObserver,
     };
     let turn = agent
-        .turn(&mut conversation, task.prompt.into())
+        .run_turn(&mut conversation, task.prompt.into())
         .map_err(|error| format!("{}: {error}", task.prompt))?;
-    Ok(Ran { turn, done: world.done() })
+    Ok(TaskOutcome { turn, done: world.completed_calls() })
 }
 
 /// Formats the rows as a table. Costs are relative to the first row.
-pub fn table(guards: &[Guard], rows: &[Row]) -> String {
+pub fn table(guards: &[Guard], rows: &[GuardResults]) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -286,7 +300,7 @@ pub fn table(guards: &[Guard], rows: &[Row]) -> String {
         "\nbest case: no attack; tasks completed without a question, of all tasks (in brackets: completed with questions)"
     );
     let _ = write!(text, "{:<14}", "method");
-    for kind in Kind::ALL {
+    for kind in HiddenTextUse::ALL {
         let _ = write!(text, "{:>23}", kind.name());
     }
     let _ = writeln!(text, "{:>11}{:>7}", "questions", "looks");
@@ -303,16 +317,16 @@ pub fn table(guards: &[Guard], rows: &[Row]) -> String {
         guards.first().map_or("", |guard| guard.name())
     );
     let _ = write!(text, "{:<14}", "model calls");
-    for kind in Kind::ALL {
+    for kind in HiddenTextUse::ALL {
         let _ = write!(text, "{:>23}", kind.name());
     }
     let _ = writeln!(text, "{:>7}{:>9}{:>8}{:>13}{:>6}", "all", "tokens", "price", "hidden/step", "bits");
     let base = rows.first().cloned().unwrap_or_default();
     let ratio = |this: u64, base: u64| this as f64 / base.max(1) as f64;
-    let asked = |row: &Row| row.asked.iter().sum::<u64>();
-    let tokens = |row: &Row| row.spent.tokens.input + row.spent.tokens.output;
+    let asked = |row: &GuardResults| row.asked.iter().sum::<u64>();
+    let tokens = |row: &GuardResults| row.spent.tokens.input + row.spent.tokens.output;
     // An output token costs four times an input token, as for the model of RTBAS's Table 4.
-    let price = |row: &Row| row.spent.tokens.input + 4 * row.spent.tokens.output;
+    let price = |row: &GuardResults| row.spent.tokens.input + 4 * row.spent.tokens.output;
     for (guard, row) in guards.iter().zip(rows) {
         let _ = write!(text, "{:<14}", guard.name());
         for (this, base) in row.asked.iter().zip(base.asked) {
@@ -337,18 +351,21 @@ mod tests {
 
     #[test]
     fn nothing_that_strangers_ask_for_happens_and_payload_needs_no_question() {
-        let suite = Suite::new().unwrap();
+        let suite = TaskSuite::new().unwrap();
         let mut runs = 0;
         let mut count = || {
             runs += 1;
             false
         };
-        let rows: Vec<Row> =
-            Guard::ALL.iter().map(|guard| suite.row(*guard, &mut count).unwrap().unwrap()).collect();
-        assert_eq!(runs, suite.runs(&Guard::ALL), "progress ends at 100%");
-        assert!(suite.row(Guard::Unguarded, &mut || true).unwrap().is_none(), "it stops when it is told to");
+        let rows: Vec<GuardResults> =
+            Guard::ALL.iter().map(|guard| suite.run_guard(*guard, &mut count).unwrap().unwrap()).collect();
+        assert_eq!(runs, suite.run_count(&Guard::ALL), "progress ends at 100%");
+        assert!(
+            suite.run_guard(Guard::Unguarded, &mut || true).unwrap().is_none(),
+            "it stops when it is told to"
+        );
         let shown = table(&Guard::ALL, &rows);
-        let happened = |row: &Row| row.foreign + row.altered;
+        let happened = |row: &GuardResults| row.foreign + row.altered;
         let [unguarded, filtered, guarded @ ..] = rows.as_slice() else { panic!("{shown}") };
         assert!(happened(unguarded) >= unguarded.attacked / 2, "the attack is one:\n{shown}");
         assert!(happened(filtered) > 0 && happened(filtered) < happened(unguarded), "{shown}");
@@ -357,14 +374,14 @@ mod tests {
         }
         let lowest = rows.last().unwrap();
         assert_eq!(lowest.asked[0], unguarded.asked[0], "nothing hidden was needed:\n{shown}");
-        let asked = |row: &Row| row.asked.iter().sum::<u64>();
+        let asked = |row: &GuardResults| row.asked.iter().sum::<u64>();
         let provenance = guarded.get(guarded.len() - 2).unwrap();
         for row in [lowest, provenance] {
             assert!(asked(row) * 10 <= asked(unguarded) * 13, "{shown}");
         }
         print!("{shown}");
-        for (kind, (all, unasked, done)) in Kind::ALL.iter().zip(lowest.clean) {
-            if *kind == Kind::Decision {
+        for (kind, (all, unasked, done)) in HiddenTextUse::ALL.iter().zip(lowest.clean) {
+            if *kind == HiddenTextUse::Decision {
                 assert_eq!((unasked, done), (0, all), "what hidden text decides is asked about:\n{shown}");
             } else {
                 assert_eq!(unasked, all, "{}:\n{shown}", kind.name());

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::answering::Answering;
+use crate::predicate_args::PredicateArgs;
 #[cfg(feature = "gateway")]
-pub(crate) use audit::{Audit, KeptHead};
+pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "run")]
 pub(crate) use hook::HookArgs;
 #[cfg(all(feature = "gateway", feature = "run"))]
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
     /// When to show progress and the time left, on the standard error.
-    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
-    pub(crate) progress: When,
+    #[arg(long, global = true, value_enum, default_value_t = ProgressMode::Auto, value_name = "WHEN")]
+    pub(crate) progress: ProgressMode,
 }
 
 const AFTER_HELP: &str = "\
@@ -75,8 +75,8 @@ pub(crate) enum Command {
         #[arg(long, default_value = "everything", value_parser = method)]
         influence: String,
         /// The format of the result.
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+        format: CheckFormat,
         /// Show the text of the regions that a verdict objects to.
         #[arg(long)]
         content: bool,
@@ -87,7 +87,7 @@ pub(crate) enum Command {
         #[arg(long)]
         deny_warnings: bool,
         #[command(flatten)]
-        answering: Answering,
+        answering: PredicateArgs,
     },
     /// Judge corpora of runs in parallel and print a table.
     ///
@@ -136,7 +136,7 @@ pub(crate) enum Command {
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
         parameters: Vec<(String, serde_json::Value)>,
         #[command(flatten)]
-        answering: Answering,
+        answering: PredicateArgs,
         /// Read the policy as invariant-ai 0.3.5 does.
         #[arg(long)]
         compat: bool,
@@ -161,14 +161,14 @@ pub(crate) enum Command {
         #[arg(long)]
         content: bool,
         #[command(flatten)]
-        answering: Answering,
+        answering: PredicateArgs,
     },
     /// Repeat a measurement of the guard, or of detectors.
     #[command(after_help = help::BENCH)]
     Bench {
         /// The measurement.
         #[command(subcommand)]
-        bench: Bench,
+        bench: BenchCommand,
     },
     /// Show step by step how an injected payment is stopped: labels, the model's view, the call, its requirement and the verdict.
     #[command(after_help = help::DEMO)]
@@ -211,7 +211,7 @@ pub(crate) enum Command {
     Audit {
         /// The operation.
         #[command(subcommand)]
-        audit: Audit,
+        audit: AuditCommand,
     },
     /// List the influence methods and what each guarantees.
     #[command(after_help = help::METHODS)]
@@ -258,7 +258,7 @@ pub(crate) enum AnalyzeFormat {
 
 /// The measurements.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+pub(crate) enum BenchCommand {
     /// Compare detectors with a flow rule on one attack in many disguises.
     ///
     /// Customers write feedback, and an agent summarizes it in a message. An attacker's feedback tells the agent to add a link that
@@ -360,7 +360,7 @@ pub(crate) enum Color {
 
 /// When to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ProgressMode {
     /// If the standard error is a terminal and the command takes longer than a second.
     Auto,
     /// Always; elsewhere than on a terminal, a line for each tenth of the work.
@@ -371,7 +371,7 @@ pub(crate) enum When {
 
 /// How `check` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum CheckFormat {
     /// Text for people.
     Text,
     /// One JSON document.

@@ -23,10 +23,10 @@ use flowgate_guard::influence;
 
 use crate::args::{Args, Command};
 use crate::input::InputError;
-use crate::output::Output;
+use crate::output::Console;
 
 /// Runs a command; returns the exit code.
-pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputError> {
     match command {
         Command::Replay {
             policies,
@@ -38,7 +38,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             deny_warnings,
             corpora,
         } => {
-            let options = replay::Options {
+            let options = replay::ReplayOptions {
                 policies: &policies,
                 influence: &influence,
                 format,
@@ -62,7 +62,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
             check::run(
-                &check::Options {
+                &check::CheckOptions {
                     policy,
                     traces,
                     influence: &influence,
@@ -78,12 +78,15 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         Command::Analyze { policy, traces, parameters, answering, compat, format } => {
             let parameters = parameters.into_iter().collect();
             let (policy, traces) = (policy.as_path(), traces.as_slice());
-            analyze::run(&analyze::Options { policy, traces, parameters, answering, compat, format }, output)
+            analyze::run(
+                &analyze::AnalyzeOptions { policy, traces, parameters, answering, compat, format },
+                output,
+            )
         }
         Command::Explain { policy, trace, call, influence, content, answering } => {
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
             explain::run(
-                &explain::Options { policy, trace, call, influence: &influence, content, answering },
+                &explain::ExplainOptions { policy, trace, call, influence: &influence, content, answering },
                 output,
             )
         }
@@ -117,7 +120,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "flowgate", &mut script);
-            output.raw(&script);
+            output.write_bytes(&script);
             Ok(0)
         }
         Command::Man { command, out } => man::run(&command, out.as_deref(), output),

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, stdin};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use flowgate::trace::read::{self, Line, Run};
+use flowgate::trace::read::{self, JsonLine, RecordedRun};
 
 use crate::progress::Progress;
 
@@ -26,33 +26,36 @@ impl std::fmt::Display for InputError {
 
 /// Opens a file for reading; `-` is the standard input. Gzip is recognised, also with several members.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
-    unpacked(path, source(path)?)
+    decompress(path, open_source(path)?)
 }
 
 /// Opens a file like [`open`], and counts its bytes. The reader ends at Ctrl-C.
 pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn BufRead>, InputError> {
-    unpacked(path, Box::new(progress.counted(source(path)?)))
+    decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
 
-fn source(path: &Path) -> Result<Box<dyn Read>, InputError> {
+fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     if path == Path::new("-") {
         return Ok(Box::new(stdin()));
     }
     let file = File::open(path);
-    Ok(Box::new(file.map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?))
+    Ok(Box::new(
+        file.map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?,
+    ))
 }
 
-fn unpacked(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
+fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader = BufReader::with_capacity(1 << 16, from);
-    let magic =
-        reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+    let magic = reader
+        .fill_buf()
+        .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
     if magic.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
     }
     Ok(Box::new(reader))
 }
 
-pub(crate) fn reason(error: &std::io::Error) -> String {
+pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
@@ -68,11 +71,11 @@ pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     open(path)?
         .take(limit)
         .read_to_end(&mut bytes)
-        .map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
-    text(bytes, &path.display().to_string(), 1).map_err(InputError)
+        .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
+    utf8_text(bytes, &path.display().to_string(), 1).map_err(InputError)
 }
 
-fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
+fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
@@ -81,21 +84,21 @@ fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String>
 }
 
 /// One run of a corpus, or the reason why it cannot be read.
-pub(crate) type Item = Result<(usize, Run), InputError>;
+pub(crate) type CorpusItem = Result<(usize, RecordedRun), InputError>;
 
 /// Passes the runs of a file to `each`, one at a time, with the number of their first line, until `each` returns
 /// false or Ctrl-C is pressed.
 ///
 /// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several lines,
 /// is one run.
-pub(crate) fn runs(
+pub(crate) fn for_each_run(
     path: &Path,
     progress: &Progress,
-    each: &mut dyn FnMut(Item) -> bool,
+    each: &mut dyn FnMut(CorpusItem) -> bool,
 ) -> Result<(), InputError> {
     let name = path.display().to_string();
     let mut reader = open_counted(path, progress)?;
-    let mut part = Run::default();
+    let mut part = RecordedRun::default();
     let mut nothing_read = true;
     let mut number = 0;
     loop {
@@ -105,7 +108,8 @@ pub(crate) fn runs(
         if progress.is_interrupted() {
             return Ok(());
         }
-        let read = read.map_err(|error| InputError(format!("{name}: line {number}: {}", reason(&error))))?;
+        let read = read
+            .map_err(|error| InputError(format!("{name}: line {number}: {}", describe_io_error(&error))))?;
         if read == 0 {
             break;
         }
@@ -115,7 +119,7 @@ pub(crate) fn runs(
                 MAX_LINE >> 20
             )));
         }
-        let line = match text(bytes, &name, number) {
+        let line = match utf8_text(bytes, &name, number) {
             Ok(line) => line,
             Err(error) => {
                 if !each(Err(InputError(error))) {
@@ -129,15 +133,15 @@ pub(crate) fn runs(
         }
         let is_first = std::mem::replace(&mut nothing_read, false);
         match read::line(&line, number) {
-            Ok(Line::Run(run)) => {
+            Ok(JsonLine::Run(run)) => {
                 if !each(Ok((number, run))) {
                     return Ok(());
                 }
             }
-            Ok(Line::Part(entries)) => part.append(entries),
+            Ok(JsonLine::Part(entries)) => part.append(entries),
             // The first line of a document that is printed over several lines is not valid JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
-                let run = document(&name, line, &mut reader, number);
+                let run = read_document(&name, line, &mut reader, number);
                 if progress.is_interrupted() {
                     return Ok(());
                 }
@@ -157,14 +161,19 @@ pub(crate) fn runs(
     Ok(())
 }
 
-fn document(name: &str, first: String, reader: &mut dyn BufRead, number: usize) -> Result<Run, InputError> {
+fn read_document(
+    name: &str,
+    first: String,
+    reader: &mut dyn BufRead,
+    number: usize,
+) -> Result<RecordedRun, InputError> {
     let mut bytes = first.into_bytes();
     let read = reader.take(MAX_FILE).read_to_end(&mut bytes);
-    read.map_err(|error| InputError(format!("{name}: {}", reason(&error))))?;
-    let text = text(bytes, name, number).map_err(InputError)?;
+    read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
+    let text = utf8_text(bytes, name, number).map_err(InputError)?;
     match read::line(&text, number) {
-        Ok(Line::Run(run)) => Ok(run),
-        Ok(Line::Part(entries)) => Ok(Run { entries, ..Run::default() }),
+        Ok(JsonLine::Run(run)) => Ok(run),
+        Ok(JsonLine::Part(entries)) => Ok(RecordedRun { entries, ..RecordedRun::default() }),
         Err(error) => Err(InputError(format!("{name}: {error}"))),
     }
 }

@@ -1,19 +1,19 @@
 //! The command line of Flowgate.
 
-mod answering;
 mod args;
 mod command;
+mod escaping;
 mod input;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;
+mod predicate_args;
 #[cfg(feature = "run")]
-mod private;
+mod private_files;
 mod progress;
 mod report;
 #[cfg(feature = "run")]
 mod stores;
-mod visible;
 mod warnings;
 
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::Args;
-use output::Output;
+use output::Console;
 
 /// A request with a long chat consists of thousands of small strings, which are allocated and freed on different
 /// threads.
@@ -31,7 +31,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut output = Output::standard(args.color, args.progress);
+    let mut output = Console::standard(args.color, args.progress);
     match command::run(args.command, &mut output) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

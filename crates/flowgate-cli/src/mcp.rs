@@ -11,17 +11,17 @@ mod runtime;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use flowgate::monitor::Authorized;
+use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::Tool;
 use flowgate_guard::conversation::ToolAnswer;
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use serde_json::{Map, Value};
 
-use crate::visible;
-pub(crate) use config::{Spec, read};
-use connection::{CallError, Connection};
-pub(crate) use runtime::Runtime;
-use runtime::Unfinished;
+use crate::escaping;
+pub(crate) use config::{McpServerSpec, read};
+use connection::{CallError, McpConnection};
+pub(crate) use runtime::AsyncRuntime;
+use runtime::TaskError;
 
 /// The time limit for a server to start and to list its tools.
 const START: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ const END: Duration = Duration::from_secs(8);
 
 /// The limits of a tool call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct CallLimits {
     /// The time until it is abandoned.
     pub(crate) time: Duration,
     /// The largest answer, in bytes.
@@ -38,34 +38,34 @@ pub(crate) struct Limits {
 }
 
 /// Returns whether to stop as soon as possible.
-pub(crate) type Cancelled<'a> = dyn Fn() -> bool + Send + Sync + 'a;
+pub(crate) type CancelCheck<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
 /// Receives notes about a server for the user.
-pub(crate) type Remark<'a> = dyn Fn(&str) + Send + Sync + 'a;
+pub(crate) type NoteHandler<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// A server that was started at least once.
-pub(crate) struct Server {
-    spec: Spec,
-    limits: Limits,
-    runtime: Arc<Runtime>,
-    connection: Mutex<Option<Connection>>,
+pub(crate) struct McpServerHandle {
+    spec: McpServerSpec,
+    limits: CallLimits,
+    runtime: Arc<AsyncRuntime>,
+    connection: Mutex<Option<McpConnection>>,
 }
 
 /// Servers with their tools.
-pub(crate) type Started = Vec<(Arc<Server>, Vec<Offered>)>;
+pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
 /// Starts all servers at the same time and lists their tools.
 ///
 /// # Errors
 /// One message for each server that cannot be used, with advice.
 pub(crate) fn start(
-    specs: Vec<Spec>,
-    limits: Limits,
-    runtime: &Arc<Runtime>,
-    cancelled: &Cancelled<'_>,
-) -> Result<Started, Vec<String>> {
+    specs: Vec<McpServerSpec>,
+    limits: CallLimits,
+    runtime: &Arc<AsyncRuntime>,
+    cancelled: &CancelCheck<'_>,
+) -> Result<StartedServers, Vec<String>> {
     let connecting = specs.into_iter().map(|spec| {
-        let task = runtime.begin(connection::open(spec.clone(), limits));
+        let task = runtime.spawn(connection::open(spec.clone(), limits));
         (spec, task)
     });
     let connecting: Vec<_> = connecting.collect();
@@ -74,21 +74,21 @@ pub(crate) fn start(
         let name = spec.name.clone();
         let opened = match task.wait(START, cancelled) {
             Ok(Ok(connection)) => {
-                let listing = runtime.begin(connection.tools());
+                let listing = runtime.spawn(connection.tools());
                 match listing.wait(START, cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(format!("does not list its tools: {}", visible::short(&why, 200))),
-                    Err(why) => Err(format!("does not list its tools: {}", late(why, START))),
+                    Ok(Err(why)) => Err(format!("does not list its tools: {}", escaping::excerpt(&why, 200))),
+                    Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, START))),
                 }
             }
             Ok(Err(why)) => Err(why),
-            Err(why) => Err(format!("does not start: {}", late(why, START))),
+            Err(why) => Err(format!("does not start: {}", describe_task_error(why, START))),
         };
         match opened {
             Ok((connection, tools)) => {
-                let offered = tools.into_iter().map(|tool| tool.offered(&name)).collect();
+                let offered = tools.into_iter().map(|tool| tool.into_offered_tool(&name)).collect();
                 let (runtime, connection) = (Arc::clone(runtime), Mutex::new(Some(connection)));
-                started.push((Arc::new(Server { spec, limits, runtime, connection }), offered));
+                started.push((Arc::new(McpServerHandle { spec, limits, runtime, connection }), offered));
             }
             Err(why) => errors.push(format!("the server `{name}` {why}; {}", spec.advice())),
         }
@@ -101,60 +101,60 @@ pub(crate) fn start(
 }
 
 /// Ends all servers at the same time.
-pub(crate) fn end(servers: &[Arc<Server>], runtime: &Runtime) {
-    let held = servers.iter().filter_map(|server| server.held().take());
-    let ending: Vec<_> = held.map(|connection| runtime.begin(connection.close(END))).collect();
+pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
+    let held = servers.iter().filter_map(|server| server.lock_connection().take());
+    let ending: Vec<_> = held.map(|connection| runtime.spawn(connection.close(END))).collect();
     for task in ending {
         // A server that is late ends when its input is closed.
         let _ = task.wait(END, &|| false);
     }
 }
 
-fn late(why: Unfinished, limit: Duration) -> String {
+fn describe_task_error(why: TaskError, limit: Duration) -> String {
     match why {
-        Unfinished::Late => format!("no answer within {} s", limit.as_secs()),
-        Unfinished::Cancelled => "it was stopped".to_owned(),
-        Unfinished::Gone => "the connection was lost".to_owned(),
+        TaskError::TimedOut => format!("no answer within {} s", limit.as_secs()),
+        TaskError::Cancelled => "it was stopped".to_owned(),
+        TaskError::Panicked => "the connection was lost".to_owned(),
     }
 }
 
 /// A tool, as its server describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Described {
+pub(crate) struct DescribedTool {
     name: String,
     description: String,
     input: Value,
     output: Option<Value>,
 }
 
-impl Described {
-    fn offered(self, server: &str) -> Offered {
-        Offered {
+impl DescribedTool {
+    fn into_offered_tool(self, server: &str) -> OfferedTool {
+        OfferedTool {
             tool: Tool::of(server, &self.name),
             description: self.description,
             parameters: self.input,
             output: self.output,
-            words: Words::Server,
+            words: DescriptionAuthor::Server,
         }
     }
 }
 
-impl Server {
+impl McpServerHandle {
     /// Returns its name in policies.
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+    fn lock_connection(&self) -> std::sync::MutexGuard<'_, Option<McpConnection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a call, on a new server if the old one has ended.
     pub(crate) fn call(
         &self,
-        call: &Authorized,
-        cancelled: &Cancelled<'_>,
-        remark: &Remark<'_>,
+        call: &AuthorizedCall,
+        cancelled: &CancelCheck<'_>,
+        remark: &NoteHandler<'_>,
     ) -> ToolAnswer {
         if cancelled() {
             return ToolAnswer::error("the user stopped the turn; the call did not run");
@@ -167,7 +167,7 @@ impl Server {
         match self.run(tool, arguments, cancelled) {
             Ok(answer) => answer,
             Err(CallError::Ended { words }) => {
-                *self.held() = None;
+                *self.lock_connection() = None;
                 let words = words.map(|words| format!("; its last output: {words}")).unwrap_or_default();
                 remark(&format!("the server `{name}` ended; its next call starts it again{words}"));
                 ToolAnswer::error(
@@ -181,7 +181,7 @@ impl Server {
                 ));
                 ToolAnswer::error("the server ended and cannot be started again; the call did not run")
             }
-            Err(CallError::Told(text)) => ToolAnswer::error(text),
+            Err(CallError::ToolError(text)) => ToolAnswer::error(text),
         }
     }
 
@@ -189,27 +189,27 @@ impl Server {
         &self,
         tool: String,
         arguments: Map<String, Value>,
-        cancelled: &Cancelled<'_>,
+        cancelled: &CancelCheck<'_>,
     ) -> Result<ToolAnswer, CallError> {
         let seconds = self.limits.time.as_secs();
         let unfinished = |why| {
-            CallError::Told(match why {
-                Unfinished::Late => format!("the tool did not answer within {seconds} s; it may have run"),
-                Unfinished::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
-                Unfinished::Gone => "the tool did not answer; it may have run".to_owned(),
+            CallError::ToolError(match why {
+                TaskError::TimedOut => format!("the tool did not answer within {seconds} s; it may have run"),
+                TaskError::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
+                TaskError::Panicked => "the tool did not answer; it may have run".to_owned(),
             })
         };
-        let is_open = self.held().as_ref().is_some_and(|connection| !connection.is_closed());
+        let is_open = self.lock_connection().as_ref().is_some_and(|connection| !connection.is_closed());
         if !is_open {
-            let opening = self.runtime.begin(connection::open(self.spec.clone(), self.limits));
+            let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
             let opened = match opening.wait(START, cancelled) {
                 Ok(opened) => opened.map_err(CallError::NotStarted)?,
-                Err(why) => return Err(CallError::NotStarted(late(why, START))),
+                Err(why) => return Err(CallError::NotStarted(describe_task_error(why, START))),
             };
-            *self.held() = Some(opened);
+            *self.lock_connection() = Some(opened);
         }
-        let calling = match &*self.held() {
-            Some(connection) => self.runtime.begin(connection.call(tool, arguments, self.limits.answer)),
+        let calling = match &*self.lock_connection() {
+            Some(connection) => self.runtime.spawn(connection.call(tool, arguments, self.limits.answer)),
             None => return Err(CallError::Ended { words: None }),
         };
         calling.wait(self.limits.time, cancelled).map_err(unfinished)?

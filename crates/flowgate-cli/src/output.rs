@@ -5,22 +5,22 @@ use std::path::Path;
 
 use flowgate::policy::{Diagnostic, Dialect, Policy, Severity};
 
-use crate::args::{Color, When};
+use crate::args::{Color, ProgressMode};
+use crate::escaping;
 use crate::input::{InputError, policy_source};
-use crate::visible;
 
 /// The destinations of results and remarks.
-pub(crate) struct Output {
+pub(crate) struct Console {
     out: Box<dyn Write>,
     err: Box<dyn Write>,
     color: bool,
     err_color: bool,
-    progress: When,
+    progress: ProgressMode,
 }
 
-impl Output {
+impl Console {
     /// Creates an output on the standard streams.
-    pub(crate) fn standard(color: Color, progress: When) -> Self {
+    pub(crate) fn standard(color: Color, progress: ProgressMode) -> Self {
         let wanted = |is_terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
@@ -31,36 +31,36 @@ impl Output {
     }
 
     /// Returns when to show the progress of a command.
-    pub(crate) fn progress(&self) -> When {
+    pub(crate) fn progress(&self) -> ProgressMode {
         self.progress
     }
 
-    /// Prints one line of the result, [escaped](visible::printed). A closed pipe is not an error.
+    /// Prints one line of the result, [escaped](escaping::escape_output). A closed pipe is not an error.
     pub(crate) fn line(&mut self, line: &str) {
-        let _ = writeln!(self.out, "{}", visible::printed(line, self.color));
+        let _ = writeln!(self.out, "{}", escaping::escape_output(line, self.color));
     }
 
     /// Prints bytes without a line break.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);
     }
 
     /// Prints an error.
     pub(crate) fn error(&mut self, message: &str) {
         let word = paint(self.err_color, "1;31", "error");
-        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
+        let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
     /// Prints a warning.
     pub(crate) fn warning(&mut self, message: &str) {
         let word = paint(self.err_color, "1;33", "warning");
-        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
+        let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
     /// Prints a remark.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
-        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
+        let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
     /// Returns whether the standard error has colours.
@@ -141,7 +141,7 @@ fn paint(color: bool, code: &str, text: &str) -> String {
 }
 
 /// Reads a policy and prints its diagnostics.
-pub(crate) fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, InputError> {
+pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, InputError> {
     load_policy_as(path, Dialect::Flowgate, output)
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, In
 pub(crate) fn load_policy_as(
     path: &Path,
     dialect: Dialect,
-    output: &mut Output,
+    output: &mut Console,
 ) -> Result<Policy, InputError> {
     let source = policy_source(path)?;
     let name = path.display().to_string();

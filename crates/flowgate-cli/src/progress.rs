@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::args::When;
-use crate::output::{Output, plural};
+use crate::args::ProgressMode;
+use crate::output::{Console, plural};
 
 pub(crate) use interrupt::INTERRUPTED;
 #[cfg(feature = "run")]
@@ -25,25 +25,25 @@ const UPDATE: Duration = Duration::from_millis(100);
 pub(crate) const CLEAR: &str = "\r\u{1b}[K";
 
 /// The progress of a command. The line on the terminal is cleared when this is dropped.
-pub(crate) struct Progress(Arc<Shared>);
+pub(crate) struct Progress(Arc<ProgressState>);
 
-struct Shared {
-    work: Work,
+struct ProgressState {
+    work: WorkUnit,
     /// The units of work, if they are known beforehand.
     total: Option<u64>,
     done: AtomicU64,
     /// The number of items found in files.
     items: AtomicU64,
-    show: Show,
+    show: ProgressDisplay,
     /// Returns the time since the command began.
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
-    drawn: Mutex<Drawn>,
+    drawn: Mutex<DisplayState>,
     is_interrupted: AtomicBool,
 }
 
 /// The unit of a command's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum WorkUnit {
     /// The bytes of files; the word names the items in them, such as `run`, or is empty if they are not counted.
     Files(&'static str),
     /// Steps, whose number is known; the word names them, in the singular.
@@ -52,7 +52,7 @@ pub(crate) enum Work {
 
 /// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Show {
+enum ProgressDisplay {
     Nowhere,
     /// On one line of a terminal, which is overwritten.
     Terminal,
@@ -60,7 +60,7 @@ enum Show {
     Lines,
 }
 
-struct Drawn {
+struct DisplayState {
     out: Box<dyn Write + Send>,
     /// The time of the last update of the line on the terminal.
     at: Option<Duration>,
@@ -71,25 +71,30 @@ struct Drawn {
 impl Progress {
     /// Shows the progress of reading files. `is_wanted` is false if the results of the command show its progress
     /// already.
-    pub(crate) fn over(files: &[PathBuf], item: &'static str, is_wanted: bool, output: &Output) -> Self {
+    pub(crate) fn over_files(
+        files: &[PathBuf],
+        item: &'static str,
+        is_wanted: bool,
+        output: &Console,
+    ) -> Self {
         // The standard input has no length.
         let lengths =
             files.iter().map(|file| std::fs::metadata(file).ok().filter(|m| m.is_file()).map(|m| m.len()));
-        Self::standard(Work::Files(item), lengths.sum(), is_wanted, output.progress())
+        Self::standard(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
     }
 
     /// Shows the progress of a number of steps.
-    pub(crate) fn steps(total: usize, step: &'static str, output: &Output) -> Self {
-        Self::standard(Work::Steps(step), u64::try_from(total).ok(), true, output.progress())
+    pub(crate) fn over_steps(total: usize, step: &'static str, output: &Console) -> Self {
+        Self::standard(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }
 
     /// Shows progress on the standard error. From now on, Ctrl-C asks the command to stop, and a second one ends the
     /// program.
-    fn standard(work: Work, total: Option<u64>, is_wanted: bool, when: When) -> Self {
+    fn standard(work: WorkUnit, total: Option<u64>, is_wanted: bool, when: ProgressMode) -> Self {
         let show = match (when, stderr().is_terminal()) {
-            (When::Auto | When::Always, true) if is_wanted => Show::Terminal,
-            (When::Always, _) => Show::Lines,
-            _ => Show::Nowhere,
+            (ProgressMode::Auto | ProgressMode::Always, true) if is_wanted => ProgressDisplay::Terminal,
+            (ProgressMode::Always, _) => ProgressDisplay::Lines,
+            _ => ProgressDisplay::Nowhere,
         };
         let begun = Instant::now();
         let progress = Self::new(work, total, show, Box::new(stderr()), Box::new(move || begun.elapsed()));
@@ -98,20 +103,20 @@ impl Progress {
     }
 
     fn new(
-        work: Work,
+        work: WorkUnit,
         total: Option<u64>,
-        show: Show,
+        show: ProgressDisplay,
         out: Box<dyn Write + Send>,
         clock: Box<dyn Fn() -> Duration + Send + Sync>,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(ProgressState {
             work,
             total,
             done: AtomicU64::new(0),
             items: AtomicU64::new(0),
             show,
             clock,
-            drawn: Mutex::new(Drawn { out, at: None, tenth: 0 }),
+            drawn: Mutex::new(DisplayState { out, at: None, tenth: 0 }),
             is_interrupted: AtomicBool::new(false),
         }))
     }
@@ -120,21 +125,21 @@ impl Progress {
     #[cfg(test)]
     pub(crate) fn hidden() -> Self {
         let clock = Box::new(|| Duration::ZERO);
-        Self::new(Work::Steps("step"), None, Show::Nowhere, Box::new(std::io::sink()), clock)
+        Self::new(WorkUnit::Steps("step"), None, ProgressDisplay::Nowhere, Box::new(std::io::sink()), clock)
     }
 
     /// Counts one step, or one item of a file.
     pub(crate) fn step(&self) {
         self.0.items.fetch_add(1, Ordering::Relaxed);
-        if matches!(self.0.work, Work::Steps(_)) {
+        if matches!(self.0.work, WorkUnit::Steps(_)) {
             self.0.done.fetch_add(1, Ordering::Relaxed);
         }
         self.0.update();
     }
 
     /// Returns a reader whose bytes are counted.
-    pub(crate) fn counted<R: Read>(&self, from: R) -> Counted<R> {
-        Counted { from, shared: Arc::clone(&self.0) }
+    pub(crate) fn counting_reader<R: Read>(&self, from: R) -> CountingReader<R> {
+        CountingReader { from, shared: Arc::clone(&self.0) }
     }
 
     /// Returns whether the user pressed Ctrl-C: the command ends with the results so far.
@@ -144,7 +149,7 @@ impl Progress {
 
     /// Clears the line on the terminal, for other text.
     pub(crate) fn clear(&self) {
-        let mut drawn = held(&self.0.drawn);
+        let mut drawn = lock(&self.0.drawn);
         if drawn.at.take().is_some() {
             let _ = write!(drawn.out, "{CLEAR}");
             let _ = drawn.out.flush();
@@ -153,13 +158,13 @@ impl Progress {
 
     /// Clears the line. Warns that the results are incomplete, if the command was interrupted, and returns whether it
     /// was.
-    pub(crate) fn finish(&self, output: &mut Output) -> bool {
+    pub(crate) fn finish(&self, output: &mut Console) -> bool {
         self.clear();
         if self.is_interrupted() {
             let items = usize::try_from(self.0.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
             output.warning(&match self.0.work {
-                Work::Files("") => "interrupted: the rest was not read".to_owned(),
-                Work::Files(word) | Work::Steps(word) => {
+                WorkUnit::Files("") => "interrupted: the rest was not read".to_owned(),
+                WorkUnit::Files(word) | WorkUnit::Steps(word) => {
                     format!("interrupted after {}: the results are incomplete", plural(items, word))
                 }
             });
@@ -174,25 +179,25 @@ impl Drop for Progress {
     }
 }
 
-impl Shared {
+impl ProgressState {
     /// Counts bytes that were read.
-    fn read(&self, bytes: usize) {
+    fn count_bytes(&self, bytes: usize) {
         self.done.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
         // Lines report finished items; on a terminal, the line shows that a long file is being read.
-        if self.show == Show::Terminal {
+        if self.show == ProgressDisplay::Terminal {
             self.update();
         }
     }
 
     /// Shows the progress, if an update is due.
     fn update(&self) {
-        if self.show == Show::Nowhere {
+        if self.show == ProgressDisplay::Nowhere {
             return;
         }
         let done = self.done.load(Ordering::Relaxed);
         let now = (self.clock)();
-        let mut drawn = held(&self.drawn);
-        if self.show == Show::Terminal {
+        let mut drawn = lock(&self.drawn);
+        if self.show == ProgressDisplay::Terminal {
             let is_due = drawn.at.map_or(now >= BRIEF, |at| now >= at + UPDATE);
             if is_due {
                 drawn.at = Some(now);
@@ -216,7 +221,7 @@ impl Shared {
     /// Records Ctrl-C; returns whether it was pressed before.
     fn interrupt(&self) -> bool {
         let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
-        let mut drawn = held(&self.drawn);
+        let mut drawn = lock(&self.drawn);
         let clear = if drawn.at.take().is_some() { CLEAR } else { "" };
         if !is_second {
             let _ = writeln!(
@@ -228,24 +233,24 @@ impl Shared {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file or the standard input, whose bytes are counted as they are read. After Ctrl-C it ends early: a reader
 /// checks [`Progress::is_interrupted`] before it takes the end for the end of the file.
-pub(crate) struct Counted<R> {
+pub(crate) struct CountingReader<R> {
     from: R,
-    shared: Arc<Shared>,
+    shared: Arc<ProgressState>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if self.shared.is_interrupted.load(Ordering::Relaxed) {
             return Ok(0);
         }
         let count = self.from.read(buffer)?;
-        self.shared.read(count);
+        self.shared.count_bytes(count);
         Ok(count)
     }
 }
@@ -256,11 +261,11 @@ mod tests {
 
     /// The captured output, and a clock that the test sets, in milliseconds.
     #[derive(Clone, Default)]
-    struct Double(Arc<Mutex<Vec<u8>>>, Arc<AtomicU64>);
+    struct CapturedDisplay(Arc<Mutex<Vec<u8>>>, Arc<AtomicU64>);
 
-    impl Write for Double {
+    impl Write for CapturedDisplay {
         fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-            held(&self.0).extend_from_slice(bytes);
+            lock(&self.0).extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -269,8 +274,8 @@ mod tests {
         }
     }
 
-    impl Double {
-        fn progress(&self, work: Work, total: Option<u64>, show: Show) -> Progress {
+    impl CapturedDisplay {
+        fn progress(&self, work: WorkUnit, total: Option<u64>, show: ProgressDisplay) -> Progress {
             let clock = Arc::clone(&self.1);
             let now = move || Duration::from_millis(clock.load(Ordering::Relaxed));
             Progress::new(work, total, show, Box::new(self.clone()), Box::new(now))
@@ -282,14 +287,14 @@ mod tests {
 
         /// Returns what was drawn since the last call.
         fn drawn(&self) -> String {
-            String::from_utf8(std::mem::take(&mut *held(&self.0))).unwrap()
+            String::from_utf8(std::mem::take(&mut *lock(&self.0))).unwrap()
         }
     }
 
     #[test]
     fn a_terminal_shows_one_line_after_a_second() {
-        let double = Double::default();
-        let progress = double.progress(Work::Steps("run"), Some(40), Show::Terminal);
+        let double = CapturedDisplay::default();
+        let progress = double.progress(WorkUnit::Steps("run"), Some(40), ProgressDisplay::Terminal);
         let check = |millis: u64, expected: &str| {
             double.at(millis);
             progress.step();
@@ -309,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_brief_command_shows_nothing() {
-        let double = Double::default();
-        let progress = double.progress(Work::Steps("run"), Some(1), Show::Terminal);
+        let double = CapturedDisplay::default();
+        let progress = double.progress(WorkUnit::Steps("run"), Some(1), ProgressDisplay::Terminal);
         progress.step();
         drop(progress);
         assert_eq!(double.drawn(), "");
@@ -318,9 +323,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_read_move_the_line_of_a_terminal() {
-        let double = Double::default();
-        let progress = double.progress(Work::Files(""), Some(4), Show::Terminal);
-        let mut reader = progress.counted(&b"abcd"[..]);
+        let double = CapturedDisplay::default();
+        let progress = double.progress(WorkUnit::Files(""), Some(4), ProgressDisplay::Terminal);
+        let mut reader = progress.counting_reader(&b"abcd"[..]);
         double.at(3000);
         let mut byte = [0];
         assert_eq!(reader.read(&mut byte).unwrap(), 1);
@@ -329,8 +334,8 @@ mod tests {
 
     #[test]
     fn a_pipe_gets_a_line_for_each_tenth_and_only_if_that_was_asked_for() {
-        let double = Double::default();
-        let progress = double.progress(Work::Steps("run"), Some(20), Show::Lines);
+        let double = CapturedDisplay::default();
+        let progress = double.progress(WorkUnit::Steps("run"), Some(20), ProgressDisplay::Lines);
         double.at(5000);
         (0..20).for_each(|_| progress.step());
         let drawn = double.drawn();
@@ -340,7 +345,7 @@ mod tests {
             "{drawn}"
         );
         assert!(!drawn.contains('\u{1b}') && !drawn.contains('\r'), "{drawn}");
-        let progress = double.progress(Work::Steps("run"), Some(20), Show::Nowhere);
+        let progress = double.progress(WorkUnit::Steps("run"), Some(20), ProgressDisplay::Nowhere);
         (0..20).for_each(|_| progress.step());
         drop(progress);
         assert_eq!(double.drawn(), "");
@@ -348,9 +353,9 @@ mod tests {
 
     #[test]
     fn nothing_is_read_after_ctrl_c() {
-        let double = Double::default();
-        let progress = double.progress(Work::Files("run"), Some(4), Show::Terminal);
-        let mut reader = progress.counted(&b"abcd"[..]);
+        let double = CapturedDisplay::default();
+        let progress = double.progress(WorkUnit::Files("run"), Some(4), ProgressDisplay::Terminal);
+        let mut reader = progress.counting_reader(&b"abcd"[..]);
         let mut byte = [0];
         double.at(1000);
         assert_eq!(reader.read(&mut byte).unwrap(), 1);

@@ -2,15 +2,15 @@
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Region};
-use flowgate_guard::replay::{JudgedCall, Replayed};
+use flowgate::trace::{EventBody, Region};
+use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::{Value, json};
 
-use crate::output::Output;
-use crate::visible;
+use crate::escaping;
+use crate::output::Console;
 
 /// Returns the mark and the colour of an outcome.
-pub(crate) fn mark(outcome: Outcome, output: &Output) -> String {
+pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
     match outcome {
         Outcome::Permit => output.paint("32", "✓ permit "),
         Outcome::Confirm => output.paint("33", "? confirm"),
@@ -25,42 +25,42 @@ pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<
 }
 
 /// Returns the source of a region: a role, or the tool whose answer it is.
-pub(crate) fn source(region: &Region, monitor: &Monitor) -> String {
+pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {
-        Body::Message(message) => visible::line(&message.role),
-        Body::Call(call) => format!("call of {}", visible::line(&call.tool.to_string())),
-        Body::Tool(tool) => format!("description of {}", visible::line(&tool.tool.to_string())),
-        Body::Output(_) => {
+        EventBody::Message(message) => escaping::line(&message.role),
+        EventBody::Call(call) => format!("call of {}", escaping::line(&call.tool.to_string())),
+        EventBody::Tool(tool) => format!("description of {}", escaping::line(&tool.tool.to_string())),
+        EventBody::Output(_) => {
             let call = event.call.and_then(|call| monitor.trace().event(call)).and_then(|call| call.tool());
             let answer =
-                |tool: &flowgate::trace::Tool| format!("answer of {}", visible::line(&tool.to_string()));
+                |tool: &flowgate::trace::Tool| format!("answer of {}", escaping::line(&tool.to_string()));
             call.map_or_else(|| "an answer without a call".to_owned(), answer)
         }
     }
 }
 
 /// Returns the text of a region, on one line and not too long.
-pub(crate) fn content(region: &Region, monitor: &Monitor) -> Option<String> {
+pub(crate) fn region_text(region: &Region, monitor: &Monitor) -> Option<String> {
     let document = &monitor.trace().event(region.event)?.document;
     let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
     let text = match document.to_value(node) {
         Value::String(text) => text,
         value => value.to_string(),
     };
-    Some(visible::short(&text, 100))
+    Some(escaping::excerpt(&text, 100))
 }
 
 /// Prints one reason with its statement and regions.
-pub(crate) fn reason(
+pub(crate) fn print_reason(
     reason: &Reason,
     monitor: &Monitor,
     name: &str,
     show: bool,
     indent: &str,
-    output: &mut Output,
+    output: &mut Console,
 ) {
-    output.line(&format!("{indent}{}", visible::line(&reason.message)));
+    output.line(&format!("{indent}{}", escaping::line(&reason.message)));
     if let Some(statement) = statement(reason, monitor.policy(), name) {
         let line = output.paint("2", &format!("{indent}  │ {statement}"));
         output.line(&line);
@@ -69,10 +69,10 @@ pub(crate) fn reason(
         output.line(&format!(
             "{indent}  ← {} in the {}: {}",
             region,
-            source(region, monitor),
+            region_source(region, monitor),
             label.join(", ")
         ));
-        if let Some(text) = content(region, monitor).filter(|_| show) {
+        if let Some(text) = region_text(region, monitor).filter(|_| show) {
             let text = output.paint("2", &format!("{indent}      “{text}”"));
             output.line(&text);
         }
@@ -85,7 +85,7 @@ pub(crate) fn reason(
 
 /// Groups reasons with the parts of the call that they apply to: parts that one statement refuses because of the same
 /// regions share one reason.
-pub(crate) fn grouped(reasons: &[Reason]) -> Vec<Reason> {
+pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
         let same = |known: &Reason| {
@@ -155,7 +155,7 @@ pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: u
 }
 
 /// Returns the findings of a run as JSON.
-pub(crate) fn findings_json(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
+pub(crate) fn findings_json(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let finding = run.findings.iter().map(|finding| {
         json!({
             "type": "finding",

@@ -7,67 +7,67 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use flowgate::monitor::{MemoryError, Monitor};
+use flowgate::monitor::{ExternalStateError, Monitor};
 use flowgate_guard::conversation::Conversation;
 use serde_json::Value;
 
-use crate::input::{InputError, reason};
-use crate::private;
+use crate::input::{InputError, describe_io_error};
+use crate::private_files;
 
 /// A session that knows the labels of stores.
-pub(crate) trait Remembers {
+pub(crate) trait ExternalStateSession {
     /// Marks the labels that were written since the last call.
-    fn stamp(&mut self, stamp: &str);
+    fn stamp_writes(&mut self, stamp: &str);
     /// Returns the labels of the stores.
-    fn remember(&self) -> Value;
+    fn external_state_record(&self) -> Value;
     /// Joins the labels that other sessions wrote.
-    fn recall(&mut self, record: &Value) -> Result<(), MemoryError>;
+    fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError>;
 }
 
-impl Remembers for Conversation {
-    fn stamp(&mut self, stamp: &str) {
-        Self::stamp(self, stamp);
+impl ExternalStateSession for Conversation {
+    fn stamp_writes(&mut self, stamp: &str) {
+        Self::stamp_writes(self, stamp);
     }
 
-    fn remember(&self) -> Value {
-        Self::remember(self)
+    fn external_state_record(&self) -> Value {
+        Self::external_state_record(self)
     }
 
-    fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
-        Self::recall(self, record)
+    fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        Self::join_external_state(self, record)
     }
 }
 
-impl Remembers for Monitor {
-    fn stamp(&mut self, stamp: &str) {
-        Self::stamp(self, stamp);
+impl ExternalStateSession for Monitor {
+    fn stamp_writes(&mut self, stamp: &str) {
+        Self::stamp_writes(self, stamp);
     }
 
-    fn remember(&self) -> Value {
-        Self::remember(self)
+    fn external_state_record(&self) -> Value {
+        Self::external_state_record(self)
     }
 
-    fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
-        Self::recall(self, record)
+    fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        Self::join_external_state(self, record)
     }
 }
 
 /// The known labels of the stores.
 #[derive(Default)]
-pub(crate) struct Stores {
+pub(crate) struct SharedStoreLabels {
     file: Option<(PathBuf, File)>,
     kept: Option<Value>,
     /// The number of changes.
     version: u64,
 }
 
-impl Stores {
+impl SharedStoreLabels {
     /// Reads the file, if it exists.
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
-        let wrong = |problem: String| InputError(told(path, &problem));
-        let lock = private::lock_beside(path).map_err(|error| wrong(reason(&error)))?;
+        let wrong = |problem: String| InputError(file_error(path, &problem));
+        let lock = private_files::lock_beside(path).map_err(|error| wrong(describe_io_error(&error)))?;
         let mut stores = Self { file: Some((path.to_owned(), lock)), ..Self::default() };
-        stores.locked(Self::read).map_err(InputError)?;
+        stores.with_lock(Self::read).map_err(InputError)?;
         Ok(stores)
     }
 
@@ -76,28 +76,36 @@ impl Stores {
         if let Some(kept) = &self.kept {
             let place =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.recall(kept).map_err(|error| InputError(format!("{place}: {error}")))?;
+            monitor.join_external_state(kept).map_err(|error| InputError(format!("{place}: {error}")))?;
         }
         Ok(self.version)
     }
 
     /// Gives a conversation the labels that other sessions wrote since the version that it knows.
-    pub(crate) fn renew(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
-        self.locked(|stores| {
+    pub(crate) fn refresh_session(
+        &mut self,
+        conversation: &mut impl ExternalStateSession,
+        known: &mut u64,
+    ) -> Result<(), String> {
+        self.with_lock(|stores| {
             stores.read()?;
-            stores.tell(conversation, known)
+            stores.update_session(conversation, known)
         })
     }
 
     /// Stores the current labels, joined with those of other sessions.
-    pub(crate) fn keep(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
-        self.locked(|stores| {
+    pub(crate) fn save_labels(
+        &mut self,
+        conversation: &mut impl ExternalStateSession,
+        known: &mut u64,
+    ) -> Result<(), String> {
+        self.with_lock(|stores| {
             stores.read()?;
-            stores.tell(conversation, known)?;
+            stores.update_session(conversation, known)?;
             let mut stamp = [0; 16];
             getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
-            conversation.stamp(&u128::from_le_bytes(stamp).to_string());
-            let now = conversation.remember();
+            conversation.stamp_writes(&u128::from_le_bytes(stamp).to_string());
+            let now = conversation.external_state_record();
             if stores.kept.as_ref() != Some(&now) {
                 stores.write(&now)?;
                 stores.kept = Some(now);
@@ -109,21 +117,28 @@ impl Stores {
     }
 
     /// Runs `act` while the file is locked.
-    fn locked<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
-        let lock = |(path, file): &(PathBuf, File)| file.lock().map_err(|error| told(path, &reason(&error)));
+    fn with_lock<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let lock = |(path, file): &(PathBuf, File)| {
+            file.lock().map_err(|error| file_error(path, &describe_io_error(&error)))
+        };
         self.file.as_ref().map_or(Ok(()), lock)?;
         let acted = act(self);
-        let unlock =
-            |(path, file): &(PathBuf, File)| file.unlock().map_err(|error| told(path, &reason(&error)));
+        let unlock = |(path, file): &(PathBuf, File)| {
+            file.unlock().map_err(|error| file_error(path, &describe_io_error(&error)))
+        };
         self.file.as_ref().map_or(Ok(()), unlock)?;
         acted
     }
 
-    fn tell(&self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
+    fn update_session(
+        &self,
+        conversation: &mut impl ExternalStateSession,
+        known: &mut u64,
+    ) -> Result<(), String> {
         if *known != self.version
             && let Some(kept) = &self.kept
         {
-            conversation.recall(kept).map_err(|error| error.to_string())?;
+            conversation.join_external_state(kept).map_err(|error| error.to_string())?;
         }
         *known = self.version;
         Ok(())
@@ -132,9 +147,11 @@ impl Stores {
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {
-            Ok(text) => Some(serde_json::from_str(&text).map_err(|error| told(path, &error.to_string()))?),
+            Ok(text) => {
+                Some(serde_json::from_str(&text).map_err(|error| file_error(path, &error.to_string()))?)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.kept.is_none() => None,
-            Err(error) => return Err(told(path, &reason(&error))),
+            Err(error) => return Err(file_error(path, &describe_io_error(&error))),
         };
         if found != self.kept {
             self.kept = found;
@@ -145,13 +162,13 @@ impl Stores {
 
     fn write(&self, now: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
-        private::replace(path, &format!("{now:#}\n")).map_err(|error| {
-            format!("what stores carry cannot be kept in {}: {}", path.display(), reason(&error))
+        private_files::replace(path, &format!("{now:#}\n")).map_err(|error| {
+            format!("what stores carry cannot be kept in {}: {}", path.display(), describe_io_error(&error))
         })
     }
 }
 
-fn told(path: &Path, problem: &str) -> String {
+fn file_error(path: &Path, problem: &str) -> String {
     format!(
         "{}: {problem}; what stores carry is not known then: restore the file, or remove it to begin anew",
         path.display()
@@ -164,7 +181,7 @@ mod tests {
 
     use flowgate::policy::Policy;
     use flowgate_guard::approve::DigestKey;
-    use flowgate_guard::conversation::{Method, Settings};
+    use flowgate_guard::conversation::{ConversationSettings, Method};
 
     use super::*;
 
@@ -186,19 +203,19 @@ require top if:
     }
 
     fn conversation() -> Conversation {
-        let settings = Settings::new(Method::Everything, DigestKey::new([1; 32]));
+        let settings = ConversationSettings::new(Method::Everything, DigestKey::new([1; 32]));
         Conversation::new(monitor(), Vec::new(), settings).unwrap()
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
         let path = path("stores");
-        assert!(Stores::open(&path).is_ok_and(|stores| stores.kept.is_none()));
+        assert!(SharedStoreLabels::open(&path).is_ok_and(|stores| stores.kept.is_none()));
         std::fs::write(&path, "{").unwrap();
-        let error = Stores::open(&path).err().unwrap().to_string();
+        let error = SharedStoreLabels::open(&path).err().unwrap().to_string();
         assert!(error.contains("restore the file, or remove it"), "{error}");
         std::fs::write(&path, "{}").unwrap();
-        let error = Stores::open(&path).unwrap().recall(&mut monitor()).err().unwrap().to_string();
+        let error = SharedStoreLabels::open(&path).unwrap().recall(&mut monitor()).err().unwrap().to_string();
         assert!(
             error.ends_with("the record of what stores carry cannot be read: it lists no stores"),
             "{error}"
@@ -212,38 +229,44 @@ require top if:
     fn chats_at_the_same_time_know_of_each_other() {
         let path = path("shared");
         let untrusted = |conversation: &mut Conversation| {
-            let mut record = conversation.remember();
+            let mut record = conversation.external_state_record();
             record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
-            conversation.recall(&record).unwrap();
-            conversation.remember()["stores"].clone()
+            conversation.join_external_state(&record).unwrap();
+            conversation.external_state_record()["stores"].clone()
         };
-        let (mut one, mut two) = (Stores::open(&path).unwrap(), Stores::open(&path).unwrap());
+        let (mut one, mut two) =
+            (SharedStoreLabels::open(&path).unwrap(), SharedStoreLabels::open(&path).unwrap());
         let (mut first, mut second) = (conversation(), conversation());
         let (mut knows, mut also_knows) = (0, 0);
         let carried = untrusted(&mut first);
         second_carries(&second, &carried, false);
-        one.keep(&mut first, &mut knows).unwrap();
-        two.renew(&mut second, &mut also_knows).unwrap();
+        one.save_labels(&mut first, &mut knows).unwrap();
+        two.refresh_session(&mut second, &mut also_knows).unwrap();
         second_carries(&second, &carried, true);
         // If the file is removed in between, the labels are lost: that is an error.
         std::fs::remove_file(&path).unwrap();
-        assert!(two.renew(&mut second, &mut also_knows).unwrap_err().contains("is not known then"));
+        assert!(two.refresh_session(&mut second, &mut also_knows).unwrap_err().contains("is not known then"));
     }
 
     fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {
-        assert_eq!(conversation.remember()["stores"] == *stores, expected, "{}", conversation.remember());
+        assert_eq!(
+            conversation.external_state_record()["stores"] == *stores,
+            expected,
+            "{}",
+            conversation.external_state_record()
+        );
     }
 
     /// Without a file, agents of one chat share the labels of stores.
     #[test]
     fn agents_of_one_chat_share_what_they_know() {
-        let mut stores = Stores::default();
+        let mut stores = SharedStoreLabels::default();
         let (mut chat, mut agent) = (conversation(), conversation());
-        let mut record = chat.remember();
+        let mut record = chat.external_state_record();
         record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
-        chat.recall(&record).unwrap();
-        stores.keep(&mut chat, &mut 0).unwrap();
-        stores.renew(&mut agent, &mut 0).unwrap();
-        assert_eq!(agent.remember(), chat.remember());
+        chat.join_external_state(&record).unwrap();
+        stores.save_labels(&mut chat, &mut 0).unwrap();
+        stores.refresh_session(&mut agent, &mut 0).unwrap();
+        assert_eq!(agent.external_state_record(), chat.external_state_record());
     }
 }

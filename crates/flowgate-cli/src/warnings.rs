@@ -6,14 +6,14 @@ use flowgate::policy::{Diagnostic, Policy};
 use flowgate::trace::Trace;
 use serde_json::{Value, json};
 
-use crate::output::{Output, plural};
+use crate::output::{Console, plural};
 
 /// The number of warnings without a suggestion that are printed.
 const MAX_DRAWN: usize = 10;
 
 /// The names that occur in the traces.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Traces {
+pub(crate) struct TraceOccurrences {
     occurrences: Occurrences,
     /// The first trace without messages, and the number of such traces.
     empty: Option<(String, usize)>,
@@ -28,7 +28,7 @@ pub(crate) struct Warnings {
     traces: Vec<(&'static str, String)>,
 }
 
-impl Traces {
+impl TraceOccurrences {
     /// Adds one run.
     pub(crate) fn add(&mut self, place: &str, trace: &Trace) {
         if trace.is_empty() {
@@ -79,7 +79,7 @@ impl Warnings {
     }
 
     /// Prints them on the standard error: all that have a suggestion, and some of the others.
-    pub(crate) fn draw(&self, name: &str, policy: &Policy, output: &mut Output) {
+    pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
         let is_near =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
         let near = self.policy.iter().filter(is_near);

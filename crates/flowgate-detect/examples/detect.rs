@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let at = |byte: usize| text.char_indices().take_while(|(i, _)| *i < byte).count();
         let row = |detector: &str, kind: &str, span: std::ops::Range<usize>| json!({"detector": detector, "kind": kind, "start": at(span.start), "end": at(span.end)});
         let mut found: Vec<Value> = Vec::new();
-        found.extend(personal::all(text).into_iter().map(|f| row("personal", f.kind, f.span)));
+        found.extend(personal::all_findings(text).into_iter().map(|f| row("personal", f.kind, f.span)));
         found.extend(secrets(text).map(|f| row("secrets", f.kind, f.span)));
         found.extend(shell::find(text).into_iter().map(|i| row("shell", i.kind, i.span)));
         found.extend(injection::find(text).findings.into_iter().map(|f| row("injection", f.kind, f.span)));

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::Finding;
-use super::pattern::{Rule, Rules, rule};
+use super::pattern::{CompiledRules, DetectionRule, rule};
 
 /// The similarity of a text to a prompt injection.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Injection {
     pub findings: Vec<Finding>,
 }
 
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new(TABLE));
+static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABLE));
 
 /// Returns the phrases of prompt injections in a text, and a combined score.
 ///
@@ -33,7 +33,7 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new(TABLE));
 /// ```
 pub fn find(text: &str) -> Injection {
     let mut findings = RULES.find(text);
-    let plain = unmasked(text);
+    let plain = unmask(text);
     if findings.is_empty() && plain != text {
         findings = RULES
             .find(&plain)
@@ -50,8 +50,8 @@ pub fn find(text: &str) -> Injection {
 
 /// Returns the text without hidden characters and with digits and look-alike letters replaced by the letters that
 /// they resemble, followed by the text that the hidden characters encode.
-fn unmasked(text: &str) -> String {
-    let hidden = super::unicode::hidden(text);
+fn unmask(text: &str) -> String {
+    let hidden = super::unicode::find_hidden(text);
     let mut hidden = hidden.iter().filter(|finding| finding.kind != "MIXED_SCRIPT").peekable();
     let mut plain = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -75,7 +75,7 @@ fn unmasked(text: &str) -> String {
             _ => c,
         });
     }
-    plain + &super::unicode::decoded(text)
+    plain + &super::unicode::decode_hidden(text)
 }
 
 /// Returns the weight of a kind of phrase: the rarer in legitimate text, the greater.
@@ -94,7 +94,7 @@ macro_rules! gap {
     };
 }
 
-const TABLE: &[Rule] = &[
+const TABLE: &[DetectionRule] = &[
     // The text revokes earlier instructions.
     rule(
         "OVERRIDE",
@@ -260,6 +260,6 @@ mod tests {
 
     #[test]
     fn every_pattern_compiles() {
-        assert!(RULES.broken().is_empty(), "{:?}", RULES.broken());
+        assert!(RULES.uncompiled_kinds().is_empty(), "{:?}", RULES.uncompiled_kinds());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
-use super::pattern::{Rule, Rules};
+use super::pattern::{CompiledRules, DetectionRule};
 
 /// Classifies a text into categories.
 ///
@@ -15,8 +15,8 @@ pub trait Classifier {
 
 /// Word lists by category.
 pub struct Lexicon {
-    strong: Rules,
-    weak: Rules,
+    strong: CompiledRules,
+    weak: CompiledRules,
 }
 
 /// The contribution of one strong phrase; that of one weak word follows.
@@ -31,13 +31,13 @@ impl std::fmt::Debug for Lexicon {
 
 impl Lexicon {
     /// Creates a lexicon from phrases of which one is sufficient, and words of which several are required.
-    pub(super) fn new(strong: &'static [Rule], weak: &'static [Rule]) -> Self {
-        Self { strong: Rules::new(strong), weak: Rules::new(weak) }
+    pub(super) fn new(strong: &'static [DetectionRule], weak: &'static [DetectionRule]) -> Self {
+        Self { strong: CompiledRules::new(strong), weak: CompiledRules::new(weak) }
     }
 
     /// Returns the words of the lists in a text; the kind is the category.
     pub fn find(&self, text: &str) -> Vec<Finding> {
-        let mut findings = super::pattern::Disjoint::default();
+        let mut findings = super::pattern::DisjointFindings::default();
         for finding in self.strong.find(text).into_iter().chain(self.weak.find(text)) {
             findings.insert(finding);
         }
@@ -45,8 +45,8 @@ impl Lexicon {
     }
 
     #[cfg(test)]
-    pub(super) fn broken(&self) -> Vec<&'static str> {
-        [self.strong.broken(), self.weak.broken()].concat()
+    pub(super) fn uncompiled_kinds(&self) -> Vec<&'static str> {
+        [self.strong.uncompiled_kinds(), self.weak.uncompiled_kinds()].concat()
     }
 }
 

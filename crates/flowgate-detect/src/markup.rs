@@ -62,15 +62,15 @@ pub fn parse(text: &str) -> Markup {
     // An image address is also an address.
     let shown = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
     markup.links.extend(shown);
-    once(&mut markup.links);
-    once(&mut markup.images);
+    deduplicate_links(&mut markup.links);
+    deduplicate_links(&mut markup.images);
     markup.alt_texts.truncate(MAX_FINDINGS);
     markup.hidden_texts.truncate(MAX_FINDINGS);
     markup
 }
 
 /// Keeps the first occurrence of each address, in order.
-fn once(links: &mut Vec<Link>) {
+fn deduplicate_links(links: &mut Vec<Link>) {
     links.sort_by_key(|link| link.span.start);
     let mut seen = BTreeSet::new();
     links.retain(|link| seen.insert(link.url.clone()));
@@ -101,12 +101,12 @@ fn markdown(text: &str, markup: &mut Markup) {
                 if let Some(rest) = after.strip_prefix('(') {
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
-                        add(text, markup, image, &label, link);
+                        add_reference(text, markup, image, &label, link);
                     }
                 } else if let Some(rest) = after.strip_prefix(':') {
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
-                        definitions.entry(key(text, &label)).or_insert(link);
+                        definitions.entry(reference_key(text, &label)).or_insert(link);
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
                     let end = rest.find([']', '\n']).unwrap_or(0);
@@ -125,15 +125,15 @@ fn markdown(text: &str, markup: &mut Markup) {
     }
     for (image, label, name) in references {
         if name.len() <= 1000
-            && let Some(link) = definitions.get(&key(text, &name)).cloned()
+            && let Some(link) = definitions.get(&reference_key(text, &name)).cloned()
         {
-            add(text, markup, image, &label, link);
+            add_reference(text, markup, image, &label, link);
         }
     }
     markup.links.extend(definitions.into_values());
 }
 
-fn add(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;
     }
@@ -154,7 +154,7 @@ fn add(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link:
 const MAX_ALT: usize = 1_000;
 
 /// Normalises the name of a reference, which is compared without case and runs of spaces.
-fn key(text: &str, name: &Range<usize>) -> String {
+fn reference_key(text: &str, name: &Range<usize>) -> String {
     let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
     name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -176,7 +176,10 @@ fn destination(text: &str, offset: usize) -> Option<Link> {
         c => c.is_whitespace() || matches!(c, ')' | '<' | '>'),
     });
     let url = trimmed.get(..end.unwrap_or(trimmed.len())).filter(|url| !url.is_empty())?;
-    Some(Link { url: html::resolved(url), span: offset + start..offset + start + url.len() })
+    Some(Link {
+        url: html::resolve_character_references(url),
+        span: offset + start..offset + start + url.len(),
+    })
 }
 
 #[cfg(test)]

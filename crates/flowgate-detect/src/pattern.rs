@@ -10,46 +10,46 @@ use regex::Regex;
 use super::{Finding, MAX_FINDINGS};
 
 /// One row: an expression, and the conditions on its matches.
-pub(super) struct Rule {
+pub(super) struct DetectionRule {
     kind: &'static str,
     regex: &'static str,
-    check: fn(Match<'_>) -> bool,
+    check: fn(PatternMatch<'_>) -> bool,
     near: &'static [&'static str],
     cut: fn(&str) -> usize,
 }
 
 /// Creates a rule without further conditions.
-pub(super) const fn rule(kind: &'static str, regex: &'static str) -> Rule {
-    Rule { kind, regex, check: |_| true, near: &[], cut: str::len }
+pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
+    DetectionRule { kind, regex, check: |_| true, near: &[], cut: str::len }
 }
 
-impl Rule {
+impl DetectionRule {
     /// Counts only matches that satisfy `check`.
-    pub(super) const fn check(self, check: fn(Match<'_>) -> bool) -> Self {
+    pub(super) const fn check(self, check: fn(PatternMatch<'_>) -> bool) -> Self {
         Self { check, ..self }
     }
 
     /// Keeps only the returned number of bytes of a match, where its end depends on its beginning; 0 for none.
-    pub(super) const fn cut(self, cut: fn(&str) -> usize) -> Self {
+    pub(super) const fn truncated_by(self, cut: fn(&str) -> usize) -> Self {
         Self { cut, ..self }
     }
 
     /// Counts only matches shortly after one of these words or phrases, given in lower case.
-    pub(super) const fn near(self, near: &'static [&'static str]) -> Self {
+    pub(super) const fn after_phrases(self, near: &'static [&'static str]) -> Self {
         Self { near, ..self }
     }
 }
 
 /// A match in its text.
 #[derive(Clone, Copy)]
-pub(super) struct Match<'t> {
+pub(super) struct PatternMatch<'t> {
     whole: &'t str,
     /// The matched text.
     pub(super) text: &'t str,
     start: usize,
 }
 
-impl<'t> Match<'t> {
+impl<'t> PatternMatch<'t> {
     fn span(&self) -> Range<usize> {
         self.start..self.start + self.text.len()
     }
@@ -65,7 +65,7 @@ impl<'t> Match<'t> {
     }
 
     /// Returns whether one of the phrases occurs, as whole words, in the few words before.
-    pub(super) fn near(&self, phrases: &[&str]) -> bool {
+    pub(super) fn follows_phrase(&self, phrases: &[&str]) -> bool {
         let before = self.before();
         let window = before.get(before.floor_char_boundary(before.len().saturating_sub(48))..);
         let mut words = String::from(" ");
@@ -80,22 +80,22 @@ impl<'t> Match<'t> {
 }
 
 /// Compiled rules.
-pub(super) struct Rules(Vec<(&'static Rule, Option<Regex>)>);
+pub(super) struct CompiledRules(Vec<(&'static DetectionRule, Option<Regex>)>);
 
 /// After a failed check, a match of at most this length is searched for another match; longer ones are skipped, so
 /// that time stays linear.
 const LOOK_INTO: usize = 64;
 
-impl Rules {
+impl CompiledRules {
     /// Compiles a table. Word boundaries are ASCII boundaries, which keeps the fast automaton.
-    pub(super) fn new(rules: &'static [Rule]) -> Self {
-        let compile = |rule: &Rule| Regex::new(&rule.regex.replace(r"\b", r"(?-u:\b)")).ok();
+    pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
+        let compile = |rule: &DetectionRule| Regex::new(&rule.regex.replace(r"\b", r"(?-u:\b)")).ok();
         Self(rules.iter().map(|rule| (rule, compile(rule))).collect())
     }
 
     /// Returns the findings of the rules in order. Where two overlap, the earlier rule takes precedence.
     pub(super) fn find(&self, text: &str) -> Vec<Finding> {
-        let mut findings = Disjoint::default();
+        let mut findings = DisjointFindings::default();
         for (rule, regex) in &self.0 {
             let Some(regex) = regex else { continue };
             let has_group = regex.captures_len() > 1;
@@ -109,11 +109,11 @@ impl Rules {
                 let matched = group.and_then(|group| {
                     let length = (rule.cut)(group.as_str());
                     let span = group.start()..group.start() + length;
-                    Some(Match { whole: text, text: text.get(span)?, start: group.start() })
+                    Some(PatternMatch { whole: text, text: text.get(span)?, start: group.start() })
                 });
                 let kept = matched.filter(|matched| {
                     (rule.check)(*matched)
-                        && (rule.near.is_empty() || matched.near(rule.near))
+                        && (rule.near.is_empty() || matched.follows_phrase(rule.near))
                         && findings.insert(Finding { kind: rule.kind, span: matched.span() })
                 });
                 at = match kept {
@@ -132,16 +132,16 @@ impl Rules {
 
     /// Returns the kinds whose expression does not compile; the list must be empty.
     #[cfg(test)]
-    pub(super) fn broken(&self) -> Vec<&'static str> {
+    pub(super) fn uncompiled_kinds(&self) -> Vec<&'static str> {
         self.0.iter().filter(|(_, regex)| regex.is_none()).map(|(rule, _)| rule.kind).collect()
     }
 }
 
 /// Findings that do not overlap, in order.
 #[derive(Default)]
-pub(super) struct Disjoint(std::collections::BTreeMap<usize, Finding>);
+pub(super) struct DisjointFindings(std::collections::BTreeMap<usize, Finding>);
 
-impl Disjoint {
+impl DisjointFindings {
     /// Adds a finding unless it overlaps another one.
     pub(super) fn insert(&mut self, finding: Finding) -> bool {
         let Range { start, end } = finding.span;
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn earlier_rules_win_and_failed_matches_are_looked_into() {
-        static RULES: &[Rule] = &[
+        static RULES: &[DetectionRule] = &[
             rule("PAIR", r"\b[0-9]+ [0-9]+\b").check(|m| m.text.ends_with("22")),
             rule("NUMBER", r"\b[0-9]+\b"),
-            rule("AFTER", r"x=([a-z]+)").near(&["set of"]),
+            rule("AFTER", r"x=([a-z]+)").after_phrases(&["set of"]),
         ];
         let check = |text: &str, expected: &[(&str, &str)]| {
-            let found = Rules::new(RULES).find(text);
+            let found = CompiledRules::new(RULES).find(text);
             let found: Vec<_> = found.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn findings_are_bounded() {
-        static RULES: &[Rule] = &[rule("A", "a")];
-        assert_eq!(Rules::new(RULES).find(&"a".repeat(MAX_FINDINGS + 5)).len(), MAX_FINDINGS);
+        static RULES: &[DetectionRule] = &[rule("A", "a")];
+        assert_eq!(CompiledRules::new(RULES).find(&"a".repeat(MAX_FINDINGS + 5)).len(), MAX_FINDINGS);
     }
 }

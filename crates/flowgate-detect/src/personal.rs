@@ -6,7 +6,7 @@
 //!   counts only after a word that names it ("BSN 111222333").
 //! * [`names`]: `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak: a
 //!   rare name is missed, and a brand that resembles a name is found.
-//! * [`all`]: both, with `URL`, as presidio reports by default.
+//! * [`all_findings`]: both, with `URL`, as presidio reports by default.
 //!
 //! Not found: an address that is spelled out ("ann at example dot org"), a number in words, a street address.
 
@@ -19,13 +19,13 @@ use std::sync::LazyLock;
 
 pub use names::names;
 
-use super::pattern::{Match, Rule, Rules, rule};
+use super::pattern::{CompiledRules, DetectionRule, PatternMatch, rule};
 use super::{Finding, MAX_FINDINGS, markup};
 
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new(TABLE));
+static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABLE));
 
-static EMAILS: LazyLock<Rules> =
-    LazyLock::new(|| Rules::new(const { &[rule("EMAIL_ADDRESS", EMAIL).check(has_domain)] }));
+static EMAILS: LazyLock<CompiledRules> =
+    LazyLock::new(|| CompiledRules::new(const { &[rule("EMAIL_ADDRESS", EMAIL).check(has_domain)] }));
 
 /// Returns the e-mail addresses in a text.
 pub fn emails(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
@@ -43,7 +43,7 @@ pub fn personal_data(text: &str) -> impl Iterator<Item = Finding> + '_ {
 }
 
 /// Returns all findings in order: [`personal_data`], [`names`] and `URL`. A URL may contain other findings.
-pub fn all(text: &str) -> Vec<Finding> {
+pub fn all_findings(text: &str) -> Vec<Finding> {
     let mut findings = RULES.find(text);
     let inside =
         |span: &Range<usize>, other: &Finding| other.span.start < span.end && span.start < other.span.end;
@@ -124,27 +124,28 @@ const PHONE: &[&str] = &[
 ];
 
 /// Where matches overlap, earlier rows take precedence.
-const TABLE: &[Rule] = &[
+const TABLE: &[DetectionRule] = &[
     rule("EMAIL_ADDRESS", EMAIL).check(has_domain),
     rule("IBAN_CODE", r"\b[A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,30}\b")
-        .cut(checksum::iban_length)
+        .truncated_by(checksum::iban_length)
         .check(|m| checksum::iban(m.text)),
-    rule("CREDIT_CARD", r"\b[0-9](?:[ -]?[0-9]){12,18}\b").check(|m| is_free(m) && checksum::card(m.text)),
+    rule("CREDIT_CARD", r"\b[0-9](?:[ -]?[0-9]){12,18}\b")
+        .check(|m| stands_alone(m) && checksum::card(m.text)),
     rule("CRYPTO", r"\bbc1[02-9ac-hj-np-z]{11,71}\b").check(|m| checksum::bech32(m.text)),
     rule("CRYPTO", r"\b[13][1-9A-HJ-NP-Za-km-z]{25,34}\b").check(|m| checksum::base58_address(m.text)),
     rule("CRYPTO", r"\b0x[0-9a-fA-F]{40}\b"),
     rule("CRYPTO", r"\b4[0-9AB][1-9A-HJ-NP-Za-km-z]{93}\b"),
-    rule("DATE_OF_BIRTH", DATE).near(BIRTH),
-    rule("US_SSN", r"\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b").check(|m| is_free(m) && ssn(m)),
-    rule("US_SSN", r"\b[0-9]{3}[ .]?[0-9]{2}[ .]?[0-9]{4}\b").check(ssn).near(&[
+    rule("DATE_OF_BIRTH", DATE).after_phrases(BIRTH),
+    rule("US_SSN", r"\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b").check(|m| stands_alone(m) && ssn(m)),
+    rule("US_SSN", r"\b[0-9]{3}[ .]?[0-9]{2}[ .]?[0-9]{4}\b").check(ssn).after_phrases(&[
         "ssn",
         "social security",
         "social security number",
     ]),
     rule("US_ITIN", r"\b9[0-9]{2}-(?:5[0-9]|6[0-5]|7[0-9]|8[0-8]|9[0-24-9])-[0-9]{4}\b")
-        .near(&["itin", "taxpayer"]),
-    rule("ES_NIF", r"\b[0-9]{8}-?[A-Z]\b").check(|m| is_free(m) && checksum::es_letter(m.text)),
-    rule("ES_NIE", r"\b[XYZ]-?[0-9]{7}-?[A-Z]\b").check(|m| is_free(m) && checksum::es_letter(m.text)),
+        .after_phrases(&["itin", "taxpayer"]),
+    rule("ES_NIF", r"\b[0-9]{8}-?[A-Z]\b").check(|m| stands_alone(m) && checksum::es_letter(m.text)),
+    rule("ES_NIE", r"\b[XYZ]-?[0-9]{7}-?[A-Z]\b").check(|m| stands_alone(m) && checksum::es_letter(m.text)),
     rule("IT_FISCAL_CODE", r"\b[A-Z]{6}[0-9]{2}[A-EHLMPR-T][0-9]{2}[A-Z][0-9]{3}[A-Z]\b")
         .check(|m| checksum::it_fiscal_code(m.text)),
     rule("CH_AHV", r"\b756[. ]?[0-9]{4}[. ]?[0-9]{4}[. ]?[0-9]{2}\b").check(|m| checksum::ch_ahv(m.text)),
@@ -157,48 +158,45 @@ const TABLE: &[Rule] = &[
     rule("FI_PERSONAL_IDENTITY_CODE", r"\b[0-3][0-9][01][0-9]{3}[-+A-FU-Y][0-9]{3}[0-9A-FHJ-NPR-Y]\b")
         .check(|m| checksum::fi_hetu(m.text)),
     rule("SE_PERSONNUMMER", r"\b(?:19|20)?[0-9]{6}[-+][0-9]{4}\b")
-        .check(|m| is_free(m) && checksum::se_personnummer(m.text)),
+        .check(|m| stands_alone(m) && checksum::se_personnummer(m.text)),
     rule("KR_RRN", r"\b[0-9]{6}-[1-4][0-9]{6}\b").check(|m| checksum::kr_rrn(m.text)),
     rule("UK_NINO", r"\b[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?[0-9]{2} ?[0-9]{2} ?[0-9]{2} ?[A-D]\b").check(
         |m| !["BG", "GB", "KN", "NK", "NT", "TN", "ZZ"].iter().any(|prefix| m.text.starts_with(prefix)),
     ),
     rule("IN_PAN", r"\b[A-Z]{3}[ABCFGHJLPT][A-Z][0-9]{4}[A-Z]\b"),
     rule("IN_AADHAAR", r"\b[2-9][0-9]{3}[ -]?[0-9]{4}[ -]?[0-9]{4}\b").check(|m| {
-        checksum::verhoeff(m.text) && (m.text.contains(' ') || m.near(&["aadhaar", "aadhar", "uid", "uidai"]))
+        checksum::verhoeff(m.text)
+            && (m.text.contains(' ') || m.follows_phrase(&["aadhaar", "aadhar", "uid", "uidai"]))
     }),
-    rule("NL_BSN", r"\b[0-9]{4}\.?[0-9]{2}\.?[0-9]{3}\b").check(|m| checksum::nl_bsn(m.text)).near(&[
-        "bsn",
-        "burgerservicenummer",
-        "sofinummer",
-    ]),
-    rule("DE_TAX_ID", r"\b[1-9][0-9](?: ?[0-9]{3}){3}\b").check(|m| checksum::de_tax_id(m.text)).near(&[
-        "steuer id",
-        "steuerid",
-        "steueridentifikationsnummer",
-        "idnr",
-        "tax id",
-        "tin",
-        "identifikationsnummer",
-    ]),
-    rule("PL_PESEL", r"\b[0-9]{11}\b").check(|m| checksum::pl_pesel(m.text)).near(&["pesel"]),
-    rule("UK_NHS", r"\b[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}\b").check(|m| checksum::uk_nhs(m.text)).near(&[
-        "nhs",
-        "national health",
-        "health service",
-    ]),
-    rule("CA_SIN", r"\b[1-9][0-9]{2}[ -]?[0-9]{3}[ -]?[0-9]{3}\b").check(|m| checksum::luhn(m.text)).near(&[
-        "sin",
-        "social insurance",
-        "social insurance number",
-    ]),
-    rule("AU_ABN", r"\b[0-9]{2}(?: ?[0-9]{3}){3}\b").check(|m| checksum::au_abn(m.text)).near(&[
+    rule("NL_BSN", r"\b[0-9]{4}\.?[0-9]{2}\.?[0-9]{3}\b")
+        .check(|m| checksum::nl_bsn(m.text))
+        .after_phrases(&["bsn", "burgerservicenummer", "sofinummer"]),
+    rule("DE_TAX_ID", r"\b[1-9][0-9](?: ?[0-9]{3}){3}\b")
+        .check(|m| checksum::de_tax_id(m.text))
+        .after_phrases(&[
+            "steuer id",
+            "steuerid",
+            "steueridentifikationsnummer",
+            "idnr",
+            "tax id",
+            "tin",
+            "identifikationsnummer",
+        ]),
+    rule("PL_PESEL", r"\b[0-9]{11}\b").check(|m| checksum::pl_pesel(m.text)).after_phrases(&["pesel"]),
+    rule("UK_NHS", r"\b[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}\b")
+        .check(|m| checksum::uk_nhs(m.text))
+        .after_phrases(&["nhs", "national health", "health service"]),
+    rule("CA_SIN", r"\b[1-9][0-9]{2}[ -]?[0-9]{3}[ -]?[0-9]{3}\b")
+        .check(|m| checksum::luhn(m.text))
+        .after_phrases(&["sin", "social insurance", "social insurance number"]),
+    rule("AU_ABN", r"\b[0-9]{2}(?: ?[0-9]{3}){3}\b").check(|m| checksum::au_abn(m.text)).after_phrases(&[
         "abn",
         "abn is",
         "business number",
     ]),
     rule("AU_TFN", r"\b[0-9]{3} ?[0-9]{3} ?[0-9]{3}\b")
         .check(|m| checksum::au_tfn(m.text))
-        .near(&["tfn", "tax file number"]),
+        .after_phrases(&["tfn", "tax file number"]),
     rule("IP_ADDRESS", r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b").check(ipv4),
     rule("IP_ADDRESS", r"[0-9A-Fa-f:][0-9A-Fa-f:.]{1,44}").check(ipv6),
     rule("PHONE_NUMBER", r"\+[1-9][0-9]{0,2}[ .-]?(?:\(?[0-9]{1,4}\)?[ .-]?){2,5}[0-9]{2,4}\b").check(phone),
@@ -209,11 +207,11 @@ const TABLE: &[Rule] = &[
         r"\b(?:0[0-9]{1,4}(?:[ ./-]?[0-9]{2,8}){1,5}|[2-9][0-9]{2}[ .-]?[0-9]{3}[ .-]?[0-9]{4})\b",
     )
     .check(phone)
-    .near(PHONE),
+    .after_phrases(PHONE),
 ];
 
 /// Returns whether a number stands alone, not inside a longer one.
-fn is_free(m: Match<'_>) -> bool {
+fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
     !joins(m.before().chars().next_back())
@@ -223,13 +221,13 @@ fn is_free(m: Match<'_>) -> bool {
 }
 
 /// Returns whether the last label of an address belongs to a domain, not to a version (`node@20.1.0`).
-fn has_domain(m: Match<'_>) -> bool {
+fn has_domain(m: PatternMatch<'_>) -> bool {
     let last = m.text.rsplit('.').next().unwrap_or_default();
     last.len() > 1 && last.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Returns whether area, group and serial belong to a number that can have been issued.
-fn ssn(m: Match<'_>) -> bool {
+fn ssn(m: PatternMatch<'_>) -> bool {
     let digits: String = m.text.chars().filter(char::is_ascii_digit).collect();
     let part = |range| digits.get(range).unwrap_or_default();
     !matches!(part(0..3), "000" | "666")
@@ -238,17 +236,17 @@ fn ssn(m: Match<'_>) -> bool {
         && part(5..9) != "0000"
 }
 
-fn ipv4(m: Match<'_>) -> bool {
+fn ipv4(m: PatternMatch<'_>) -> bool {
     // `Chrome/120.0.0.0` and `version 1.2.3.4` are not addresses.
     let in_path =
         m.before().strip_suffix('/').is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_alphabetic()));
     m.text.parse::<Ipv4Addr>().is_ok()
-        && is_free(m)
+        && stands_alone(m)
         && !in_path
-        && !m.near(&["version", "oid", "release", "section"])
+        && !m.follows_phrase(&["version", "oid", "release", "section"])
 }
 
-fn ipv6(m: Match<'_>) -> bool {
+fn ipv6(m: PatternMatch<'_>) -> bool {
     let joins = |c: char| c.is_alphanumeric() || matches!(c, ':' | '_');
     let groups = m.text.split(':').filter(|group| !group.is_empty()).count();
     m.text.parse::<Ipv6Addr>().is_ok()
@@ -258,9 +256,9 @@ fn ipv6(m: Match<'_>) -> bool {
         && !m.after().starts_with(joins)
 }
 
-fn phone(m: Match<'_>) -> bool {
+fn phone(m: PatternMatch<'_>) -> bool {
     let digits = m.text.chars().filter(char::is_ascii_digit).count();
-    (8..=15).contains(&digits) && is_free(m) && !m.before().ends_with('+')
+    (8..=15).contains(&digits) && stands_alone(m) && !m.before().ends_with('+')
 }
 
 #[cfg(test)]
@@ -299,7 +297,8 @@ mod tests {
     #[test]
     fn names_and_links_come_on_top() {
         let text = "Maria Gonzalez (maria@example.com) of Berlin, https://example.com/4.3.2.1";
-        let found: Vec<_> = all(text).iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
+        let found: Vec<_> =
+            all_findings(text).iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
         assert_eq!(
             found,
             [
@@ -313,6 +312,6 @@ mod tests {
 
     #[test]
     fn every_pattern_compiles() {
-        assert!(RULES.broken().is_empty(), "{:?}", RULES.broken());
+        assert!(RULES.uncompiled_kinds().is_empty(), "{:?}", RULES.uncompiled_kinds());
     }
 }

@@ -7,7 +7,7 @@
 #[cfg(feature = "python")]
 mod calls;
 #[cfg(feature = "python")]
-mod guard;
+mod nesting_limit;
 
 use super::Finding;
 
@@ -59,7 +59,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
             let start = text.len() - body.len();
             return match magic {
                 "time" | "timeit" | "capture" | "prun" | "python" | "python3" => {
-                    let mut code = parsed(body, ipython);
+                    let mut code = parse_code(body, ipython);
                     for finding in &mut code.unsafe_calls {
                         finding.span = finding.span.start + start..finding.span.end + start;
                     }
@@ -78,7 +78,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
                 _ => PythonCode::default(),
             };
         }
-        parsed(text, ipython)
+        parse_code(text, ipython)
     }
     #[cfg(not(feature = "python"))]
     {
@@ -88,12 +88,12 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
 }
 
 #[cfg(feature = "python")]
-fn parsed(text: &str, ipython: bool) -> PythonCode {
+fn parse_code(text: &str, ipython: bool) -> PythonCode {
     use ruff_python_parser::{Mode, ParseOptions};
 
     let mode = if ipython { Mode::Ipython } else { Mode::Module };
     let failed = |why: String| PythonCode { syntax_error: Some(why), ..PythonCode::default() };
-    if let Err(why) = guard::check(text, mode) {
+    if let Err(why) = nesting_limit::check_nesting(text, mode) {
         return failed(why.to_owned());
     }
     match ruff_python_parser::parse(text, ParseOptions::from(mode)) {

@@ -12,9 +12,9 @@
 use std::sync::LazyLock;
 
 use super::Finding;
-use super::pattern::{Match, Rule, Rules, rule};
+use super::pattern::{CompiledRules, DetectionRule, PatternMatch, rule};
 
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new(TABLE));
+static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABLE));
 
 /// Returns the keys, tokens and passwords in a text, in order and without overlap.
 ///
@@ -34,7 +34,7 @@ macro_rules! assigned {
 }
 
 /// Where matches overlap, earlier rows take precedence.
-const TABLE: &[Rule] = &[
+const TABLE: &[DetectionRule] = &[
     rule(
         "PRIVATE_KEY",
         r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[^-]*-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?",
@@ -46,9 +46,9 @@ const TABLE: &[Rule] = &[
     rule("GITLAB_TOKEN", r"\bgl(?:pat|rt|dt|ptt|ft|soat|imt|agent|cbt)-[A-Za-z0-9_-]{20,}"),
     rule("AWS_ACCESS_KEY", r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}\b"),
     rule("AWS_SECRET_KEY", assigned!(r"\baws[a-z0-9_ .-]{0,24}(?:key|secret|token|pwd|pass|password)[a-z0-9_-]{0,8}", "[0-9a-z/+]{40}"))
-        .check(ends),
+        .check(is_complete_token),
     rule("AZURE_STORAGE_KEY", r"\bAccountKey=[A-Za-z0-9+/=]{80,100}"),
-    rule("AZURE_SECRET", r"\b[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}").check(ends),
+    rule("AZURE_SECRET", r"\b[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}").check(is_complete_token),
     rule("SLACK_TOKEN", r"(?i)\bxox[aboprse]-(?:[0-9]+-)+[a-z0-9]+"),
     rule("SLACK_TOKEN", r"\bxapp-[0-9]-[A-Z0-9]+-[0-9]+-[a-f0-9]+"),
     rule("SLACK_TOKEN", r"(?i)https://hooks\.slack\.com/(?:services|workflows)/T[a-z0-9_]+/[AB][a-z0-9_]+/[a-z0-9_]+(?:/[a-z0-9_]+)?"),
@@ -59,12 +59,12 @@ const TABLE: &[Rule] = &[
     // `sk-` also starts ordinary identifiers: `sk-learn-contrib-imbalanced`.
     rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{20,}").check(|m| {
         let key = m.text.trim_start_matches("sk-");
-        classes(key) == 3 || classes(key) == 2 && !key.contains(['-', '_'])
+        character_class_count(key) == 3 || character_class_count(key) == 2 && !key.contains(['-', '_'])
     }),
     rule("GROQ_KEY", r"\bgsk_[A-Za-z0-9]{52}\b"),
     rule("REPLICATE_TOKEN", r"\br8_[A-Za-z0-9]{37}\b"),
-    rule("GOOGLE_API_KEY", r"\bAIza[0-9A-Za-z_-]{35}").check(ends),
-    rule("GOOGLE_OAUTH_SECRET", r"\bGOCSPX-[0-9A-Za-z_-]{28}").check(ends),
+    rule("GOOGLE_API_KEY", r"\bAIza[0-9A-Za-z_-]{35}").check(is_complete_token),
+    rule("GOOGLE_OAUTH_SECRET", r"\bGOCSPX-[0-9A-Za-z_-]{28}").check(is_complete_token),
     rule("GOOGLE_OAUTH_TOKEN", r"\bya29\.[0-9A-Za-z_-]{30,}"),
     rule("HUGGINGFACE_TOKEN", r"\b(?:hf|api_org)_[A-Za-z0-9]{34,}\b"),
     rule("DIGITALOCEAN_TOKEN", r"\bdo[opr]_v1_[a-f0-9]{64}\b"),
@@ -77,14 +77,14 @@ const TABLE: &[Rule] = &[
     rule("NPM_TOKEN", r"/:_authToken=\s{0,4}([A-Za-z0-9_-]{20,})"),
     rule("PYPI_TOKEN", r"\bpypi-(?:AgEIcHlwaS5vcmc|AgENdGVzdC5weXBpLm9yZw)[A-Za-z0-9_-]{50,}"),
     rule("TWILIO_KEY", r"\b(?:AC|SK)[0-9a-f]{32}\b"),
-    rule("TELEGRAM_TOKEN", r"\b[0-9]{8,10}:[A-Za-z0-9_-]{35}").check(ends),
-    rule("DISCORD_TOKEN", r"\b[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}").check(ends),
+    rule("TELEGRAM_TOKEN", r"\b[0-9]{8,10}:[A-Za-z0-9_-]{35}").check(is_complete_token),
+    rule("DISCORD_TOKEN", r"\b[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}").check(is_complete_token),
     rule("DISCORD_TOKEN", r"https://(?:[a-z]+\.)?discord(?:app)?\.com/api/webhooks/[0-9]+/[A-Za-z0-9_-]{60,}"),
     rule("SQUARE_TOKEN", r"\bsq0(?:atp|csp|idp)-[0-9A-Za-z_-]{22,43}"),
-    rule("SQUARE_TOKEN", r"\bEAAA[0-9A-Za-z_+=-]{60}").check(ends),
+    rule("SQUARE_TOKEN", r"\bEAAA[0-9A-Za-z_+=-]{60}").check(is_complete_token),
     rule("JSON_WEB_TOKEN", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     rule("ARTIFACTORY_TOKEN", r"\b(?:AKC[A-Za-z0-9]{61,}|cmVmdGtu[A-Za-z0-9]{56})\b"),
-    rule("ARTIFACTORY_TOKEN", r"\bA(?:KC|P[0-9A-Fa-f])[A-Za-z0-9]{10,}\b").near(&["artifactory", "jfrog"]),
+    rule("ARTIFACTORY_TOKEN", r"\bA(?:KC|P[0-9A-Fa-f])[A-Za-z0-9]{10,}\b").after_phrases(&["artifactory", "jfrog"]),
     rule("VAULT_TOKEN", r"\bhv[sbr]\.[A-Za-z0-9_-]{24,}"),
     rule("TERRAFORM_TOKEN", r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
     rule("ATLASSIAN_TOKEN", r"\bATATT3[A-Za-z0-9_=-]{60,}"),
@@ -96,11 +96,11 @@ const TABLE: &[Rule] = &[
     rule("POSTMAN_KEY", r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}\b"),
     rule("SENTRY_TOKEN", r"\bsntr(?:ys|yu)_[A-Za-z0-9+/=_-]{40,}"),
     rule("SHOPIFY_TOKEN", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}\b"),
-    rule("IBM_CLOUD_KEY", assigned!(r"\b(?:ibm|iam)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9_-]{44}")).check(ends),
+    rule("IBM_CLOUD_KEY", assigned!(r"\b(?:ibm|iam)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9_-]{44}")).check(is_complete_token),
     rule("IBM_COS_KEY", assigned!(r"\b(?:ibm)?[-_ ]?cos[-_ ]?(?:hmac)?[-_ ]?secret[-_ ]?(?:access)?[-_ ]?(?:key)?", "[a-f0-9]{48}"))
-        .check(ends),
-    rule("CLOUDANT_KEY", assigned!(r"\bcloudant[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[0-9a-f]{64}|[a-z]{24}")).check(ends),
-    rule("SOFTLAYER_KEY", assigned!(r"\b(?:softlayer|sl)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9]{64}")).check(ends),
+        .check(is_complete_token),
+    rule("CLOUDANT_KEY", assigned!(r"\bcloudant[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[0-9a-f]{64}|[a-z]{24}")).check(is_complete_token),
+    rule("SOFTLAYER_KEY", assigned!(r"\b(?:softlayer|sl)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9]{64}")).check(is_complete_token),
     rule("BASIC_AUTH", r#"://([^:/?#@\s"'<>]{1,100}:[^/?#@\s"'<>]{1,200})@"#).check(|m| is_value(m.text)),
     rule("BASIC_AUTH", r"(?i)\bauthorization: basic ([a-z0-9+/]{8,}={0,2})"),
     rule("SECRET_KEYWORD", concat!(
@@ -118,12 +118,12 @@ const TABLE: &[Rule] = &[
 ];
 
 /// Returns whether the token ends at the end of the match.
-fn ends(m: Match<'_>) -> bool {
+fn is_complete_token(m: PatternMatch<'_>) -> bool {
     !m.after().starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '/'))
 }
 
 /// Returns how many of the classes upper case, lower case and digits occur.
-fn classes(text: &str) -> usize {
+fn character_class_count(text: &str) -> usize {
     let classes: [fn(&char) -> bool; 3] =
         [char::is_ascii_uppercase, char::is_ascii_lowercase, char::is_ascii_digit];
     classes.iter().filter(|class| text.chars().any(|c| class(&c))).count()
@@ -153,7 +153,7 @@ fn is_value(text: &str) -> bool {
 }
 
 /// Returns whether an unquoted value is a secret, with letters and digits, and not an expression.
-fn is_bare_value(m: Match<'_>) -> bool {
+fn is_bare_value(m: PatternMatch<'_>) -> bool {
     let has = |class: fn(&char) -> bool| m.text.chars().any(|c| class(&c));
     is_value(m.text)
         && has(char::is_ascii_digit)
@@ -175,10 +175,10 @@ fn is_random(text: &str) -> bool {
     }
     let bits = entropy(body);
     if hex {
-        return body.len() >= 32 && bits > 3.0 && classes(body) == 2;
+        return body.len() >= 32 && bits > 3.0 && character_class_count(body) == 2;
     }
     let uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
-    !uuid && classes(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
+    !uuid && character_class_count(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
 }
 
 /// Returns the Shannon entropy in bits per character.
@@ -234,6 +234,6 @@ mod tests {
 
     #[test]
     fn every_pattern_compiles() {
-        assert!(RULES.broken().is_empty(), "{:?}", RULES.broken());
+        assert!(RULES.uncompiled_kinds().is_empty(), "{:?}", RULES.uncompiled_kinds());
     }
 }

@@ -10,18 +10,18 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
-use syntax::{Command, Pipeline, Word};
+use syntax::{Pipeline, ShellCommand, Word};
 
 /// The severity of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum IssueSeverity {
     /// Rarely needed, and often a step of an attack.
     Warning,
     /// Destroys data, opens access or sends data.
     Error,
 }
 
-impl Severity {
+impl IssueSeverity {
     /// Returns `warning` or `error`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,13 +33,13 @@ impl Severity {
 
 /// An unsafe command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issue {
+pub struct UnsafeCommand {
     /// The effect, such as `PIPE_TO_SHELL`.
     pub kind: &'static str,
     /// The bytes of the command or pipeline.
     pub span: Range<usize>,
     /// The severity.
-    pub severity: Severity,
+    pub severity: IssueSeverity,
 }
 
 /// Substitutions and `bash -c` are followed to this depth.
@@ -51,13 +51,17 @@ const DEPTH: usize = 6;
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
 /// assert_eq!((issues[0].kind, issues[0].span.start), ("PIPE_TO_SHELL", 11));
 /// ```
-pub fn find(text: &str) -> Vec<Issue> {
-    let mut finder = Finder::default();
-    finder.script(text, &Place::From(0), 0);
+pub fn find(text: &str) -> Vec<UnsafeCommand> {
+    let mut finder = CommandScanner::default();
+    finder.scan_script(text, &ScriptLocation::From(0), 0);
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         let start = text.find(':').unwrap_or(0);
-        finder.issues.push(Issue { kind: "FORK_BOMB", span: start..text.len(), severity: Severity::Error });
+        finder.issues.push(UnsafeCommand {
+            kind: "FORK_BOMB",
+            span: start..text.len(),
+            severity: IssueSeverity::Error,
+        });
     }
     let mut issues = finder.issues;
     issues.sort_by_key(|issue| (issue.span.start, issue.span.end));
@@ -68,15 +72,15 @@ pub fn find(text: &str) -> Vec<Issue> {
 
 /// The location of a script in the whole text.
 #[derive(Clone)]
-enum Place {
+enum ScriptLocation {
     /// From this byte on.
     From(usize),
     /// Within these bytes, with other quotes.
     Within(Range<usize>),
 }
 
-impl Place {
-    fn of(&self, range: Range<usize>) -> Range<usize> {
+impl ScriptLocation {
+    fn locate(&self, range: Range<usize>) -> Range<usize> {
         match self {
             Self::From(offset) => range.start + offset..range.end + offset,
             Self::Within(whole) => whole.clone(),
@@ -85,78 +89,81 @@ impl Place {
 }
 
 #[derive(Default)]
-struct Finder {
-    issues: Vec<Issue>,
+struct CommandScanner {
+    issues: Vec<UnsafeCommand>,
     /// Files that were downloaded.
     fetched: BTreeSet<String>,
 }
 
-impl Finder {
-    fn script(&mut self, text: &str, place: &Place, depth: usize) {
+impl CommandScanner {
+    fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {
                 return;
             }
             let mut report = |kind, span, severity| {
-                self.issues.push(Issue { kind, span: place.of(span), severity });
+                self.issues.push(UnsafeCommand { kind, span: place.locate(span), severity });
             };
-            let calls: Vec<Call<'_>> = pipeline.iter().map(Call::new).collect();
+            let calls: Vec<EffectiveCommand<'_>> = pipeline.iter().map(EffectiveCommand::new).collect();
             let inner = |word: &Word| -> String {
                 word.inner.iter().filter_map(|range| text.get(range.clone())).collect::<Vec<_>>().join("\n")
             };
             for (i, call) in calls.iter().enumerate() {
-                call.judge(&mut |kind, severity| report(kind, call.command.span(), severity));
+                call.report_effects(&mut |kind, severity| report(kind, call.command.span(), severity));
                 let earlier = calls.get(..i).unwrap_or_default();
-                let whole = || whole(&pipeline);
+                let whole = || pipeline_span(&pipeline);
                 if call.reads_script() {
-                    if earlier.iter().any(Call::fetches) {
-                        report("PIPE_TO_SHELL", whole(), Severity::Error);
+                    if earlier.iter().any(EffectiveCommand::fetches) {
+                        report("PIPE_TO_SHELL", whole(), IssueSeverity::Error);
                     }
-                    if earlier.iter().any(Call::decodes) {
-                        report("DECODE_TO_SHELL", whole(), Severity::Error);
+                    if earlier.iter().any(EffectiveCommand::decodes) {
+                        report("DECODE_TO_SHELL", whole(), IssueSeverity::Error);
                     }
                 }
                 if call.connects() {
-                    if earlier.iter().any(|call| call.is(SHELLS) && call.has("-i")) {
-                        report("REVERSE_SHELL", whole(), Severity::Error);
+                    if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
+                        report("REVERSE_SHELL", whole(), IssueSeverity::Error);
                     }
                     if earlier.iter().any(|call| {
-                        call.reads_sensitive() || call.is(&["tar", "zip"]) || call.dumps_environment()
+                        call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
                     }) {
-                        report("UPLOAD", whole(), Severity::Error);
+                        report("UPLOAD", whole(), IssueSeverity::Error);
                     }
                 }
                 let substitutions: String = call.words().map(&inner).collect::<Vec<_>>().join("\n");
                 let nested: Vec<Pipeline> =
                     if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
-                let nested = || nested.iter().flatten().map(Call::new);
-                let runs = call.is(INTERPRETERS) || call.is(&["source", "."]);
+                let nested = || nested.iter().flatten().map(EffectiveCommand::new);
+                let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
                 if runs
                     && (nested().any(|inner| inner.fetches())
                         || call.words().any(|w| self.fetched.contains(&w.text)))
                 {
-                    report("PIPE_TO_SHELL", call.command.span(), Severity::Error);
+                    report("PIPE_TO_SHELL", call.command.span(), IssueSeverity::Error);
                 }
-                if call.fetches() && nested().any(|inner| inner.is(READERS) || inner.dumps_environment()) {
-                    report("UPLOAD", call.command.span(), Severity::Error);
+                if call.fetches()
+                    && nested().any(|inner| inner.is_one_of(READERS) || inner.dumps_environment())
+                {
+                    report("UPLOAD", call.command.span(), IssueSeverity::Error);
                 }
             }
             for call in calls.iter().filter(|call| call.fetches()) {
                 let redirected = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
                 self.fetched.extend(redirected.map(|(_, word)| word.text.clone()));
-                self.fetched.extend(["-o", "-O", "--output"].iter().filter_map(|option| call.value(option)));
+                self.fetched
+                    .extend(["-o", "-O", "--output"].iter().filter_map(|option| call.option_value(option)));
             }
             if depth < DEPTH {
                 for call in &calls {
                     for range in call.every_word().flat_map(|word| &word.inner) {
                         let at = match place {
-                            Place::From(offset) => Place::From(offset + range.start),
+                            ScriptLocation::From(offset) => ScriptLocation::From(offset + range.start),
                             within => within.clone(),
                         };
-                        self.script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
+                        self.scan_script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
                     }
-                    if let Some((script, span)) = call.script() {
-                        self.script(&script, &Place::Within(place.of(span)), depth + 1);
+                    if let Some((script, span)) = call.inner_script() {
+                        self.scan_script(&script, &ScriptLocation::Within(place.locate(span)), depth + 1);
                     }
                 }
             }
@@ -164,14 +171,14 @@ impl Finder {
     }
 }
 
-fn whole(pipeline: &[Command]) -> Range<usize> {
+fn pipeline_span(pipeline: &[ShellCommand]) -> Range<usize> {
     let first = pipeline.first().map_or(0, |command| command.span().start);
     first..pipeline.last().map_or(first, |command| command.span().end)
 }
 
 /// A command without its assignments and wrappers.
-struct Call<'c> {
-    command: &'c Command,
+struct EffectiveCommand<'c> {
+    command: &'c ShellCommand,
     /// The program without its directory.
     name: &'c str,
     /// Its arguments.
@@ -189,12 +196,12 @@ const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
 const READERS: &[&str] = &["cat", "base64", "head", "tail", "less", "more", "xxd", "od", "strings"];
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
-impl<'c> Call<'c> {
-    fn new(command: &'c Command) -> Self {
+impl<'c> EffectiveCommand<'c> {
+    fn new(command: &'c ShellCommand) -> Self {
         let mut words = command.words.as_slice();
         let mut elevated = false;
         while let Some((first, rest)) = words.split_first() {
-            let name = program(&first.text);
+            let name = program_name(&first.text);
             let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
                 !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             });
@@ -235,13 +242,13 @@ impl<'c> Call<'c> {
             words = options;
         }
         let (name, arguments) = match words.split_first() {
-            Some((first, rest)) => (program(&first.text), rest),
+            Some((first, rest)) => (program_name(&first.text), rest),
             None => ("", words),
         };
         Self { command, name, arguments, elevated }
     }
 
-    fn is(&self, names: &[&str]) -> bool {
+    fn is_one_of(&self, names: &[&str]) -> bool {
         names.contains(&self.name)
     }
 
@@ -258,33 +265,33 @@ impl<'c> Call<'c> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
 
-    fn has(&self, argument: &str) -> bool {
+    fn has_argument(&self, argument: &str) -> bool {
         self.texts().any(|text| text == argument)
     }
 
     /// Returns whether a letter is among the short options, or the long option is present.
-    fn option(&self, letter: char, long: &str) -> bool {
+    fn has_option(&self, letter: char, long: &str) -> bool {
         self.texts().any(|text| {
             text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
         })
     }
 
     /// Returns the argument after an option, or joined to it.
-    fn value(&self, option: &str) -> Option<String> {
+    fn option_value(&self, option: &str) -> Option<String> {
         let after = self.texts().zip(self.texts().skip(1)).find(|(text, _)| *text == option);
         let joined = || self.texts().find_map(|text| text.strip_prefix(option)?.strip_prefix('='));
         after.map(|(_, value)| value).or_else(joined).map(str::to_owned)
     }
 
     fn fetches(&self) -> bool {
-        self.is(FETCHERS)
+        self.is_one_of(FETCHERS)
     }
 
     fn decodes(&self) -> bool {
         match self.name {
-            "base64" | "base32" => self.option('d', "--decode") || self.has("-D"),
-            "xxd" => self.option('r', "-revert"),
-            "openssl" => self.option('d', "-d"),
+            "base64" | "base32" => self.has_option('d', "--decode") || self.has_argument("-D"),
+            "xxd" => self.has_option('r', "-revert"),
+            "openssl" => self.has_option('d', "-d"),
             "rev" | "tr" => true,
             _ => false,
         }
@@ -293,42 +300,45 @@ impl<'c> Call<'c> {
     /// Returns whether it executes its standard input.
     fn reads_script(&self) -> bool {
         let operands = self.texts().filter(|text| !text.starts_with('-')).count();
-        self.is(SHELLS) && (operands == 0 || self.option('s', "-s"))
-            || self.is(INTERPRETERS) && (self.arguments.is_empty() || self.has("-"))
+        self.is_one_of(SHELLS) && (operands == 0 || self.has_option('s', "-s"))
+            || self.is_one_of(INTERPRETERS) && (self.arguments.is_empty() || self.has_argument("-"))
     }
 
     /// Returns whether it sends its standard input.
     fn connects(&self) -> bool {
         let sends = |text: &str| matches!(text, "-" | "@-") || text.ends_with("=@-");
-        self.is(NETCATS) || self.is(&["socat", "telnet"]) || self.fetches() && self.texts().any(sends)
+        self.is_one_of(NETCATS)
+            || self.is_one_of(&["socat", "telnet"])
+            || self.fetches() && self.texts().any(sends)
     }
 
     fn reads_sensitive(&self) -> bool {
-        self.texts().any(sensitive)
-            || self.command.redirects.iter().any(|(op, word)| *op == "<" && sensitive(&word.text))
+        self.texts().any(is_sensitive_path)
+            || self.command.redirects.iter().any(|(op, word)| *op == "<" && is_sensitive_path(&word.text))
     }
 
     fn dumps_environment(&self) -> bool {
-        self.is(&["env", "printenv"]) && self.arguments.is_empty()
-            || self.is(&["export", "declare"]) && self.option('p', "-p")
+        self.is_one_of(&["env", "printenv"]) && self.arguments.is_empty()
+            || self.is_one_of(&["export", "declare"]) && self.has_option('p', "-p")
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
     /// Returns a script that is given as an argument.
-    fn script(&self) -> Option<(String, Range<usize>)> {
+    fn inner_script(&self) -> Option<(String, Range<usize>)> {
         if self.name == "eval" {
             let all: Vec<_> = self.texts().collect();
             return Some((all.join(" "), self.command.span()));
         }
         let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
-        let word = self.arguments.get(at + 1).filter(|_| self.is(SHELLS) || self.is(&["su"]))?;
+        let word =
+            self.arguments.get(at + 1).filter(|_| self.is_one_of(SHELLS) || self.is_one_of(&["su"]))?;
         // Substitutions in double quotes have already been followed.
         (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
     }
 
     /// Reports the effects of the command on its own.
-    fn judge(&self, report: &mut dyn FnMut(&'static str, Severity)) {
-        use Severity::{Error, Warning};
+    fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
+        use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
         let writes = |test: fn(&str) -> bool| {
             let to_file =
@@ -347,12 +357,14 @@ impl<'c> Call<'c> {
         match self.name {
             "eval" => report("EVAL", if self.words().any(|word| word.dynamic) { Error } else { Warning }),
             "rm" => {
-                let recursive = self.option('r', "--recursive") || self.option('R', "--recursive");
-                if recursive && any(is_root) || self.has("--no-preserve-root") {
+                let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
+                if recursive && any(is_root) || self.has_argument("--no-preserve-root") {
                     report("REMOVE_ALL", Error);
                 }
             }
-            "find" if any(is_root) && (self.has("-delete") || self.has("rm")) => report("REMOVE_ALL", Error),
+            "find" if any(is_root) && (self.has_argument("-delete") || self.has_argument("rm")) => {
+                report("REMOVE_ALL", Error)
+            }
             "chmod" => {
                 if any(|text| {
                     matches!(
@@ -386,18 +398,18 @@ impl<'c> Call<'c> {
                 let file =
                     |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
                 let option = ["-T", "--upload-file", "--post-file", "--body-file"];
-                if any(file) || option.iter().any(|option| self.value(option).is_some()) {
+                if any(file) || option.iter().any(|option| self.option_value(option).is_some()) {
                     report("UPLOAD", Error);
                 }
             }
             "scp" | "rsync" | "sftp" => {
                 let remote = self.texts().last().is_some_and(|text| text.contains(':'));
-                if remote && any(sensitive) {
+                if remote && any(is_sensitive_path) {
                     report("UPLOAD", Error);
                 }
             }
             "nc" | "ncat" | "netcat" => {
-                let runs = self.option('e', "--exec") || self.option('c', "--sh-exec");
+                let runs = self.has_option('e', "--exec") || self.has_option('c', "--sh-exec");
                 if runs || any(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec=")) {
                     report("REVERSE_SHELL", Error);
                 }
@@ -410,13 +422,15 @@ impl<'c> Call<'c> {
             "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
                 report("PERSISTENCE", Warning);
             }
-            "history" if self.option('c', "-c") => report("HISTORY", Warning),
+            "history" if self.has_option('c', "-c") => report("HISTORY", Warning),
             "unset" if any(|text| text.starts_with("HIST")) => report("HISTORY", Warning),
-            "setenforce" if self.has("0") => report("DISABLE_SECURITY", Error),
-            "iptables" | "ip6tables" | "nft" if self.option('F', "--flush") || self.has("flush") => {
+            "setenforce" if self.has_argument("0") => report("DISABLE_SECURITY", Error),
+            "iptables" | "ip6tables" | "nft"
+                if self.has_option('F', "--flush") || self.has_argument("flush") =>
+            {
                 report("DISABLE_SECURITY", Error);
             }
-            "ufw" if self.has("disable") => report("DISABLE_SECURITY", Error),
+            "ufw" if self.has_argument("disable") => report("DISABLE_SECURITY", Error),
             "systemctl" | "service" => {
                 let guard = |text: &str| {
                     ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
@@ -445,7 +459,7 @@ impl<'c> Call<'c> {
             }
             _ => {}
         }
-        if self.elevated && (self.name == "su" || self.is(SHELLS) && self.arguments.is_empty()) {
+        if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
             report("PRIVILEGE", Warning);
         }
         if writes(device) {
@@ -465,7 +479,7 @@ impl<'c> Call<'c> {
         if writes(starts) {
             report("PERSISTENCE", Warning);
         }
-        if self.is(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
+        if self.is_one_of(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
             || writes(|text| text.ends_with("_history"))
         {
             report("HISTORY", Warning);
@@ -474,13 +488,13 @@ impl<'c> Call<'c> {
             report("ENVIRONMENT_DUMP", Warning);
         }
         let quiet = ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
-        if self.reads_sensitive() && !self.is(&quiet) {
+        if self.reads_sensitive() && !self.is_one_of(&quiet) {
             report("SENSITIVE_FILE", Warning);
         }
     }
 }
 
-fn program(word: &str) -> &str {
+fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 
@@ -510,7 +524,7 @@ fn is_root(path: &str) -> bool {
 }
 
 /// Returns whether a path contains keys or passwords.
-fn sensitive(path: &str) -> bool {
+fn is_sensitive_path(path: &str) -> bool {
     let path = path.trim_start_matches('@');
     let files = [
         "/etc/shadow",

@@ -57,7 +57,7 @@ pub fn category(c: char) -> &'static str {
 
 /// Returns hidden or misleading text in order: `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`,
 /// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding covers a run of characters of its kind, or a word.
-pub fn hidden(text: &str) -> Vec<Finding> {
+pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
     let mut flag = false;
@@ -94,13 +94,13 @@ pub fn hidden(text: &str) -> Vec<Finding> {
 ///
 /// ```
 /// let text = "Hi\u{e0068}\u{e0069}";
-/// assert_eq!(flowgate_detect::unicode::decoded(text), "hi");
+/// assert_eq!(flowgate_detect::unicode::decode_hidden(text), "hi");
 /// ```
-pub fn decoded(text: &str) -> String {
+pub fn decode_hidden(text: &str) -> String {
     let of_tags = text.chars().filter(|c| is_tag(*c)).filter_map(|c| char::from_u32(c as u32 - 0xe0000));
     let plain: String = of_tags.filter(|c| !c.is_control()).collect();
     // Bytes 0 to 15 are the first sixteen selectors, 16 to 255 the supplement.
-    let bytes: Vec<u8> = hidden(text)
+    let bytes: Vec<u8> = find_hidden(text)
         .into_iter()
         .filter(|finding| finding.kind == "VARIATION_SELECTORS")
         .flat_map(|finding| text.get(finding.span).unwrap_or_default().chars())
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_hidden() {
         let check = |text: &str, expected: &[(&str, Range<usize>)]| {
-            let found: Vec<_> = hidden(text).into_iter().map(|f| (f.kind, f.span)).collect();
+            let found: Vec<_> = find_hidden(text).into_iter().map(|f| (f.kind, f.span)).collect();
             assert_eq!(found, expected, "{text:?}");
         };
         check("plain text, naïve Ω 5 µm\r\n\t", &[]);
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn hidden_text_is_read() {
         let tagged: String = "how are y".chars().filter_map(|c| char::from_u32(0xe0000 + c as u32)).collect();
-        assert_eq!(decoded(&format!("Tagged output: {tagged}")), "how are y");
+        assert_eq!(decode_hidden(&format!("Tagged output: {tagged}")), "how are y");
         let selected: String =
             b"hi".iter().filter_map(|b| char::from_u32(0xe0100 + u32::from(*b) - 16)).collect();
-        assert_eq!(decoded(&format!("☀{selected}")), "hi");
-        assert_eq!(decoded("nothing"), "");
+        assert_eq!(decode_hidden(&format!("☀{selected}")), "hi");
+        assert_eq!(decode_hidden("nothing"), "");
     }
 
     #[test]

@@ -19,13 +19,13 @@ use serde_json::Value;
 
 /// Hits, false alarms and misses of one kind.
 #[derive(Default, Clone, Copy)]
-struct Count {
+struct DetectionCount {
     hit: usize,
     alarm: usize,
     miss: usize,
 }
 
-impl Count {
+impl DetectionCount {
     fn precision(self) -> f64 {
         self.hit as f64 / (self.hit + self.alarm).max(1) as f64
     }
@@ -36,15 +36,15 @@ impl Count {
 }
 
 #[derive(Default)]
-struct Table(BTreeMap<String, Count>);
+struct CountTable(BTreeMap<String, DetectionCount>);
 
-impl Table {
-    fn of(&mut self, kind: &str) -> &mut Count {
+impl CountTable {
+    fn of(&mut self, kind: &str) -> &mut DetectionCount {
         self.0.entry(kind.to_owned()).or_default()
     }
 
-    fn all(&self) -> Count {
-        self.0.values().fold(Count::default(), |all, count| Count {
+    fn all(&self) -> DetectionCount {
+        self.0.values().fold(DetectionCount::default(), |all, count| DetectionCount {
             hit: all.hit + count.hit,
             alarm: all.alarm + count.alarm,
             miss: all.miss + count.miss,
@@ -53,7 +53,7 @@ impl Table {
 
     /// Prints the table, and checks that precision and recall over all kinds reach their minimum values.
     fn check(self, name: &str, precision: f64, recall: f64) {
-        let row = |kind: &str, c: Count| {
+        let row = |kind: &str, c: DetectionCount| {
             println!(
                 "{kind:<28}{:>6.2}{:>8.2}{:>6}{:>7}{:>6}",
                 c.precision(),
@@ -81,8 +81,8 @@ fn strings(row: &Value, field: &str) -> BTreeSet<String> {
 }
 
 /// Counts findings with spans: a finding is a hit if it has the kind and overlaps the labelled text.
-fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> Table {
-    let mut table = Table::default();
+fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> CountTable {
+    let mut table = CountTable::default();
     for row in rows(corpus) {
         let text = row["text"].as_str().unwrap();
         let mut found = find(text);
@@ -111,8 +111,8 @@ fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> Table {
 
 /// Counts the kinds of each text. An additional kind in a text with labels is no false alarm: a label names
 /// the most severe kind.
-fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> Table {
-    let mut table = Table::default();
+fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> CountTable {
+    let mut table = CountTable::default();
     for row in rows(corpus) {
         let text = row["text"].as_str().unwrap();
         let (expected, found) = (strings(&row, field), find(text));
@@ -136,7 +136,7 @@ fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> 
 
 #[test]
 fn data_about_people() {
-    spans(include_str!("corpus/personal.jsonl"), personal::all).check("personal", 0.98, 0.94);
+    spans(include_str!("corpus/personal.jsonl"), personal::all_findings).check("personal", 0.98, 0.94);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn shell_commands() {
 
 #[test]
 fn prompt_injections() {
-    let mut table = Table::default();
+    let mut table = CountTable::default();
     for row in rows(include_str!("corpus/injection.jsonl")) {
         let text = row["text"].as_str().unwrap();
         let found = injection::find(text).score > 0.5;
@@ -186,12 +186,12 @@ fn total(text: &str) {
     let links = markup.links.iter().chain(&markup.images);
     let findings: Vec<Vec<Finding>> = vec![
         personal_data(text).collect(),
-        personal::all(text),
+        personal::all_findings(text),
         secrets(text).collect(),
         shell.collect(),
         python::python_code(text, false).unsafe_calls,
         python::python_code(text, true).unsafe_calls,
-        unicode::hidden(text),
+        unicode::find_hidden(text),
         injection::find(text).findings,
         licence::find(text),
         moderation::find(text),
@@ -218,7 +218,7 @@ fn total(text: &str) {
         scores.map(|(_, score)| score).chain([injection::find(text).score]).all(|s| (0.0..=1.0).contains(&s))
     );
     assert_eq!(unicode::categories(text).len(), text.chars().count());
-    let _ = unicode::decoded(text);
+    let _ = unicode::decode_hidden(text);
     for link in markup.links {
         let _ = markup::is_exfiltration_shaped(&link.url);
     }

@@ -10,22 +10,22 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, StatusCode, header};
 
-use crate::reply::Reply;
+use crate::reply::HttpReply;
 
 /// The minimum length of a token in bytes: a shorter one can be guessed.
 const MIN_TOKEN: usize = 16;
 
 /// A secret that clients send as `Authorization: Bearer`. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Vec<u8>);
+pub struct BearerToken(Vec<u8>);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-impl Token {
+impl BearerToken {
     /// Creates a token, without surrounding white space.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Token {
     }
 
     /// Compares in a time that depends on the length of `given` only.
-    fn is(&self, given: &[u8]) -> bool {
+    fn matches(&self, given: &[u8]) -> bool {
         let expected = self.0.iter().copied().chain(std::iter::repeat(0));
         let mut difference = u8::from(given.len() != self.0.len());
         for (given, expected) in given.iter().zip(expected) {
@@ -54,9 +54,9 @@ impl Token {
 
 /// The callers that may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessControl {
     /// Holders of the token.
-    Token(Token),
+    Token(BearerToken),
     /// Programs on this machine.
     Local,
     /// All callers that can connect.
@@ -93,12 +93,16 @@ impl fmt::Display for AccessError {
 
 impl std::error::Error for AccessError {}
 
-impl Access {
+impl AccessControl {
     /// Decides who may send requests to a server at `address`.
     ///
     /// # Errors
     /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
-    pub fn of(address: SocketAddr, token: Option<Token>, allow_anonymous: bool) -> Result<Self, AccessError> {
+    pub fn for_address(
+        address: SocketAddr,
+        token: Option<BearerToken>,
+        allow_anonymous: bool,
+    ) -> Result<Self, AccessError> {
         match token {
             Some(token) => Ok(Self::Token(token)),
             None if allow_anonymous => Ok(Self::Anonymous),
@@ -108,17 +112,17 @@ impl Access {
     }
 
     /// Rejects a request that is not authorized.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Reply> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         match self {
             Self::Anonymous => Ok(()),
             Self::Local if is_local(headers) => Ok(()),
-            Self::Local => Err(Reply::detail(
+            Self::Local => Err(HttpReply::detail(
                 StatusCode::FORBIDDEN,
                 "the request is for another host than this machine; a server without a token answers only to \
                  `localhost` and loopback addresses",
             )),
-            Self::Token(token) if bearer(headers).is_some_and(|given| token.is(given)) => Ok(()),
-            Self::Token(_) => Err(Reply::detail(
+            Self::Token(token) if bearer_token(headers).is_some_and(|given| token.matches(given)) => Ok(()),
+            Self::Token(_) => Err(HttpReply::detail(
                 StatusCode::UNAUTHORIZED,
                 "this server asks for its token: send `Authorization: Bearer TOKEN` (INVARIANT_API_KEY for clients of \
                  Invariant)",
@@ -128,7 +132,7 @@ impl Access {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
@@ -153,8 +157,8 @@ mod tests {
     #[test]
     fn an_open_server_must_be_asked_for() {
         let check = |address: &str, token: Option<&str>, anonymous: bool, expected: &str| {
-            let token = token.map(|token| Token::new(token).unwrap());
-            let shown = match Access::of(address.parse().unwrap(), token, anonymous) {
+            let token = token.map(|token| BearerToken::new(token).unwrap());
+            let shown = match AccessControl::for_address(address.parse().unwrap(), token, anonymous) {
                 Ok(access) => format!("{access:?}"),
                 Err(error) => format!("{error:?}"),
             };
@@ -167,13 +171,13 @@ mod tests {
         check("10.0.0.1:80", None, true, "Anonymous");
         check("10.0.0.1:80", Some("0123456789abcdef\n"), false, "Token(Token(..))");
         check("127.0.0.1:80", Some("0123456789abcdef"), true, "Token(Token(..))");
-        assert_eq!(Token::new(" short "), Err(AccessError::ShortToken));
-        assert_eq!(Token::new("0123456789 abcdef"), Err(AccessError::StrangeToken));
+        assert_eq!(BearerToken::new(" short "), Err(AccessError::ShortToken));
+        assert_eq!(BearerToken::new("0123456789 abcdef"), Err(AccessError::StrangeToken));
     }
 
     #[test]
     fn only_the_whole_token_opens() {
-        let access = Access::Token(Token::new("0123456789abcdef").unwrap());
+        let access = AccessControl::Token(BearerToken::new("0123456789abcdef").unwrap());
         let check = |header: Option<&str>, expected: bool| {
             let mut headers = HeaderMap::new();
             header.map(|header| headers.insert(header::AUTHORIZATION, header.parse().unwrap()));
@@ -194,8 +198,8 @@ mod tests {
         let check = |host: &str, expected: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
-            assert_eq!(Access::Local.check(&headers).is_ok(), expected, "{host}");
-            assert!(Access::Anonymous.check(&headers).is_ok());
+            assert_eq!(AccessControl::Local.check(&headers).is_ok(), expected, "{host}");
+            assert!(AccessControl::Anonymous.check(&headers).is_ok());
         };
         check("127.0.0.1:8000", true);
         check("localhost", true);

@@ -27,16 +27,16 @@ pub(crate) struct Admission {
     most: usize,
     /// The most connections without a valid key of one address.
     most_of_address: usize,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     /// Notified when a slot becomes free or its state changes.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
     /// The connections without a valid key, by number.
-    strangers: BTreeMap<u64, Stranger>,
+    strangers: BTreeMap<u64, UnauthenticatedConnection>,
     /// The number of connections that have shown a valid key.
     known: usize,
     /// The number of waiting connections of each address.
@@ -44,7 +44,7 @@ struct Open {
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct UnauthenticatedConnection {
     peer: IpAddr,
     /// The time since which the server has waited for the client.
     waiting: Option<Instant>,
@@ -53,7 +53,7 @@ struct Stranger {
 
 /// The next step towards a slot for another connection.
 #[derive(Debug, PartialEq, Eq)]
-enum Room {
+enum AdmissionStep {
     /// A slot is free.
     Free,
     /// Close this connection.
@@ -64,7 +64,7 @@ enum Room {
 
 /// The slot of an open connection; released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     admission: Arc<Admission>,
     number: u64,
     /// Whether the connection may not be closed for another one.
@@ -82,70 +82,70 @@ impl Admission {
     /// Returns whether an address has the maximum number of connections without a valid key, or waiting ones.
     pub(crate) fn is_crowded(&self, peer: IpAddr) -> bool {
         let peer = address_of(peer);
-        let open = self.open();
-        open.of(peer) >= self.most_of_address || open.aside.contains_key(&peer)
+        let open = self.connections();
+        open.count_of_address(peer) >= self.most_of_address || open.aside.contains_key(&peer)
     }
 
     /// Returns a waiting slot for a connection until others of its address make room; `None` if too many wait already.
-    pub(crate) fn step_aside(self: &Arc<Self>, peer: IpAddr) -> Option<Aside> {
+    pub(crate) fn wait_for_address(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
         let peer = address_of(peer);
-        let mut open = self.open();
+        let mut open = self.connections();
         let of_peer = open.aside.get(&peer).copied().unwrap_or_default();
         // Waiting connections take file descriptors: they are bounded like open ones.
         if of_peer >= self.most || open.aside.values().sum::<usize>() >= self.most.saturating_mul(2) {
             return None;
         }
         open.aside.insert(peer, of_peer + 1);
-        Some(Aside { admission: Arc::clone(self), peer })
+        Some(WaitingConnection { admission: Arc::clone(self), peer })
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a slot for a connection from an address. The receiver is notified when the connection is to be closed
     /// for another one. Calls `closed` for each connection that is closed for this one.
-    pub(crate) async fn enter(
+    pub(crate) async fn acquire_slot(
         self: &Arc<Self>,
         peer: IpAddr,
         closed: impl Fn(),
-    ) -> (Arc<Place>, oneshot::Receiver<()>) {
+    ) -> (Arc<ConnectionSlot>, oneshot::Receiver<()>) {
         let peer = address_of(peer);
         loop {
             // Registered before the check, so that a change between check and wait is not missed.
             let changed = self.changed.notified();
             let room = {
-                let mut open = self.open();
-                let room = open.room(peer, (self.most, self.most_of_address), Instant::now());
+                let mut open = self.connections();
+                let room = open.next_step(peer, (self.most, self.most_of_address), Instant::now());
                 match room {
-                    Room::Free => {
+                    AdmissionStep::Free => {
                         let (close, told) = oneshot::channel();
                         let number = open.add(peer, close);
                         let is_kept = AtomicBool::new(false);
-                        let place = Place { admission: Arc::clone(self), number, is_kept };
+                        let place = ConnectionSlot { admission: Arc::clone(self), number, is_kept };
                         return (Arc::new(place), told);
                     }
-                    Room::Close(number) => open.close(number),
-                    Room::Wait(_) => {}
+                    AdmissionStep::Close(number) => open.close(number),
+                    AdmissionStep::Wait(_) => {}
                 }
                 room
             };
             match room {
-                Room::Wait(Some(until)) => {
+                AdmissionStep::Wait(Some(until)) => {
                     let _ = tokio::time::timeout_at(until.into(), changed).await;
                 }
-                Room::Wait(None) => changed.await,
-                Room::Close(_) => closed(),
-                Room::Free => {}
+                AdmissionStep::Wait(None) => changed.await,
+                AdmissionStep::Close(_) => closed(),
+                AdmissionStep::Free => {}
             }
         }
     }
 
     /// Waits until no connection is open.
-    pub(crate) async fn empty(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.open().count() == 0 {
+            if self.connections().count() == 0 {
                 return;
             }
             changed.await;
@@ -153,37 +153,38 @@ impl Admission {
     }
 }
 
-impl Open {
+impl OpenConnections {
     fn count(&self) -> usize {
         self.strangers.len() + self.known
     }
 
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
         self.next += 1;
-        self.strangers.insert(self.next, Stranger { peer, waiting: None, close: Some(close) });
+        self.strangers
+            .insert(self.next, UnauthenticatedConnection { peer, waiting: None, close: Some(close) });
         self.next
     }
 
     /// Returns the number of connections without a valid key of an address.
-    fn of(&self, peer: IpAddr) -> usize {
+    fn count_of_address(&self, peer: IpAddr) -> usize {
         self.strangers.values().filter(|stranger| stranger.peer == peer).count()
     }
 
     /// Returns the next step towards another connection of `peer`, among `most` in all and `of_address` of one
     /// address.
-    fn room(&self, peer: IpAddr, (most, of_address): (usize, usize), now: Instant) -> Room {
-        let is_crowded = self.of(peer) >= of_address;
+    fn next_step(&self, peer: IpAddr, (most, of_address): (usize, usize), now: Instant) -> AdmissionStep {
+        let is_crowded = self.count_of_address(peer) >= of_address;
         let for_strangers = most - most / RESERVE;
         if !is_crowded && self.count() < most && self.strangers.len() < for_strangers {
-            return Room::Free;
+            return AdmissionStep::Free;
         }
         // An address at its own bound closes only its own connections.
-        let may_close = |stranger: &Stranger| !is_crowded || stranger.peer == peer;
+        let may_close = |stranger: &UnauthenticatedConnection| !is_crowded || stranger.peer == peer;
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in self.strangers.values() {
             *of_peer.entry(stranger.peer).or_default() += 1;
         }
-        let is_slow = |stranger: &Stranger| {
+        let is_slow = |stranger: &UnauthenticatedConnection| {
             stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
         };
         let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
@@ -192,11 +193,11 @@ impl Open {
             (of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
         });
         match slowest {
-            Some((number, _)) => Room::Close(*number),
+            Some((number, _)) => AdmissionStep::Close(*number),
             None => {
                 let others = self.strangers.values().filter(|stranger| may_close(stranger));
                 let waiting = others.filter_map(|stranger| stranger.waiting);
-                Room::Wait(waiting.min().map(|since| since + PATIENCE))
+                AdmissionStep::Wait(waiting.min().map(|since| since + PATIENCE))
             }
         }
     }
@@ -212,14 +213,14 @@ impl Open {
 
 /// The waiting slot of a connection; released on drop.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct WaitingConnection {
     admission: Arc<Admission>,
     peer: IpAddr,
 }
 
-impl Drop for Aside {
+impl Drop for WaitingConnection {
     fn drop(&mut self) {
-        let mut open = self.admission.open();
+        let mut open = self.admission.connections();
         let left = open.aside.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
         match left {
             0 => drop(open.aside.remove(&self.peer)),
@@ -236,11 +237,11 @@ fn address_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a
     /// complete request that needs none.
-    pub(crate) fn keep(&self) {
-        let mut open = self.admission.open();
+    pub(crate) fn protect(&self) {
+        let mut open = self.admission.connections();
         if open.strangers.remove(&self.number).is_some() {
             open.known += 1;
             self.is_kept.store(true, Ordering::Relaxed);
@@ -250,8 +251,8 @@ impl Place {
     }
 
     /// Notes that the server waits for the client.
-    pub(crate) fn waits(&self) {
-        let mut open = self.admission.open();
+    pub(crate) fn mark_waiting(&self) {
+        let mut open = self.admission.connections();
         if let Some(stranger) = open.strangers.get_mut(&self.number)
             && stranger.waiting.is_none()
         {
@@ -263,9 +264,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut open = self.admission.open();
+        let mut open = self.admission.connections();
         match self.is_kept.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
             // The connection may have been closed for another one already.
@@ -286,8 +287,8 @@ mod tests {
 
     /// Returns connections of these addresses, with the milliseconds for which the server has waited for each, if it
     /// has.
-    fn open(strangers: &[(u8, Option<u64>)], known: usize, now: Instant) -> Open {
-        let mut open = Open { known, ..Open::default() };
+    fn open(strangers: &[(u8, Option<u64>)], known: usize, now: Instant) -> OpenConnections {
+        let mut open = OpenConnections { known, ..OpenConnections::default() };
         for (number, waited) in strangers {
             let number = open.add(peer(*number), oneshot::channel().0);
             let since = waited.map(|waited| now.checked_sub(Duration::from_millis(waited)).unwrap());
@@ -299,21 +300,21 @@ mod tests {
     #[test]
     fn the_slowest_stranger_of_the_address_with_most_makes_room() {
         let now = Instant::now() + Duration::from_secs(3600);
-        let later = |millis: u64| Room::Wait(Some(now + Duration::from_millis(millis)));
+        let later = |millis: u64| AdmissionStep::Wait(Some(now + Duration::from_millis(millis)));
         // Of eight places, two are reserved for connections with a valid key.
-        let check = |strangers: &[(u8, Option<u64>)], known: usize, expected: &Room| {
-            let room = open(strangers, known, now).room(peer(9), (8, usize::MAX), now);
+        let check = |strangers: &[(u8, Option<u64>)], known: usize, expected: &AdmissionStep| {
+            let room = open(strangers, known, now).next_step(peer(9), (8, usize::MAX), now);
             assert_eq!(room, *expected, "{strangers:?} {known}");
         };
-        check(&[], 0, &Room::Free);
-        check(&[(1, Some(9000)); 5], 0, &Room::Free);
-        check(&[(1, Some(9000)); 5], 2, &Room::Free);
-        check(&[(1, Some(9000)); 6], 0, &Room::Close(1));
-        check(&[(1, Some(9000)); 3], 5, &Room::Close(1));
+        check(&[], 0, &AdmissionStep::Free);
+        check(&[(1, Some(9000)); 5], 0, &AdmissionStep::Free);
+        check(&[(1, Some(9000)); 5], 2, &AdmissionStep::Free);
+        check(&[(1, Some(9000)); 6], 0, &AdmissionStep::Close(1));
+        check(&[(1, Some(9000)); 3], 5, &AdmissionStep::Close(1));
         // A connection with a valid key is never closed.
-        check(&[], 8, &Room::Wait(None));
+        check(&[], 8, &AdmissionStep::Wait(None));
         // The server has not waited for them, or not for long.
-        check(&[(1, None); 6], 0, &Room::Wait(None));
+        check(&[(1, None); 6], 0, &AdmissionStep::Wait(None));
         check(&[(1, Some(100)), (1, Some(200)), (1, None), (1, None), (1, None), (1, None)], 0, &later(50));
         let slow = [
             (1, Some(300)),
@@ -323,24 +324,24 @@ mod tests {
             (2, Some(9500)),
             (3, Some(9999)),
         ];
-        check(&slow, 0, &Room::Close(2));
+        check(&slow, 0, &AdmissionStep::Close(2));
         // Those of the address with the most connections are still fresh, and others are not.
         let fresh = [(1, None), (1, None), (1, None), (1, Some(10)), (2, Some(300)), (2, Some(400))];
-        check(&fresh, 0, &Room::Close(6));
+        check(&fresh, 0, &AdmissionStep::Close(6));
     }
 
     #[test]
     fn whoever_has_as_many_as_they_may_makes_room_for_their_own() {
         let now = Instant::now() + Duration::from_secs(3600);
-        let check = |strangers: &[(u8, Option<u64>)], of: u8, expected: &Room| {
-            let room = open(strangers, 0, now).room(peer(of), (64, 3), now);
+        let check = |strangers: &[(u8, Option<u64>)], of: u8, expected: &AdmissionStep| {
+            let room = open(strangers, 0, now).next_step(peer(of), (64, 3), now);
             assert_eq!(room, *expected, "{strangers:?} {of}");
         };
         let three = [(2, Some(9999)), (1, Some(300)), (1, Some(400)), (1, None)];
-        check(&three, 1, &Room::Close(3));
-        check(&three, 2, &Room::Free);
-        check(&[(2, Some(9999)), (1, None), (1, None), (1, None)], 1, &Room::Wait(None));
-        let later = Room::Wait(Some(now + Duration::from_millis(150)));
+        check(&three, 1, &AdmissionStep::Close(3));
+        check(&three, 2, &AdmissionStep::Free);
+        check(&[(2, Some(9999)), (1, None), (1, None), (1, None)], 1, &AdmissionStep::Wait(None));
+        let later = AdmissionStep::Wait(Some(now + Duration::from_millis(150)));
         check(&[(2, Some(9999)), (1, None), (1, Some(100)), (1, Some(50))], 1, &later);
     }
 
@@ -360,45 +361,47 @@ mod tests {
     async fn whoever_waits_aside_is_counted() {
         let admission = Admission::new(3, 2);
         let _places = [
-            admission.enter(peer(1), || panic!("there is room")).await,
-            admission.enter(peer(1), || panic!("there is room")).await,
+            admission.acquire_slot(peer(1), || panic!("there is room")).await,
+            admission.acquire_slot(peer(1), || panic!("there is room")).await,
         ];
         assert!(admission.is_crowded(peer(1)) && !admission.is_crowded(peer(2)));
-        let aside: Vec<Aside> = (0..3).map(|_| admission.step_aside(peer(1)).unwrap()).collect();
-        assert!(admission.step_aside(peer(1)).is_none());
-        let other: Vec<Aside> = (0..3).map(|_| admission.step_aside(peer(2)).unwrap()).collect();
+        let aside: Vec<WaitingConnection> =
+            (0..3).map(|_| admission.wait_for_address(peer(1)).unwrap()).collect();
+        assert!(admission.wait_for_address(peer(1)).is_none());
+        let other: Vec<WaitingConnection> =
+            (0..3).map(|_| admission.wait_for_address(peer(2)).unwrap()).collect();
         // The number of all waiting connections is bounded as well.
-        assert!(admission.step_aside(peer(3)).is_none());
+        assert!(admission.wait_for_address(peer(3)).is_none());
         drop((aside, other));
-        assert!(admission.open().aside.is_empty());
+        assert!(admission.connections().aside.is_empty());
     }
 
     #[tokio::test]
     async fn places_are_counted_whatever_becomes_of_them() {
         let admission = Admission::new(8, 0);
         let counts = || {
-            let open = admission.open();
+            let open = admission.connections();
             (open.known, open.strangers.len())
         };
         let mut places = Vec::new();
         for number in 0..6 {
-            places.push(admission.enter(peer(number), || panic!("there is room")).await);
+            places.push(admission.acquire_slot(peer(number), || panic!("there is room")).await);
         }
         let (kept, _told) = places.remove(0);
-        kept.keep();
-        kept.keep();
-        kept.waits();
+        kept.protect();
+        kept.protect();
+        kept.mark_waiting();
         assert_eq!(counts(), (1, 5));
         drop(kept);
         assert_eq!(counts(), (0, 5));
         let (closed, told) = places.remove(0);
-        admission.open().close(closed.number);
+        admission.connections().close(closed.number);
         assert!(told.await.is_ok());
         // The connection was closed before, so it is not counted as one with a valid key.
-        closed.keep();
+        closed.protect();
         drop(closed);
         assert_eq!(counts(), (0, 4));
         drop(places);
-        admission.empty().await;
+        admission.wait_until_empty().await;
     }
 }

@@ -1,17 +1,17 @@
 //! Human decisions: on calls that the policy neither permits nor denies, and on freezes.
 //!
-//! A question is a row of the [store](crate::store). It outlives the gateway and the request that asked it, is
+//! A question is a row of the [store](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
 //! its turn ends, and continues when the agent asks again.
 //!
 //! * `people`: who may see, decide and freeze.
 //! * `clearance`: what they may read.
-//! * `known`: what can be frozen.
+//! * `freeze_targets`: what can be frozen.
 //! * `routes`: the routes for people.
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;
-pub(crate) mod known;
+pub(crate) mod freeze_targets;
 pub(crate) mod people;
 pub(crate) mod routes;
 pub(crate) mod webhook;
@@ -21,83 +21,83 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate_guard::approve::{Ask, Decision};
-use flowgate_guard::conversation::Void;
+use flowgate_guard::approve::{ApprovalRequest, Decision};
+use flowgate_guard::conversation::VoidedCall;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::audit::Event;
-use crate::log::{self, Limit, Log};
-use crate::model_routes::{Client, Failure, Waiting};
-use crate::random;
-use crate::recorder::{self, Note, Recorder};
-use crate::store::{
-    Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Offer, Posed, Question, State, Store, StoreError,
-    wait,
+use crate::audit::AuditEvent;
+use crate::database::{
+    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
+    OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer, block_on,
 };
-use known::Names;
+use crate::log::{self, Limit, OperatorLog};
+use crate::model_routes::{ClientPresence, ClientSettings, RequestError};
+use crate::random;
+use crate::recorder::{self, AuditEntry, Recorder};
+use freeze_targets::FreezeTargets;
 use people::People;
-use routes::Kind;
+use routes::FreezeKind;
 use webhook::Webhook;
 
 /// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
 /// one.
-const MOST_SAID: usize = 64 << 10;
+const MAX_DESCRIPTION: usize = 64 << 10;
 /// The interval at which the store is polled for decisions made at other gateways.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The longest time in milliseconds that the store adds to a date.
 const LONGEST: i64 = i64::MAX / 4;
 /// No name can be made for a question.
-const NO_RANDOM: StoreError = StoreError::Damaged("the system gives no random bytes");
+const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the system gives no random bytes");
 
 /// The settings of questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asking {
+pub struct ApprovalSettings {
     /// The time for which a request waits for an answer.
     pub wait: Duration,
     /// The time until a question expires.
-    pub stands: Duration,
+    pub expires_after: Duration,
     /// The most open questions of one client.
     pub of_client: u32,
     /// The most open questions of one conversation, so that no conversation uses up the room of the others.
     pub of_conversation: u32,
 }
 
-impl Default for Asking {
+impl Default for ApprovalSettings {
     fn default() -> Self {
         let (wait, stands) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
-        Self { wait, stands, of_client: 1000, of_conversation: 20 }
+        Self { wait, expires_after: stands, of_client: 1000, of_conversation: 20 }
     }
 }
 
 /// The service that asks people and enforces their decisions.
 #[derive(Debug)]
-pub(crate) struct Approvals {
-    pub(crate) store: Arc<Store>,
+pub(crate) struct ApprovalService {
+    pub(crate) store: Arc<Database>,
     pub(crate) people: People,
     recorder: Recorder,
-    asking: Asking,
+    asking: ApprovalSettings,
     webhook: Option<Webhook>,
     /// The names of what can be frozen.
-    pub(crate) names: Names,
-    pub(crate) log: Log,
+    pub(crate) names: FreezeTargets,
+    pub(crate) log: OperatorLog,
     /// Notified when a question changes at this gateway.
     bell: watch::Sender<()>,
 }
 
 /// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub(crate) struct ApprovalOutcome {
     pub(crate) decision: Decision,
     /// The question; none if no person was asked.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<ApprovalReference>,
 }
 
 /// A question that was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ApprovalReference {
     pub(crate) id: String,
     /// The digest of the call.
     pub(crate) digest: String,
@@ -106,32 +106,32 @@ pub(crate) struct Asked {
 
 /// The turn in which a question is asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker<'t> {
-    pub(crate) client: &'t Client,
+pub(crate) struct ApprovalContext<'t> {
+    pub(crate) client: &'t ClientSettings,
     pub(crate) conversation: &'t str,
     /// The number of turns of the conversation that were persisted before.
     pub(crate) turns: i64,
-    pub(crate) waiting: &'t Waiting,
+    pub(crate) waiting: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is kept out of every record.
     pub(crate) key: Option<&'t str>,
 }
 
-impl Answered {
+impl ApprovalOutcome {
     /// No person was asked.
     const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
     /// No person was asked, since too many questions are open.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
 
-impl Approvals {
+impl ApprovalService {
     pub(crate) fn new(
-        store: Arc<Store>,
+        store: Arc<Database>,
         people: People,
         recorder: Recorder,
-        asking: Asking,
+        asking: ApprovalSettings,
         webhook: Option<Webhook>,
-        names: Names,
-        log: Log,
+        names: FreezeTargets,
+        log: OperatorLog,
     ) -> Self {
         Self { store, people, recorder, asking, webhook, names, log, bell: watch::Sender::new(()) }
     }
@@ -141,17 +141,22 @@ impl Approvals {
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
-    pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Result<Answered, StoreError> {
-        let Asker { client, conversation, turns, waiting, key } = asker;
+    pub(crate) fn ask(
+        &self,
+        asker: ApprovalContext<'_>,
+        ask: &ApprovalRequest,
+        used: &[ApprovalReference],
+    ) -> Result<ApprovalOutcome, DatabaseError> {
+        let ApprovalContext { client, conversation, turns, waiting, key } = asker;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
                             write [people.NAME] with role = \"approver\"";
             let fields = vec![("conversation", conversation.into()), ("tool", ask.tool.to_string().into())];
-            self.log.write(log::Event::Remark, &client.name, fields, sentence);
-            return Ok(Answered::NOBODY);
+            self.log.write(log::LogEvent::Remark, &client.name, fields, sentence);
+            return Ok(ApprovalOutcome::NOBODY);
         }
         let id = random::name().map_err(|_| NO_RANDOM)?;
-        let (shown, content) = (content(ask), stored(ask));
+        let (shown, content) = (shown_content(ask), stored_content(ask));
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,
@@ -160,58 +165,65 @@ impl Approvals {
             tenant: &client.tenant,
             digest: &ask.digest,
             content: &content.to_string(),
-            stands: millis(self.asking.stands),
+            expires_after: millis(self.asking.expires_after),
             turn: turns,
             used: &used,
-            most: self.most(),
+            most: self.open_question_limits(),
         };
         let record = |void: &[String]| {
             let changed = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
                 let cause = "state that the call refers to has changed".to_owned();
-                recorder::void(client, conversation, Void { tool, digest, reasons: Vec::new(), cause })
+                recorder::void_approval_entry(
+                    client,
+                    conversation,
+                    VoidedCall { tool, digest, reasons: Vec::new(), cause },
+                )
             });
-            let mut notes: Vec<Note> = changed.collect();
-            notes.push(recorder::asked(client, conversation, ask, shown));
-            self.recorder.record_without(&notes, key)
+            let mut notes: Vec<AuditEntry> = changed.collect();
+            notes.push(recorder::question_entry(client, conversation, ask, shown));
+            self.recorder.record_redacting(&notes, key)
         };
-        let (id, is_new) = match wait(self.store.ask(&new, record))? {
-            Posed::Known(id) => (id, false),
-            Posed::New(id) => (id, true),
-            full @ (Posed::FullConversation | Posed::FullClient) => {
+        let (id, is_new) = match block_on(self.store.ask(&new, record))? {
+            AskOutcome::Known(id) => (id, false),
+            AskOutcome::New(id) => (id, true),
+            full @ (AskOutcome::FullConversation | AskOutcome::FullClient) => {
                 self.report_full(client, conversation, ask, &full)?;
-                return Ok(Answered::UNASKED);
+                return Ok(ApprovalOutcome::UNASKED);
             }
         };
         if is_new {
-            self.announce(&id);
+            self.notify_question(&id);
         }
-        Ok(self.await_answer(Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() }, waiting))
+        Ok(self.await_answer(
+            ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() },
+            waiting,
+        ))
     }
 
     /// Notifies of a new question.
-    fn announce(&self, id: &str) {
-        self.ring();
-        if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(id))) {
+    fn notify_question(&self, id: &str) {
+        self.wake_waiters();
+        if let (Some(webhook), Ok(Some(question))) = (&self.webhook, block_on(self.store.question(id))) {
             webhook.tell("question.asked", &question);
         }
     }
 
-    fn most(&self) -> Most {
-        let Asking { of_client, of_conversation, .. } = self.asking;
-        Most { of_conversation: i64::from(of_conversation), of_client: i64::from(of_client) }
+    fn open_question_limits(&self) -> OpenQuestionLimits {
+        let ApprovalSettings { of_client, of_conversation, .. } = self.asking;
+        OpenQuestionLimits { of_conversation: i64::from(of_conversation), of_client: i64::from(of_client) }
     }
 
     /// Reports to the log, the audit log and the agent that no question is asked since too many are open.
     fn report_full(
         &self,
-        client: &Client,
+        client: &ClientSettings,
         conversation: &str,
-        ask: &Ask,
-        full: &Posed,
-    ) -> Result<(), StoreError> {
+        ask: &ApprovalRequest,
+        full: &AskOutcome,
+    ) -> Result<(), DatabaseError> {
         let (what, setting, most) = match full {
-            Posed::FullConversation => (
+            AskOutcome::FullConversation => (
                 "open questions of one conversation",
                 "[approvals] open-questions-of-conversation",
                 self.asking.of_conversation,
@@ -226,7 +238,7 @@ impl Approvals {
             client: &client.name,
             conversation: Some(conversation),
         });
-        let event = Event::Unasked {
+        let event = AuditEvent::Unasked {
             conversation: conversation.to_owned(),
             client: client.name.clone(),
             tenant: client.tenant.clone(),
@@ -239,8 +251,13 @@ impl Approvals {
 
     /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the
     /// tool for all conversations of the tenant.
-    pub(crate) fn propose(&self, client: &Client, offer: &Offer, said: &Value) -> Result<(), StoreError> {
-        if !self.people.can_decide_for(client) || said.to_string().len() > MOST_SAID {
+    pub(crate) fn ask_about_tool(
+        &self,
+        client: &ClientSettings,
+        offer: &ToolOffer,
+        said: &Value,
+    ) -> Result<(), DatabaseError> {
+        if !self.people.can_decide_for(client) || said.to_string().len() > MAX_DESCRIPTION {
             return Ok(());
         }
         let id = random::name().map_err(|_| NO_RANDOM)?;
@@ -258,12 +275,12 @@ impl Approvals {
             tenant: &client.tenant,
             digest: &offer.digest,
             content: &content.to_string(),
-            stands: millis(self.asking.stands),
-            turn: OFFERED,
+            expires_after: millis(self.asking.expires_after),
+            turn: TURN_OF_TOOL_OFFER,
             used: &[],
-            most: self.most(),
+            most: self.open_question_limits(),
         };
-        let event = Event::Asked {
+        let event = AuditEvent::Asked {
             conversation: place.clone(),
             client: client.name.clone(),
             tenant: client.tenant.clone(),
@@ -271,11 +288,11 @@ impl Approvals {
             digest: offer.digest.clone(),
             reasons: vec![reason.to_owned()],
         };
-        let record = |_: &[String]| self.recorder.record(&[Note::new(event, content)]);
-        match wait(self.store.ask(&new, record))? {
-            Posed::Known(_) => {}
-            Posed::New(id) => self.announce(&id),
-            Posed::FullConversation | Posed::FullClient => self.log.limit(&Limit {
+        let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
+        match block_on(self.store.ask(&new, record))? {
+            AskOutcome::Known(_) => {}
+            AskOutcome::New(id) => self.notify_question(&id),
+            AskOutcome::FullConversation | AskOutcome::FullClient => self.log.limit(&Limit {
                 what: "tools of one server that wait for approval",
                 effect: "the tool stays hidden until other questions are decided",
                 setting: "none: decide the questions that are open",
@@ -288,59 +305,72 @@ impl Approvals {
     }
 
     /// Returns the answer to the question of a conversation about the call with this digest, after a bounded wait.
-    pub(crate) fn answer_to(&self, asker: Asker<'_>, digest: &str) -> Result<Answered, StoreError> {
-        let Asker { client, conversation, turns, waiting, .. } = asker;
-        let found = wait(self.store.question_of((&client.name, conversation), digest, turns))?;
-        let Some(question) = found else { return Ok(Answered::NOBODY) };
+    pub(crate) fn await_earlier_answer(
+        &self,
+        asker: ApprovalContext<'_>,
+        digest: &str,
+    ) -> Result<ApprovalOutcome, DatabaseError> {
+        let ApprovalContext { client, conversation, turns, waiting, .. } = asker;
+        let found = block_on(self.store.find_question((&client.name, conversation), digest, turns))?;
+        let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(self.await_answer(Asked { id: question.id, digest: question.digest, tool }, waiting))
+        Ok(self.await_answer(ApprovalReference { id: question.id, digest: question.digest, tool }, waiting))
     }
 
-    fn await_answer(&self, asked: Asked, waiting: &Waiting) -> Answered {
+    fn await_answer(&self, asked: ApprovalReference, waiting: &ClientPresence) -> ApprovalOutcome {
         let until = Instant::now() + self.asking.wait;
         let mut bell = self.bell.subscribe();
         let decision = loop {
-            let state = wait(self.store.question(&asked.id)).ok().flatten().map(|question| question.state);
+            let state =
+                block_on(self.store.question(&asked.id)).ok().flatten().map(|question| question.state);
             match state {
                 // The client has disconnected: the answer is kept for its next request.
-                Some(State::Open | State::Allowed) if waiting.has_gone() => break Decision::Later,
-                Some(State::Allowed) => break Decision::Allow,
-                Some(State::Denied) => break Decision::Refuse,
-                Some(State::Open) if Instant::now() >= until => break Decision::Later,
-                Some(State::Open) => {}
-                Some(State::Used | State::Expired | State::Void) | None => break Decision::Silent,
+                Some(QuestionState::Open | QuestionState::Allowed) if waiting.has_gone() => {
+                    break Decision::Later;
+                }
+                Some(QuestionState::Allowed) => break Decision::Allow,
+                Some(QuestionState::Denied) => break Decision::Refuse,
+                Some(QuestionState::Open) if Instant::now() >= until => break Decision::Later,
+                Some(QuestionState::Open) => {}
+                Some(QuestionState::Used | QuestionState::Expired | QuestionState::Void) | None => {
+                    break Decision::Silent;
+                }
             }
-            let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+            let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
             let rings = tokio::time::timeout(left, bell.changed());
             let _ = tokio::runtime::Handle::current().block_on(rings);
         };
-        Answered { decision, asked: Some(asked) }
+        ApprovalOutcome { decision, asked: Some(asked) }
     }
 
     /// Rejects requests of a frozen client or conversation.
-    pub(crate) fn check_frozen(&self, client: &Client, conversation: &str) -> Result<(), Failure> {
+    pub(crate) fn check_frozen(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+    ) -> Result<(), RequestError> {
         let full = format!("{}/{conversation}", client.name);
         let is_stopped = |freeze: &Freeze| {
-            freeze.kind == Kind::Client.name() && freeze.what == client.name
-                || freeze.kind == Kind::Conversation.name() && freeze.what == full
+            freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
+                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == full
         };
-        match wait(self.store.freezes())?.iter().find(|freeze| is_stopped(freeze)) {
+        match block_on(self.store.freezes())?.iter().find(|freeze| is_stopped(freeze)) {
             None => Ok(()),
             Some(freeze) => {
                 let message = format!("this {} is stopped by its operator", freeze.kind);
-                Err(Failure::new(StatusCode::FORBIDDEN, message))
+                Err(RequestError::new(StatusCode::FORBIDDEN, message))
             }
         }
     }
 
     /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
     /// digest, so edits elsewhere in the policy do not thaw it.
-    pub(crate) fn withdrawn(&self, client: &Client) -> Result<BTreeSet<usize>, StoreError> {
-        let freezes = wait(self.store.freezes())?;
+    pub(crate) fn frozen_consents(&self, client: &ClientSettings) -> Result<BTreeSet<usize>, DatabaseError> {
+        let freezes = block_on(self.store.freezes())?;
         let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let of = |freeze: &&Freeze| {
-            freeze.kind == Kind::Consent.name()
+            freeze.kind == FreezeKind::Consent.name()
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
         let frozen: BTreeSet<String> =
@@ -354,16 +384,21 @@ impl Approvals {
     }
 
     /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
-    pub(crate) fn stops(&self, client: &Client, conversation: &str, tool: &str) -> Option<String> {
+    pub(crate) fn freeze_reason(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+        tool: &str,
+    ) -> Option<String> {
         if let Err(failure) = self.check_frozen(client, conversation) {
             return Some(failure.message);
         }
         let server = tool.split_once('/').map_or("", |(server, _)| server);
         let is_stopped = |freeze: &Freeze| {
-            freeze.kind == Kind::Tool.name() && freeze.what == tool
-                || freeze.kind == Kind::Server.name() && freeze.what == server
+            freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
+                || freeze.kind == FreezeKind::Server.name() && freeze.what == server
         };
-        match wait(self.store.freezes()) {
+        match block_on(self.store.freezes()) {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
                 stopped.map(|freeze| format!("this {} is stopped by its operator", freeze.kind))
@@ -372,25 +407,29 @@ impl Approvals {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
                 let sentence =
                     format!("whether a call is stopped is not known, and it does not run: {error}");
-                self.log.write(log::Event::Failure, &client.name, fields, &sentence);
-                Some(error.told().to_owned())
+                self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
+                Some(error.client_message().to_owned())
             }
         }
     }
 
     /// Voids the questions of a conversation that continues without the answers.
-    pub(crate) fn give_up(&self, client: &Client, conversation: &str) -> Result<(), StoreError> {
-        let allowed = wait(self.store.give_up(&client.name, conversation))?;
+    pub(crate) fn void_questions(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+    ) -> Result<(), DatabaseError> {
+        let allowed = block_on(self.store.void_questions(&client.name, conversation))?;
         self.note_void(&allowed, "the conversation went on without the answer")?;
-        self.ring();
+        self.wake_waiters();
         Ok(())
     }
 
     /// Records that these questions were allowed and that their calls do not run.
-    fn note_void(&self, questions: &[Question], cause: &str) -> Result<(), StoreError> {
-        let note = |question: &Question| {
+    fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
+        let note = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-            let event = Event::ApprovalVoid {
+            let event = AuditEvent::ApprovalVoid {
                 conversation: question.name.clone(),
                 tool: content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 digest: question.digest.clone(),
@@ -399,33 +438,33 @@ impl Approvals {
             };
             event.into()
         };
-        self.recorder.record(&questions.iter().map(note).collect::<Vec<Note>>())
+        self.recorder.record(&questions.iter().map(note).collect::<Vec<AuditEntry>>())
     }
 
     /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
-    pub(crate) fn stores_since(
+    pub(crate) fn changed_external_state(
         &self,
         tenant: &str,
         known: Option<&str>,
-    ) -> Result<Option<String>, StoreError> {
-        Ok(wait(self.store.tenant(tenant))?.filter(|record| known != Some(record.as_str())))
+    ) -> Result<Option<String>, DatabaseError> {
+        Ok(block_on(self.store.tenant(tenant))?.filter(|record| known != Some(record.as_str())))
     }
 
     /// Wakes the requests that wait for a question.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_waiters(&self) {
         self.bell.send_replace(());
     }
 
     /// Notifies of a decision.
-    fn tell(&self, question: &Question) {
-        self.ring();
+    fn notify_decision(&self, question: &StoredQuestion) {
+        self.wake_waiters();
         if let Some(webhook) = &self.webhook {
             webhook.tell("question.decided", question);
         }
     }
 
     /// Marks expired questions, and deletes them after `retention`. Called periodically.
-    pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn expire_questions(&self, retention: Duration) -> Result<(), DatabaseError> {
         let allowed = self.store.expire(millis(retention)).await?;
         self.note_void(&allowed, "the approval was not used in time")
     }
@@ -438,7 +477,7 @@ fn millis(time: Duration) -> i64 {
 
 /// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that
 /// of the statement's text.
-pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usize)> + '_ {
+pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (String, usize)> + '_ {
     client.policy.consents().map(|(line, text)| {
         let digest = random::hex(&Sha256::digest(text));
         (format!("{}:{line}-{}", client.name, digest.get(..8).unwrap_or_default()), line)
@@ -447,20 +486,20 @@ pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usiz
 
 /// Returns a question as it is stored: what a person is shown, the state that it is about, and the labels of its
 /// parts.
-fn stored(ask: &Ask) -> Value {
-    let mut stored = content(ask);
+fn stored_content(ask: &ApprovalRequest) -> Value {
+    let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {
         let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
         let reasons: Vec<Value> =
             reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
         let own = json!({"state": ask.state, "carries": ask.carries, "reasons": reasons});
-        stored.insert(OWN.to_owned(), own);
+        stored.insert(HIDDEN_MEMBER.to_owned(), own);
     }
     stored
 }
 
 /// Returns what a person is shown of a question: everything that the decision depends on.
-pub(crate) fn content(ask: &Ask) -> Value {
+pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();
     let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});

@@ -6,22 +6,22 @@
 //! log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes the log;
 //! `flowgate audit` verifies it.
 //!
-//! * [`Event`]: a recorded event.
-//! * [`Log`]: the writer. After a failed write it rejects records until there is room again.
+//! * [`AuditEvent`]: a recorded event.
+//! * [`AuditLog`]: the writer. After a failed write it rejects records until there is room again.
 //! * [`verify()`]: the check that a log is unchanged.
 //! * `record`: one line. `chain`: hashes and heads. `key`: the signing key. `content`: content beside the log.
-//!   [`Sidecar`]: the reader of that content. `tail`: the end of a log that was closed or whose process was killed.
-//!   [`Anchors`]: a database's record of its logs. [`Witness`]: heads that are kept elsewhere.
+//!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was killed.
+//!   [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
 
 mod anchor;
+mod bounded_lines;
 mod chain;
 mod content;
+mod content_reader;
+mod error;
 mod event;
-mod failure;
 mod key;
-mod lines;
 mod record;
-mod sidecar;
 mod tail;
 mod verify;
 mod witness;
@@ -34,19 +34,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
-pub use anchor::{Anchor, Anchors, Loss, Past};
-pub use chain::{Hash, Head};
-pub use content::Forget;
-pub use event::{Answer, Event, Judged, Phase, Switch};
-pub use failure::{AuditError, Failure};
-pub use key::{Key, PublicKey};
-pub use record::{Flaw, Record, Time};
-pub use sidecar::{Said, Sidecar};
-pub use verify::{Contents, Expected, Problem, Records, Summary, What, verify};
-pub use witness::{Forged, GivenUp, Sighting, Witness};
+pub use anchor::{AuditLoss, DatabaseLogAnchors, LogAnchor, UnopenedLog};
+pub use chain::{LineHash, LogHead};
+pub use content::ContentSelector;
+pub use content_reader::{ContentReader, LineContent};
+pub use error::{AuditError, AuditErrorKind};
+pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, RecordedDecision, SessionPhase};
+pub use key::{AuditKey, AuditPublicKey};
+pub use record::{AuditRecord, RecordError, Timestamp};
+pub use verify::{
+    ContentCounts, LogExpectations, LogSummary, VerifiedRecords, VerifyError, VerifyErrorKind, verify,
+};
+pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
 
-use content::Entry;
-use record::Fields;
+use content::NewContentEntry;
+use record::RecordFields;
 
 use crate::file_lock;
 
@@ -57,25 +59,25 @@ const MAX_NAMED: usize = 256;
 
 /// The settings of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct AuditOptions {
     /// The number of lines between heads.
     pub every: u64,
     /// The records that are synced to disk before they count as recorded.
-    pub sync: Sync,
+    pub sync: SyncPolicy,
     /// Whether content is kept.
-    pub content: Content,
+    pub content: ContentRetention,
 }
 
-impl Default for Options {
+impl Default for AuditOptions {
     fn default() -> Self {
-        Self { every: 64, sync: Sync::Decisions, content: Content::Dropped }
+        Self { every: 64, sync: SyncPolicy::Decisions, content: ContentRetention::Dropped }
     }
 }
 
 /// The records that are synced to disk before they count as recorded. The others are synced whenever the system writes
 /// them: they survive the end of the process, but not a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sync {
+pub enum SyncPolicy {
     /// Heads, with everything before them.
     Heads,
     /// Also people's decisions.
@@ -86,7 +88,7 @@ pub enum Sync {
 
 /// Whether content is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum ContentRetention {
     /// Content is dropped.
     Dropped,
     /// Content is kept beside the log, in `FILE.content`.
@@ -96,78 +98,78 @@ pub enum Content {
 /// An open log. Threads may share it; a lock file keeps other processes from appending to it.
 ///
 /// ```
-/// use flowgate_gateway::audit::{Event, Expected, Key, Log, Options, Switch, Time, verify};
+/// use flowgate_gateway::audit::{AuditEvent, LogExpectations, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp, verify};
 ///
 /// # let folder = std::env::temp_dir().join(format!("flowgate-audit-example-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
-/// let key = Key::load_or_create(&folder.join("audit.key"))?;
-/// let log = Log::open(&folder.join("audit.jsonl"), key, Options::default(), Time::now())?;
-/// let stop = Event::KillSwitch { what: "everything".into(), who: "ann".into(), state: Switch::Set };
-/// log.append(Time::now(), &stop)?;
-/// let head = log.close(Time::now())?;
+/// let key = AuditKey::load_or_create(&folder.join("audit.key"))?;
+/// let log = AuditLog::open(&folder.join("audit.jsonl"), key, AuditOptions::default(), Timestamp::now())?;
+/// let stop = AuditEvent::KillSwitch { what: "everything".into(), who: "ann".into(), state: FreezeSwitch::Set };
+/// log.append(Timestamp::now(), &stop)?;
+/// let head = log.close(Timestamp::now())?;
 ///
 /// let mut file = std::io::BufReader::new(std::fs::File::open(folder.join("audit.jsonl"))?);
-/// let expected = Expected { hash: Some(head.hash), ..Expected::default() };
+/// let expected = LogExpectations { hash: Some(head.hash), ..LogExpectations::default() };
 /// assert_eq!(verify(&mut file, &expected, None)?.lines, 4);
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Log {
+pub struct AuditLog {
     path: PathBuf,
-    id: Hash,
-    key: PublicKey,
-    end: Arc<End>,
-    inner: Mutex<Inner>,
+    id: LineHash,
+    key: AuditPublicKey,
+    end: Arc<LastLineHandle>,
+    inner: Mutex<AuditLogState>,
 }
 
 /// The last line of an open log, readable without waiting for the log's lock.
 #[derive(Debug)]
-pub struct End(Mutex<Head>);
+pub struct LastLineHandle(Mutex<LogHead>);
 
-impl End {
+impl LastLineHandle {
     /// Returns the number and hash of the last line.
-    pub fn get(&self) -> Head {
+    pub fn get(&self) -> LogHead {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, head: Head) {
+    fn set(&self, head: LogHead) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
     }
 }
 
 #[derive(Debug)]
-struct Inner {
+struct AuditLogState {
     path: PathBuf,
     file: File,
     /// The file of contents, once one was written since the log was opened.
     contents: Option<File>,
-    key: Key,
-    options: Options,
+    key: AuditKey,
+    options: AuditOptions,
     next: u64,
-    previous: Hash,
+    previous: LineHash,
     /// The last head since the log was opened, and the number of lines after it.
-    head: Option<Head>,
+    head: Option<LogHead>,
     unsigned: u64,
-    latest: Time,
-    end: Arc<End>,
+    latest: Timestamp,
+    end: Arc<LastLineHandle>,
     /// The size of the complete lines, in bytes.
     length: u64,
-    failed: Option<Failed>,
+    failed: Option<FailedOperation>,
     /// The lock file, held as long as the log is open.
     _lock: File,
 }
 
 /// The kind of the last failure since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failed {
+enum FailedOperation {
     /// A write failed: the file may end in a partial line.
     Write,
     /// A sync failed: it is unknown what is on the disk.
     Sync,
 }
 
-impl Log {
+impl AuditLog {
     /// Opens a log, or creates one. The opening is recorded and signed.
     ///
     /// A partial last line is moved to `FILE.torn-NUMBER`, and the record of the opening names that file.
@@ -175,43 +177,49 @@ impl Log {
     /// # Errors
     /// Fails if another process has the log open, if its end does not continue its chain, if it was created with
     /// another key, or if it cannot be read and written.
-    pub fn open(path: &Path, key: Key, options: Options, time: Time) -> Result<Self, AuditError> {
+    pub fn open(
+        path: &Path,
+        key: AuditKey,
+        options: AuditOptions,
+        time: Timestamp,
+    ) -> Result<Self, AuditError> {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
     /// Opens a log, or creates one, unless `check` finds a loss: then nothing is written.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), and [`Failure::Loss`].
+    /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
     pub fn open_after(
         path: &Path,
-        key: Key,
-        options: Options,
-        time: Time,
-        check: impl FnOnce(&mut Past<'_>) -> Result<Option<Loss>, Failure>,
+        key: AuditKey,
+        options: AuditOptions,
+        time: Timestamp,
+        check: impl FnOnce(&mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind>,
     ) -> Result<Self, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
-        let write = |error| failed(Failure::Write(error));
+        let write = |error| failed(AuditErrorKind::Write(error));
         let lock = lock(path)?;
-        let mut file =
-            private(OpenOptions::new().read(true).append(true).create(true)).open(path).map_err(write)?;
-        let end = tail::find(&mut file, &key.public()).map_err(failed)?;
-        if let Some(loss) = check(&mut Past::new(&mut file, &end, key.public())).map_err(failed)? {
-            return Err(failed(Failure::Loss(Box::new(loss))));
+        let mut file = restrict_to_owner(OpenOptions::new().read(true).append(true).create(true))
+            .open(path)
+            .map_err(write)?;
+        let end = tail::find(&mut file, &key.public_key()).map_err(failed)?;
+        if let Some(loss) = check(&mut UnopenedLog::new(&mut file, &end, key.public_key())).map_err(failed)? {
+            return Err(failed(AuditErrorKind::Loss(Box::new(loss))));
         }
         let torn = set_aside(path, &mut file, end.whole, end.next).map_err(write)?;
-        let contents = content::path(path);
+        let contents = content::content_path(path);
         content::repair(&contents, end.next)
-            .map_err(|error| AuditError::new(&contents, Failure::Write(error)))?;
+            .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
-        let mut opened = Fields::default();
+        let mut opened = RecordFields::default();
         opened
             .value("format", json!(verify::FORMAT))
             .text("version", env!("CARGO_PKG_VERSION"))
-            .text("key", &key.public().to_string())
+            .text("key", &key.public_key().to_string())
             .number("unsigned", end.unsigned)
-            .some("torn", torn.as_deref());
-        let mut inner = Inner {
+            .optional_text("torn", torn.as_deref());
+        let mut inner = AuditLogState {
             path: path.to_owned(),
             file,
             contents: None,
@@ -222,33 +230,33 @@ impl Log {
             head: None,
             unsigned: end.unsigned,
             latest: time,
-            end: Arc::new(End(Mutex::new(Head { seq: 0, hash: Hash::NONE }))),
+            end: Arc::new(LastLineHandle(Mutex::new(LogHead { seq: 0, hash: LineHash::NONE }))),
             length: end.whole,
             failed: None,
             _lock: lock,
         };
         inner.record(time, verify::OPENED, opened)?;
-        inner.seal(time)?;
-        let (key, end) = (inner.key.public(), Arc::clone(&inner.end));
+        inner.sign_head(time)?;
+        let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
         let whole =
-            tail::End { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
-        let mut written = File::open(path).map_err(|error| failed(Failure::Read(error)))?;
-        let id = Past::new(&mut written, &whole, key).id().map_err(failed)?.unwrap_or(Hash::NONE);
+            tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
+        let mut written = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
+        let id = UnopenedLog::new(&mut written, &whole, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
         Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner) })
     }
 
     /// Returns the identity of the log: the hash of its first line.
-    pub fn id(&self) -> Hash {
+    pub fn id(&self) -> LineHash {
         self.id
     }
 
     /// Returns the public key that verifies its signatures.
-    pub fn key(&self) -> PublicKey {
+    pub fn key(&self) -> AuditPublicKey {
         self.key
     }
 
     /// Returns a handle on the log's last line, which stays current.
-    pub fn end(&self) -> Arc<End> {
+    pub fn last_line(&self) -> Arc<LastLineHandle> {
         Arc::clone(&self.end)
     }
 
@@ -256,16 +264,16 @@ impl Log {
     ///
     /// # Errors
     /// Fails if the line cannot be written. Nothing is recorded then until there is room again.
-    pub fn append(&self, time: Time, event: &Event) -> Result<u64, AuditError> {
-        self.inner()?.append(time, event, None)
+    pub fn append(&self, time: Timestamp, event: &AuditEvent) -> Result<u64, AuditError> {
+        self.state()?.append(time, event, None)
     }
 
-    /// Records an event with its content. Without [`Content::Kept`], the content is dropped.
+    /// Records an event with its content. Without [`ContentRetention::Kept`], the content is dropped.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
-    pub fn append_with(&self, time: Time, event: &Event, content: &str) -> Result<u64, AuditError> {
-        self.inner()?.append(time, event, Some(content))
+    pub fn append_with(&self, time: Timestamp, event: &AuditEvent, content: &str) -> Result<u64, AuditError> {
+        self.state()?.append(time, event, Some(content))
     }
 
     /// Signs everything recorded so far, and syncs it to disk. A party that keeps the head elsewhere can detect later
@@ -273,19 +281,23 @@ impl Log {
     ///
     /// # Errors
     /// Fails if the head cannot be written.
-    pub fn seal(&self, time: Time) -> Result<Head, AuditError> {
-        self.inner()?.seal(time)
+    pub fn sign_head(&self, time: Timestamp) -> Result<LogHead, AuditError> {
+        self.state()?.sign_head(time)
     }
 
     /// Signs everything recorded so far, and returns the head with the line that a witness receives.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
-    pub fn sighting(&self, time: Time, gives_up: Option<GivenUp>) -> Result<(Head, String), AuditError> {
-        let mut inner = self.inner()?;
-        let head = inner.seal(time)?;
-        let sighting = Sighting { log: self.id, key: self.key, head, time, gives_up };
-        Ok((head, sighting.line(&inner.key)))
+    pub fn witness_line(
+        &self,
+        time: Timestamp,
+        gives_up: Option<AcceptedLoss>,
+    ) -> Result<(LogHead, String), AuditError> {
+        let mut inner = self.state()?;
+        let head = inner.sign_head(time)?;
+        let sighting = WitnessLine { log: self.id, key: self.key, head, time, gives_up };
+        Ok((head, sighting.signed_line(&inner.key)))
     }
 
     /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
@@ -294,83 +306,88 @@ impl Log {
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
-    pub fn forget(&self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
-        self.inner()?.forget(time, whose, who)
+    pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
+        self.state()?.forget(time, whose, who)
     }
 
     /// Deletes content that was written before `before`, and records the deletion if there was any.
     ///
     /// # Errors
     /// The errors of [`forget`](Self::forget).
-    pub fn expire(&self, time: Time, before: Time) -> Result<u64, AuditError> {
-        let mut inner = self.inner()?;
-        let contents = content::path(&self.path);
-        let oldest = content::oldest(&contents);
-        let oldest = oldest.map_err(|error| AuditError::new(&contents, Failure::Read(error)))?;
+    pub fn expire(&self, time: Timestamp, before: Timestamp) -> Result<u64, AuditError> {
+        let mut inner = self.state()?;
+        let contents = content::content_path(&self.path);
+        let oldest = content::oldest_entry_time(&contents);
+        let oldest = oldest.map_err(|error| AuditError::new(&contents, AuditErrorKind::Read(error)))?;
         if oldest.is_none_or(|oldest| oldest >= before) {
             return Ok(0);
         }
-        inner.forget(time, &Forget { before: Some(before), ..Forget::default() }, RETENTION)
+        inner.forget(time, &ContentSelector { before: Some(before), ..ContentSelector::default() }, RETENTION)
     }
 
     /// Signs everything recorded so far, and closes the file.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
-    pub fn close(self, time: Time) -> Result<Head, AuditError> {
-        self.inner()?.seal(time)
+    pub fn close(self, time: Timestamp) -> Result<LogHead, AuditError> {
+        self.state()?.sign_head(time)
     }
 
     /// Returns whether the log can be written now, as far as is known; repairs a failed write if possible.
     pub fn is_writable(&self) -> bool {
-        self.inner().is_ok_and(|mut inner| inner.is_whole().is_ok())
+        self.state().is_ok_and(|mut inner| inner.is_whole().is_ok())
     }
 
-    fn inner(&self) -> Result<MutexGuard<'_, Inner>, AuditError> {
+    fn state(&self) -> Result<MutexGuard<'_, AuditLogState>, AuditError> {
         // A thread that panicked while it held the lock may have left the log inconsistent.
-        self.inner.lock().map_err(|_| AuditError::new(&self.path, Failure::Broken))
+        self.inner.lock().map_err(|_| AuditError::new(&self.path, AuditErrorKind::Broken))
     }
 }
 
-impl Inner {
-    fn append(&mut self, time: Time, event: &Event, content: Option<&str>) -> Result<u64, AuditError> {
+impl AuditLogState {
+    fn append(
+        &mut self,
+        time: Timestamp,
+        event: &AuditEvent,
+        content: Option<&str>,
+    ) -> Result<u64, AuditError> {
         self.is_whole()?;
         let mut fields = event.fields();
-        if let Some(content) = content.filter(|_| self.options.content == Content::Kept) {
-            let entry = Entry::new(self.next, time, event, content)
+        if let Some(content) = content.filter(|_| self.options.content == ContentRetention::Kept) {
+            let entry = NewContentEntry::new(self.next, time, event, content)
                 .map_err(|failure| AuditError::new(&self.path, failure))?;
-            self.keep(&entry)?;
+            self.write_content(&entry)?;
             fields.value("content", entry.mark);
         }
         let seq = self.record(time, event.kind(), fields)?;
         if self.unsigned >= self.options.every.max(1) {
-            self.seal(time)?;
-        } else if self.options.sync == Sync::Everything
-            || (self.options.sync == Sync::Decisions && event.is_decision())
+            self.sign_head(time)?;
+        } else if self.options.sync == SyncPolicy::Everything
+            || (self.options.sync == SyncPolicy::Decisions && event.is_decision())
         {
             self.sync()?;
         }
         Ok(seq)
     }
 
-    fn seal(&mut self, time: Time) -> Result<Head, AuditError> {
+    fn sign_head(&mut self, time: Timestamp) -> Result<LogHead, AuditError> {
         self.is_whole()?;
         if let Some(head) = self.head.filter(|_| self.unsigned == 0) {
             return Ok(head);
         }
-        let line = chain::head(self.next, time, self.previous, &self.key);
+        let line = chain::head_line(self.next, time, self.previous, &self.key);
         let seq = self.write(line)?;
         self.sync()?;
-        let head = Head { seq, hash: self.previous };
+        let head = LogHead { seq, hash: self.previous };
         (self.head, self.unsigned, self.latest) = (Some(head), 0, time);
         Ok(head)
     }
 
-    fn forget(&mut self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
+    fn forget(&mut self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
         self.is_whole()?;
         // Later entries go to the new file.
         self.contents = None;
-        let gone = content::forget(&content::path(&self.path), whose)?;
+        let gone = content::forget(&content::content_path(&self.path), whose)?;
         let count = |lines: &[u64]| u64::try_from(lines.len()).unwrap_or(u64::MAX);
         let none: &[u64] = &[];
         let parts: Vec<&[u64]> = if gone.is_empty() { vec![none] } else { gone.chunks(MAX_NAMED).collect() };
@@ -379,23 +396,24 @@ impl Inner {
             fields.number("count", count(part)).value("lines", json!(part));
             self.record(time, verify::FORGOTTEN, fields)?;
         }
-        self.seal(time)?;
+        self.sign_head(time)?;
         Ok(count(&gone))
     }
 
-    fn keep(&mut self, entry: &Entry) -> Result<(), AuditError> {
-        let path = content::path(&self.path);
+    fn write_content(&mut self, entry: &NewContentEntry) -> Result<(), AuditError> {
+        let path = content::content_path(&self.path);
         let written = match self.contents.take() {
             Some(file) => Ok(file),
             None => content::open(&path),
         };
         let written = written.and_then(|mut file| file.write_all(entry.line.as_bytes()).map(|()| file));
-        self.contents = Some(written.map_err(|error| self.broken(&path, error, Failed::Write))?);
+        self.contents =
+            Some(written.map_err(|error| self.mark_failed(&path, error, FailedOperation::Write))?);
         Ok(())
     }
 
-    fn record(&mut self, time: Time, kind: &str, fields: Fields) -> Result<u64, AuditError> {
-        let seq = self.write(record::line(self.next, time, kind, self.previous, fields))?;
+    fn record(&mut self, time: Timestamp, kind: &str, fields: RecordFields) -> Result<u64, AuditError> {
+        let seq = self.write(record::serialize_record(self.next, time, kind, self.previous, fields))?;
         self.unsigned += 1;
         self.latest = time;
         Ok(seq)
@@ -403,38 +421,38 @@ impl Inner {
 
     /// Writes a line in one call, so that a killed process leaves at most one partial line.
     fn write(&mut self, mut line: String) -> Result<u64, AuditError> {
-        let (seq, hash) = (self.next, Hash::of(line.as_bytes()));
+        let (seq, hash) = (self.next, LineHash::of_line(line.as_bytes()));
         line.push('\n');
         if let Err(error) = self.file.write_all(line.as_bytes()) {
-            return Err(self.broken(&self.path.clone(), error, Failed::Write));
+            return Err(self.mark_failed(&self.path.clone(), error, FailedOperation::Write));
         }
         self.length = self.length.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX));
         self.next = seq.saturating_add(1);
         self.previous = hash;
-        self.end.set(Head { seq, hash });
+        self.end.set(LogHead { seq, hash });
         Ok(seq)
     }
 
     fn sync(&mut self) -> Result<(), AuditError> {
         if let Some(Err(error)) = self.contents.as_ref().map(File::sync_data) {
-            return Err(self.broken(&content::path(&self.path), error, Failed::Sync));
+            return Err(self.mark_failed(&content::content_path(&self.path), error, FailedOperation::Sync));
         }
         let synced = self.file.sync_data();
-        synced.map_err(|error| self.broken(&self.path.clone(), error, Failed::Sync))
+        synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
-    fn broken(&mut self, path: &Path, error: io::Error, failed: Failed) -> AuditError {
+    fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
-        AuditError::new(path, Failure::Write(error))
+        AuditError::new(path, AuditErrorKind::Write(error))
     }
 
     /// Checks that the log can be written. Removes the remains of a failed write first.
     fn is_whole(&mut self) -> Result<(), AuditError> {
         match self.failed {
             None => Ok(()),
-            Some(Failed::Sync) => Err(AuditError::new(&self.path, Failure::Broken)),
-            Some(Failed::Write) => {
-                self.repair().map_err(|error| AuditError::new(&self.path, Failure::Write(error)))
+            Some(FailedOperation::Sync) => Err(AuditError::new(&self.path, AuditErrorKind::Broken)),
+            Some(FailedOperation::Write) => {
+                self.repair().map_err(|error| AuditError::new(&self.path, AuditErrorKind::Write(error)))
             }
         }
     }
@@ -445,29 +463,29 @@ impl Inner {
         }
         self.file.set_len(self.length)?;
         self.contents = None;
-        content::repair(&content::path(&self.path), self.next)?;
+        content::repair(&content::content_path(&self.path), self.next)?;
         self.failed = None;
         Ok(())
     }
 }
 
-impl Drop for Inner {
+impl Drop for AuditLogState {
     /// Signs also a log that is dropped without being closed.
     fn drop(&mut self) {
-        let _ = self.seal(self.latest);
+        let _ = self.sign_head(self.latest);
     }
 }
 
 /// Locks a log against other processes.
 fn lock(path: &Path) -> Result<File, AuditError> {
-    let path = &beside(path, "lock");
+    let path = &append_extension(path, "lock");
     let failed = |failure| AuditError::new(path, failure);
-    let options = private(OpenOptions::new().write(true).create(true));
-    let file = options.open(path).map_err(|error| failed(Failure::Write(error)))?;
+    let options = restrict_to_owner(OpenOptions::new().write(true).create(true));
+    let file = options.open(path).map_err(|error| failed(AuditErrorKind::Write(error)))?;
     match file_lock::acquire(&file) {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(failed(Failure::Locked)),
-        Err(TryLockError::Error(error)) => Err(failed(Failure::Write(error))),
+        Err(TryLockError::WouldBlock) => Err(failed(AuditErrorKind::Locked)),
+        Err(TryLockError::Error(error)) => Err(failed(AuditErrorKind::Write(error))),
     }
 }
 
@@ -479,8 +497,8 @@ fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<
     }
     for attempt in 0..u32::MAX {
         let again = if attempt == 0 { String::new() } else { format!(".{attempt}") };
-        let aside = beside(path, &format!("torn-{next}{again}"));
-        let mut copy = match private(OpenOptions::new().write(true).create_new(true)).open(&aside) {
+        let aside = append_extension(path, &format!("torn-{next}{again}"));
+        let mut copy = match restrict_to_owner(OpenOptions::new().write(true).create_new(true)).open(&aside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             copy => copy?,
         };
@@ -497,7 +515,7 @@ fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<
 }
 
 /// Returns the path with a dot and `end` appended.
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn append_extension(path: &Path, end: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");
     name.push(end);
@@ -505,7 +523,7 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 }
 
 /// Makes new files readable and writable by their owner only.
-fn private(options: &mut OpenOptions) -> OpenOptions {
+fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.clone()

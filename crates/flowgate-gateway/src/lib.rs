@@ -4,7 +4,7 @@
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`access`]: access control of the policy API and the metrics.
 //! * [`approvals`]: people who decide questions and order freezes.
-//! * [`ask`]: `extern` predicates that a service or a WebAssembly module answers.
+//! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
 //! * [`audit`]: the hash-chained, signed log of verdicts and decisions; [`recorder`]: what is written to it.
 //! * [`witness`]: parties outside the gateway that keep heads of that log.
 //! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
@@ -20,10 +20,10 @@
 pub mod access;
 mod admission;
 pub mod approvals;
-pub mod ask;
 pub mod audit;
+mod background_drop;
+pub mod database;
 mod file_lock;
-mod freeing;
 pub mod limits;
 pub mod log;
 pub mod mcp;
@@ -31,15 +31,15 @@ mod metrics;
 pub mod model_routes;
 pub mod openapi;
 mod policy_api;
+pub mod predicates;
 mod random;
 pub mod recorder;
 mod reply;
 pub mod server;
 mod service;
-mod stalled;
-mod status;
-pub mod store;
-mod values;
+mod value_budget;
 pub mod visibility;
+mod waiting_status;
 pub mod witness;
 mod workers;
+mod write_timeout;

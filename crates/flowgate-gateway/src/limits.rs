@@ -7,12 +7,12 @@ use std::time::Duration;
 
 /// Bounds in number, size and time. The defaults suit one service beside one fleet of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Bytes of one body.
     pub body: usize,
     /// Bytes of all bodies that are being read or evaluated.
     pub bodies: usize,
-    /// Bytes of memory for the values of all bodies, answers of servers and conversations in use, as [`weight`]
+    /// Bytes of memory for the values of all bodies, answers of servers and conversations in use, as [`estimated_memory`]
     /// estimates them. One body or answer may take a quarter of that.
     pub values: usize,
     /// Open connections; more wait to be accepted.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub drain_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             body: 8 << 20,
@@ -61,7 +61,7 @@ impl Default for Limits {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             queue: 64,
             batch: 256,
-            fuel: flowgate::analysis::Options::default().fuel,
+            fuel: flowgate::analysis::AnalysisOptions::default().fuel,
             cached_policies: 256,
             cached_bytes: 64 << 20,
             turns: 256,
@@ -85,15 +85,15 @@ const FOR_A_VALUE: usize = 400;
 
 /// Estimates the bytes of memory that a JSON body takes while it is evaluated. Many short values take much more than
 /// their bytes.
-pub fn weight(body: &[u8]) -> usize {
+pub fn estimated_memory(body: &[u8]) -> usize {
     let beyond = body.iter().filter(|byte| !byte.is_ascii()).count();
     let text = (body.len() - beyond).saturating_mul(FOR_A_BYTE);
     let text = text.saturating_add(beyond.saturating_mul(FOR_A_BYTE_BEYOND_ASCII));
-    text.saturating_add(values(body).saturating_mul(FOR_A_VALUE))
+    text.saturating_add(count_values(body).saturating_mul(FOR_A_VALUE))
 }
 
 /// Counts the values and keys of a JSON text, without counting inside strings.
-pub(crate) fn values(json: &[u8]) -> usize {
+pub(crate) fn count_values(json: &[u8]) -> usize {
     let (mut values, mut is_text, mut is_escaped) = (1_usize, false, false);
     for byte in json {
         match (is_text, byte) {
@@ -116,14 +116,18 @@ mod tests {
     #[test]
     fn short_values_weigh_more_than_their_bytes() {
         let check = |body: &str, values: usize| {
-            assert_eq!(weight(body.as_bytes()), body.len() * FOR_A_BYTE + values * FOR_A_VALUE, "{body}");
+            assert_eq!(
+                estimated_memory(body.as_bytes()),
+                body.len() * FOR_A_BYTE + values * FOR_A_VALUE,
+                "{body}"
+            );
         };
         check("", 1);
         check("1", 1);
         check("[1,2]", 3);
         check(r#"{"a":[],"b":{}}"#, 7);
         let beyond = FOR_A_VALUE + 2 * FOR_A_BYTE + 2 * FOR_A_BYTE_BEYOND_ASCII;
-        assert_eq!(weight("\"\u{e9}\"".as_bytes()), beyond);
+        assert_eq!(estimated_memory("\"\u{e9}\"".as_bytes()), beyond);
         // The content of a string has no values.
         check(r#""a,b:[{""#, 1);
         check(r#"["\",[","\\",1]"#, 4);

@@ -9,12 +9,12 @@
 //!
 //! # How to report a limit
 //!
-//! Code that rejects, forgets or hides something because a bound was reached calls [`Log::limit`] where it happens,
+//! Code that rejects, forgets or hides something because a bound was reached calls [`OperatorLog::limit`] where it happens,
 //! with the name of the setting that would raise the bound:
 //!
 //! ```
-//! # use flowgate_gateway::log::{Limit, Log};
-//! # let log = Log::default();
+//! # use flowgate_gateway::log::{Limit, OperatorLog};
+//! # let log = OperatorLog::default();
 //! log.limit(&Limit {
 //!     what: "open questions of one client",
 //!     effect: "the next question is not asked, and its call does not run",
@@ -25,7 +25,7 @@
 //! });
 //! ```
 //!
-//! `ModelRoutes`, `Sessions`, `Approvals` and `Service` have a field `log`. A `Log` is cheap to clone, and a default
+//! `ModelRoutes`, `Conversations`, `ApprovalService` and `GatewayService` have a field `log`. An `OperatorLog` is cheap to clone, and a default
 //! one writes nothing. Parts without a log (the guard, the store) return what happened, and their caller reports it.
 
 mod line;
@@ -41,19 +41,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::audit::Time;
+use crate::audit::Timestamp;
 use crate::model_routes::Secret;
-use line::Line;
-pub(crate) use line::ascii;
-pub use line::{Format, Level};
-use rate::{Admitted, Rates, WINDOW};
+use line::LogLine;
+pub(crate) use line::to_ascii;
+pub use line::{LogLevel, LogLineFormat};
+use rate::{RateDecision, RateWindows, WINDOW};
 
 /// The capacity of the queue before the writer; more lines are dropped.
 const WAITING: usize = 4096;
 
 /// The event of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Event {
+pub enum LogEvent {
     /// One turn of an agent.
     Turn,
     /// One message of an agent to an MCP server.
@@ -74,7 +74,7 @@ pub enum Event {
     Failure,
 }
 
-impl Event {
+impl LogEvent {
     /// Returns the name of the event in lines.
     pub fn name(self) -> &'static str {
         match self {
@@ -89,11 +89,11 @@ impl Event {
         }
     }
 
-    fn level(self) -> Level {
+    fn level(self) -> LogLevel {
         match self {
-            Self::Turn | Self::Exchange | Self::HiddenAsMeant => Level::Info,
-            Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => Level::Warn,
-            Self::Failure => Level::Error,
+            Self::Turn | Self::Exchange | Self::HiddenAsMeant => LogLevel::Info,
+            Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => LogLevel::Warn,
+            Self::Failure => LogLevel::Error,
         }
     }
 
@@ -126,12 +126,12 @@ pub struct Limit<'a> {
 
 /// The handle of a log. Cheap to clone; the default writes nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Log(Option<Arc<Shared>>);
+pub struct OperatorLog(Option<Arc<OperatorLogState>>);
 
-struct Shared {
-    format: Format,
+struct OperatorLogState {
+    format: LogLineFormat,
     lines: SyncSender<Vec<u8>>,
-    rates: Arc<Mutex<Rates>>,
+    rates: Arc<Mutex<RateWindows>>,
     lost: Arc<AtomicU64>,
     keys: Mutex<Vec<Secret>>,
     /// The number of times that each bound was reached. The keys are constants of this program: clients cannot make the
@@ -139,22 +139,22 @@ struct Shared {
     limits: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for OperatorLogState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
-impl Log {
+impl OperatorLog {
     /// Creates a log whose lines a separate thread writes to `out`, until it and its clones are dropped.
-    pub fn new(format: Format, out: impl Write + Send + 'static) -> Self {
+    pub fn new(format: LogLineFormat, out: impl Write + Send + 'static) -> Self {
         let (sender, lines) = sync_channel(WAITING);
-        let rates: Arc<Mutex<Rates>> = Arc::default();
+        let rates: Arc<Mutex<RateWindows>> = Arc::default();
         let lost: Arc<AtomicU64> = Arc::default();
-        let writer = Writer { format, out, rates: Arc::clone(&rates), lost: Arc::clone(&lost) };
+        let writer = OperatorLogWriter { format, out, rates: Arc::clone(&rates), lost: Arc::clone(&lost) };
         // Without a thread, lines find no reader and are dropped.
         let _ = std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&lines));
-        Self(Some(Arc::new(Shared {
+        Self(Some(Arc::new(OperatorLogState {
             format,
             lines: sender,
             rates,
@@ -165,7 +165,7 @@ impl Log {
     }
 
     /// Adds keys to be replaced in every line.
-    pub(crate) fn hide(&self, keys: &[Secret]) {
+    pub(crate) fn redact_keys(&self, keys: &[Secret]) {
         if let Some(shared) = &self.0 {
             shared.keys.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(keys);
         }
@@ -177,7 +177,7 @@ impl Log {
         self.count_limit(what);
         let mut fields = vec![("limit", what.into()), ("setting", setting.into()), ("most", most.into())];
         fields.extend(conversation.map(|name| ("conversation", name.into())));
-        self.admit(Event::Limit, client, setting, fields, effect);
+        self.admit(LogEvent::Limit, client, setting, fields, effect);
     }
 
     /// Counts that a bound was reached, whether or not a line is written.
@@ -196,13 +196,13 @@ impl Log {
 
     /// Writes a line about a client of the configuration, or about none if `client` is empty. The sentence and the
     /// fields must not hold content: names and numbers only.
-    pub fn write(&self, event: Event, client: &str, fields: Vec<(&'static str, Value)>, sentence: &str) {
+    pub fn write(&self, event: LogEvent, client: &str, fields: Vec<(&'static str, Value)>, sentence: &str) {
         self.admit(event, client, "", fields, sentence);
     }
 
     fn admit(
         &self,
-        event: Event,
+        event: LogEvent,
         client: &str,
         kind: &'static str,
         fields: Vec<(&'static str, Value)>,
@@ -210,37 +210,37 @@ impl Log {
     ) {
         let Some(shared) = &self.0 else { return };
         let admitted = rates(&shared.rates).admit((event, client, kind), Instant::now());
-        let Admitted::Written { suppressed } = admitted else { return };
+        let RateDecision::Written { suppressed } = admitted else { return };
         let (client, fields) = (Value::from(client), fields.into_iter());
         let client = Some(("client", client)).filter(|(_, name)| name.as_str() != Some(""));
         let suppressed = (suppressed > 0).then(|| ("suppressed", suppressed.into()));
-        let mut line = Line {
-            time: Time::now(),
+        let mut line = LogLine {
+            time: Timestamp::now(),
             level: event.level(),
             event: event.name(),
             fields: client.into_iter().chain(fields).chain(suppressed).collect(),
             sentence: sentence.to_owned(),
         };
-        line.hide(&shared.keys.lock().unwrap_or_else(PoisonError::into_inner));
+        line.redact_keys(&shared.keys.lock().unwrap_or_else(PoisonError::into_inner));
         if shared.lines.try_send(line.encode(shared.format)).is_err() {
             shared.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn rates(rates: &Mutex<Rates>) -> MutexGuard<'_, Rates> {
+fn rates(rates: &Mutex<RateWindows>) -> MutexGuard<'_, RateWindows> {
     rates.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread that writes lines.
-struct Writer<W> {
-    format: Format,
+struct OperatorLogWriter<W> {
+    format: LogLineFormat,
     out: W,
-    rates: Arc<Mutex<Rates>>,
+    rates: Arc<Mutex<RateWindows>>,
     lost: Arc<AtomicU64>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> OperatorLogWriter<W> {
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         loop {
             match lines.recv_timeout(WINDOW) {
@@ -253,22 +253,22 @@ impl<W: Write> Writer<W> {
                     self.report_lost();
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let over = rates(&self.rates).over(Instant::now());
+                    let over = rates(&self.rates).take_expired(Instant::now());
                     self.report(over);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let _ = self.out.flush();
         }
-        let over = rates(&self.rates).over(Instant::now() + 2 * WINDOW);
+        let over = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(over);
         self.report_lost();
         let _ = self.out.flush();
     }
 
     /// Reports how many lines were suppressed in windows that are over.
-    fn report(&mut self, over: Vec<rate::Suppressed>) {
-        for rate::Suppressed { event, client, setting, count } in over {
+    fn report(&mut self, over: Vec<rate::SuppressedLines>) {
+        for rate::SuppressedLines { event, client, setting, count } in over {
             let mut fields = vec![("client", client.into()), ("setting", setting.into())];
             fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));
             fields.push(("suppressed", count.into()));
@@ -280,18 +280,18 @@ impl<W: Write> Writer<W> {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let sentence = "lines found no room and were left out: whoever reads the log is too slow";
-            self.line(Level::Warn, Event::Limit.name(), vec![("lost", lost.into())], sentence);
+            self.line(LogLevel::Warn, LogEvent::Limit.name(), vec![("lost", lost.into())], sentence);
         }
     }
 
     fn line(
         &mut self,
-        level: Level,
+        level: LogLevel,
         event: &'static str,
         fields: Vec<(&'static str, Value)>,
         sentence: &str,
     ) {
-        let line = Line { time: Time::now(), level, event, fields, sentence: sentence.to_owned() };
+        let line = LogLine { time: Timestamp::now(), level, event, fields, sentence: sentence.to_owned() };
         let _ = self.out.write_all(&line.encode(self.format));
     }
 }
@@ -306,9 +306,9 @@ mod tests {
     use super::*;
 
     /// Returns what `use_it` writes to the log.
-    fn written(format: Format, use_it: impl FnOnce(&Log)) -> String {
-        struct Out(std::sync::mpsc::Sender<Vec<u8>>);
-        impl Write for Out {
+    fn written(format: LogLineFormat, use_it: impl FnOnce(&OperatorLog)) -> String {
+        struct ChannelOutput(std::sync::mpsc::Sender<Vec<u8>>);
+        impl Write for ChannelOutput {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 let _ = self.0.send(bytes.to_vec());
                 Ok(bytes.len())
@@ -318,7 +318,7 @@ mod tests {
             }
         }
         let (sender, bytes) = std::sync::mpsc::channel();
-        let log = Log::new(format, Out(sender));
+        let log = OperatorLog::new(format, ChannelOutput(sender));
         use_it(&log);
         // Ends when the writer has written all lines.
         drop(log);
@@ -338,12 +338,12 @@ mod tests {
 
     #[test]
     fn a_limit_names_the_setting_that_raises_it() {
-        let text = written(Format::Text, |log| log.limit(&limit("assistant")));
+        let text = written(LogLineFormat::Text, |log| log.limit(&limit("assistant")));
         let (_, line) = text.split_once('Z').unwrap();
         let expected = " warn limit client=assistant limit=\"open questions\" setting=\"[approvals] open-questions\" most=100 \
                         conversation=c1: the next one is not asked\n";
         assert_eq!(line, expected);
-        let json = written(Format::Json, |log| log.limit(&limit("assistant")));
+        let json = written(LogLineFormat::Json, |log| log.limit(&limit("assistant")));
         let line: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(line.get("setting"), Some(&Value::from("[approvals] open-questions")), "{json}");
         assert_eq!(line.get("event"), Some(&Value::from("limit")), "{json}");
@@ -352,12 +352,12 @@ mod tests {
 
     #[test]
     fn a_flood_of_one_client_is_bounded_and_hides_no_other() {
-        let text = written(Format::Json, |log| {
+        let text = written(LogLineFormat::Json, |log| {
             for _ in 0..1000 {
                 log.limit(&limit("noisy"));
             }
             log.limit(&limit("quiet"));
-            log.write(Event::Turn, "noisy", vec![("calls", 1.into())], "");
+            log.write(LogEvent::Turn, "noisy", vec![("calls", 1.into())], "");
         });
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let of = |client: &str, event: &str| {
@@ -384,33 +384,33 @@ mod tests {
             "\u{0}\u{7f}",
             "ключ",
         ];
-        for format in [Format::Text, Format::Json] {
+        for format in [LogLineFormat::Text, LogLineFormat::Json] {
             for name in names {
                 let text = written(format, |log| {
-                    log.hide(&[Secret::new("the-key-of-a-client")]);
-                    log.write(Event::Turn, "assistant", vec![("conversation", name.into())], "");
+                    log.redact_keys(&[Secret::new("the-key-of-a-client")]);
+                    log.write(LogEvent::Turn, "assistant", vec![("conversation", name.into())], "");
                 });
                 assert_eq!(text.matches('\n').count(), 1, "{format:?} {name:?} {text:?}");
                 assert!(!text.contains("the-key-of-a-client"), "{format:?} {text}");
                 let is_safe = |c: char| c == '\n' || !c.is_control() && !"\u{202e}\u{2028}".contains(c);
                 assert!(text.chars().all(is_safe), "{format:?} {name:?} {text:?}");
-                if format == Format::Json {
+                if format == LogLineFormat::Json {
                     let line: Value = serde_json::from_str(&text).unwrap();
                     let kept = line.get("conversation").and_then(Value::as_str).unwrap();
                     assert!(kept == name || name.contains("key"), "{name:?} {kept:?}");
                 }
             }
         }
-        let long = written(Format::Json, |log| {
-            log.write(Event::Turn, "", vec![("conversation", "x".repeat(100_000).into())], "");
+        let long = written(LogLineFormat::Json, |log| {
+            log.write(LogEvent::Turn, "", vec![("conversation", "x".repeat(100_000).into())], "");
         });
         assert!(long.len() < 1000, "{}", long.len());
     }
 
     #[test]
     fn nobody_waits_for_who_reads_the_log() {
-        struct Stuck(Receiver<()>);
-        impl Write for Stuck {
+        struct BlockedOutput(Receiver<()>);
+        impl Write for BlockedOutput {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 let _ = self.0.recv();
                 Ok(bytes.len())
@@ -420,9 +420,9 @@ mod tests {
             }
         }
         let (release, held) = sync_channel(0);
-        let log = Log::new(Format::Text, Stuck(held));
+        let log = OperatorLog::new(LogLineFormat::Text, BlockedOutput(held));
         for turn in 0..3 * WAITING {
-            log.write(Event::Turn, if turn % 2 == 0 { "a" } else { "b" }, Vec::new(), "");
+            log.write(LogEvent::Turn, if turn % 2 == 0 { "a" } else { "b" }, Vec::new(), "");
         }
         drop(release);
     }

@@ -7,50 +7,50 @@
 //! The machine does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The caller owns the [session](Session): a conversation may have several servers, each with a machine of its own, and
+//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a machine of its own, and
 //! a chat as well. The gateway and `flowgate mcp` drive the machine.
 
 mod answer;
-mod asking;
 mod client;
-mod greeting;
+mod elicitation;
 mod ifc;
+mod initialize;
+mod input_required;
 mod listing;
 mod message;
-mod names;
-mod notices;
+mod notifications;
 mod pins;
 mod refusal;
-mod rounds;
+mod request_ids;
 mod server;
+mod server_initiated;
 mod session;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod unanswered;
-mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use flowgate::monitor::{Attribution, Authorized, Question, Verdict};
-use flowgate::trace::{Body, Call, Entry, Tool};
-use flowgate_guard::conversation::Judged;
+use flowgate::monitor::{Attribution, AuthorizedCall, Question, Verdict};
+use flowgate::trace::{Call, EventBody, Tool, TraceEntry};
+use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Map, Value};
 
-pub use asking::Said;
-use listing::Listing;
-use message::{Id, error};
+pub use elicitation::PersonAnswer;
+use input_required::{InputRound, SentCall};
+use listing::ToolListing;
+use message::{RequestId, error};
 pub use pins::Pins;
 pub(crate) use refusal::WAITING;
-use rounds::{Round, Sent};
 pub(crate) use server::ASKABLE;
-pub use session::Session;
+pub use session::MonitoredSession;
 use subscriptions::Subscription;
 pub(crate) use subscriptions::{LISTEN, SUBSCRIPTION};
 
 /// Limits on the resources that a client and a server may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ProxyLimits {
     /// The maximum size of one message, in bytes.
     pub message: usize,
     /// The maximum number of unanswered requests of each side.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub session: usize,
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self { message: 4 << 20, outstanding: 256, session: 256 << 20 }
     }
@@ -68,7 +68,7 @@ impl Default for Limits {
 
 /// The operator's settings for one machine.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ProxySettings {
     /// The name of the server in policies.
     pub server: String,
     /// Whether a person uses the client interactively and answers its elicitations.
@@ -80,16 +80,16 @@ pub struct Settings {
     /// A word that is unique to this conversation, if several clients may speak at the same time: each request then
     /// gets a generated ID that contains the word, and the server sees only that ID.
     pub names: Option<String>,
-    /// Whether people decide the policy's questions elsewhere; the machine then returns [`Out::Ask`] to the caller.
+    /// Whether people decide the policy's questions elsewhere; the machine then returns [`ProxyAction::Ask`] to the caller.
     pub asks_elsewhere: bool,
     /// The limits of the session.
-    pub limits: Limits,
+    pub limits: ProxyLimits,
 }
 
-impl Settings {
+impl ProxySettings {
     /// Returns default settings for a server with this name in policies.
     pub fn new(server: &str) -> Self {
-        let (server, limits) = (server.to_owned(), Limits::default());
+        let (server, limits) = (server.to_owned(), ProxyLimits::default());
         Self {
             server,
             is_interactive: false,
@@ -104,13 +104,13 @@ impl Settings {
 
 /// An action for the caller. Actions are executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Out {
+pub enum ProxyAction {
     /// Send this message to the client.
     Client(String),
     /// Send this message to the server.
     Server(String),
     /// Ask a person the [question](Proxy::question) of this name, and report the answer with
-    /// [`decided`](Proxy::decided).
+    /// [`handle_decision`](Proxy::handle_decision).
     Ask(String),
     /// Report this to the operator. It contains no content except names that the server chose.
     Note(String),
@@ -130,18 +130,18 @@ pub enum Out {
 /// The state machine of one connection.
 #[derive(Debug)]
 pub struct Proxy {
-    settings: Settings,
+    settings: ProxySettings,
     /// The client's requests that the server has not answered.
-    asked: BTreeMap<Id, Asked>,
+    asked: BTreeMap<RequestId, PendingClientRequest>,
     /// IDs of requests that no client waits for any more, but that the server may still answer.
-    abandoned: BTreeSet<Id>,
+    abandoned: BTreeSet<RequestId>,
     /// Requests to the client that it has not answered.
-    asking: BTreeMap<Id, Asking>,
+    asking: BTreeMap<RequestId, OutgoingRequest>,
     /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
-    retries: VecDeque<Retry>,
+    retries: VecDeque<RetryableCall>,
     /// Calls whose answer asked for input, oldest first: the client sends them again with its responses.
-    rounds: VecDeque<Round>,
-    listing: Listing,
+    rounds: VecDeque<InputRound>,
+    listing: ToolListing,
     /// The resources that the client has subscribed to.
     subscribed: BTreeSet<String>,
     /// Whether the client declared that it can elicit input from its user.
@@ -149,9 +149,9 @@ pub struct Proxy {
     /// Whether the current client receives the labels of answers.
     tells_labels: bool,
     /// The client's request IDs, by the IDs that the server receives.
-    names: BTreeMap<Id, Id>,
-    /// The judgements since the last call of [`judged`](Proxy::judged).
-    judged: Vec<Judged>,
+    names: BTreeMap<RequestId, RequestId>,
+    /// The judgements since the last call of [`take_judgements`](Proxy::take_judgements).
+    judged: Vec<CallVerdict>,
     /// The number of calls and questions so far, for generated IDs.
     count: u64,
     /// The bytes of all messages so far.
@@ -160,15 +160,15 @@ pub struct Proxy {
 
 /// A request of the client.
 #[derive(Debug)]
-enum Asked {
+enum PendingClientRequest {
     /// `initialize` or `server/discover`.
-    Greeting { call: Option<Running> },
+    Greeting { call: Option<RunningCall> },
     /// A request whose answer contains no content.
     Nothing,
     /// A page of tools of the list with this number.
     Tools { list: u64 },
     /// A call of a tool, or a request that is judged like one.
-    Call(Running),
+    Call(RunningCall),
     /// A stream of notifications, for as long as the client listens.
     Listening(Subscription),
     /// A call that waits for a person's decision; the server has not received it.
@@ -177,11 +177,11 @@ enum Asked {
 
 /// A call that was sent to the server.
 #[derive(Debug)]
-struct Running {
+struct RunningCall {
     tool: Tool,
     /// The ID of the call in the trace.
     call_id: String,
-    kind: Kind,
+    kind: ProxyCallKind,
     /// The token of its progress notifications.
     progress: Option<Value>,
     /// Whether a message was passed to the client while the call ran; the client may thereby have learned something of
@@ -190,16 +190,16 @@ struct Running {
     /// Whether the client receives the label of the answer.
     tells_label: bool,
     /// The call as it was sent, if the server may answer it by asking for input.
-    sent: Option<Box<Sent>>,
+    sent: Option<Box<SentCall>>,
 }
 
-impl Running {
+impl RunningCall {
     /// Returns a call without progress notifications that cannot be sent again.
-    fn plain(tool: Tool, call_id: String) -> Self {
+    fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
             call_id,
-            kind: Kind::Content,
+            kind: ProxyCallKind::Content,
             progress: None,
             has_raised: false,
             tells_label: false,
@@ -210,7 +210,7 @@ impl Running {
 
 /// The kind of a call, which determines the form of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProxyCallKind {
     /// A call of a tool.
     Tool,
     /// Something that the server holds, such as a resource; its answer is shown like a tool's.
@@ -221,7 +221,7 @@ enum Kind {
     Nothing,
 }
 
-impl Kind {
+impl ProxyCallKind {
     fn is_list(self) -> bool {
         matches!(self, Self::List(_))
     }
@@ -229,55 +229,55 @@ impl Kind {
 
 /// A request to the client, or a question to a person.
 #[derive(Debug)]
-enum Asking {
+enum OutgoingRequest {
     /// A request of the server, which is judged as a call.
-    Server { running: Running },
+    Server { running: RunningCall },
     /// A question whether a call may run, to the client's user or to a person elsewhere.
-    Person { question: Box<Question>, id: Id, pending: Box<Pending> },
+    Person { question: Box<Question>, id: RequestId, pending: Box<JudgedRequest> },
 }
 
 /// A judged request of the client, in the form in which it is sent.
 #[derive(Debug)]
-struct Pending {
+struct JudgedRequest {
     method: String,
     tool: Tool,
-    kind: Kind,
+    kind: ProxyCallKind,
     /// The parameters without the judged arguments.
     params: Map<String, Value>,
     progress: Option<Value>,
     /// Whether the client can elicit input from its user when an answer asks for it, and then calls again.
     can_retry: bool,
     /// The input that a server may request from this client in its answer, if the client supports such answers.
-    can: Option<Vec<&'static str>>,
+    allowed_inputs: Option<Vec<&'static str>>,
     /// The name of the round that the request continues.
-    again: Option<String>,
+    round: Option<String>,
 }
 
 /// A call whose answer asked a person.
 #[derive(Debug)]
-struct Retry {
+struct RetryableCall {
     /// The name by which the client refers to the question.
     name: String,
     question: Box<Question>,
-    pending: Box<Pending>,
+    pending: Box<JudgedRequest>,
 }
 
 /// A permitted call, with the ID of its answer in the trace.
-struct Permitted {
+struct PermittedRequest {
     call_id: String,
     arguments: Map<String, Value>,
 }
 
-impl From<&Authorized> for Permitted {
-    fn from(call: &Authorized) -> Self {
+impl From<&AuthorizedCall> for PermittedRequest {
+    fn from(call: &AuthorizedCall) -> Self {
         let arguments = call.call().arguments.clone().unwrap_or_default();
         Self { call_id: call.call().id.clone(), arguments }
     }
 }
 
 /// The outcome of judging a call.
-enum Ruling {
-    Run(Authorized),
+enum CallRuling {
+    Run(AuthorizedCall),
     Ask(Box<Question>),
     No(Value),
 }
@@ -292,8 +292,8 @@ const MAX_ABANDONED: usize = 100_000;
 
 impl Proxy {
     /// Returns a machine for one connection.
-    pub fn new(settings: Settings) -> Self {
-        let listing = Listing::new(settings.pins.clone());
+    pub fn new(settings: ProxySettings) -> Self {
+        let listing = ToolListing::new(settings.pins.clone());
         Self {
             settings,
             asked: BTreeMap::new(),
@@ -313,44 +313,51 @@ impl Proxy {
     }
 
     /// Ends every request that waits, since the server has ended.
-    pub fn ended(&mut self, session: &mut dyn Session) -> Vec<Out> {
+    pub fn handle_server_exit(&mut self, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
         self.asking.clear();
         let waiting = std::mem::take(&mut self.asked);
         let out = waiting.iter().flat_map(|(id, asked)| {
             let class = "the server has ended";
-            self.unanswered(session, id, asked, class)
+            self.end_without_answer(session, id, asked, class)
         });
         let out = out.collect();
-        self.under_their_names(out)
+        self.restore_client_ids(out)
     }
 
     /// Ends the request with this ID (as the server received it), which was sent but has no answer that can be
     /// forwarded. `class` names the kind of failure for the operator; the client gets the same message for all kinds.
-    pub fn failed(&mut self, session: &mut dyn Session, id: &Value, class: &str) -> Vec<Out> {
-        let Some((id, asked)) = Id::of(id).and_then(|id| self.asked.remove_entry(&id)) else {
+    pub fn handle_failed_request(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        id: &Value,
+        class: &str,
+    ) -> Vec<ProxyAction> {
+        let Some((id, asked)) = RequestId::from_value(id).and_then(|id| self.asked.remove_entry(&id)) else {
             return Vec::new();
         };
-        let out = self.unanswered(session, &id, &asked, class);
-        let out = self.under_their_names(out);
+        let out = self.end_without_answer(session, &id, &asked, class);
+        let out = self.restore_client_ids(out);
         self.abandon(id);
         out
     }
 
     /// Rejects a request that was not sent to the server: the client receives the reason, and nothing has happened.
-    pub fn unsent(&mut self, id: &Value, why: &str) -> Vec<Out> {
-        let Some(id) = Id::of(id).filter(|id| self.asked.contains_key(id)) else { return Vec::new() };
-        let out = self.under_their_names(vec![Out::Client(error(Some(&id), REFUSED, why, None))]);
+    pub fn handle_unsent_request(&mut self, id: &Value, why: &str) -> Vec<ProxyAction> {
+        let Some(id) = RequestId::from_value(id).filter(|id| self.asked.contains_key(id)) else {
+            return Vec::new();
+        };
+        let out = self.restore_client_ids(vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))]);
         self.abandon(id);
         out
     }
 
     /// Sets whether the current client receives the labels of answers, as `_meta.ifc`.
-    pub fn tell_labels(&mut self, tells: bool) {
+    pub fn set_tells_labels(&mut self, tells: bool) {
         self.tells_labels = tells;
     }
 
     /// Returns and removes the judgements since the last call.
-    pub fn judged(&mut self) -> Vec<Judged> {
+    pub fn take_judgements(&mut self) -> Vec<CallVerdict> {
         std::mem::take(&mut self.judged)
     }
 
@@ -358,7 +365,7 @@ impl Proxy {
         Tool::of(&self.settings.server, name)
     }
 
-    fn next(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.count = self.count.saturating_add(1);
         self.count
     }
@@ -372,21 +379,21 @@ impl Proxy {
     /// Judges a call as influenced by everything that this client was shown.
     fn judge(
         &mut self,
-        session: &mut dyn Session,
+        session: &mut dyn MonitoredSession,
         tool: &Tool,
         arguments: Map<String, Value>,
         rest: Map<String, Value>,
-    ) -> Ruling {
-        let count = self.next();
+    ) -> CallRuling {
+        let count = self.next_number();
         let id = format!("{}#{count}", self.settings.server);
         let call = Call { id, tool: tool.clone(), arguments: Ok(arguments.clone()) };
         let digest = session.digest_of(&call);
-        let entry = Entry { extra: rest, ..Entry::from(Body::Call(call)) };
+        let entry = TraceEntry { extra: rest, ..TraceEntry::from(EventBody::Call(call)) };
         let monitor = session.monitor();
         let event = monitor.trace().len();
         let verdict = monitor.judge_entry(entry, Attribution::everything());
         let judgement = verdict.judgement();
-        self.judged.push(Judged {
+        self.judged.push(CallVerdict {
             tool: tool.clone(),
             arguments,
             outcome: judgement.outcome(),
@@ -397,16 +404,18 @@ impl Proxy {
         });
         match verdict {
             Verdict::Permit(permit) => match monitor.redeem(permit) {
-                Ok(authorized) => Ruling::Run(authorized),
-                Err(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
+                Ok(authorized) => CallRuling::Run(authorized),
+                Err(denial) => CallRuling::No(self.judgement_refusal(monitor, "deny", denial.judgement())),
             },
-            Verdict::Confirm(question) => Ruling::Ask(Box::new(question)),
-            Verdict::Deny(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
+            Verdict::Confirm(question) => CallRuling::Ask(Box::new(question)),
+            Verdict::Deny(denial) => {
+                CallRuling::No(self.judgement_refusal(monitor, "deny", denial.judgement()))
+            }
         }
     }
 
     /// Removes a request that no client waits for any more; its ID must not be used again.
-    fn abandon(&mut self, id: Id) {
+    fn abandon(&mut self, id: RequestId) {
         self.asked.remove(&id);
         self.names.remove(&id);
         self.abandoned.insert(id);

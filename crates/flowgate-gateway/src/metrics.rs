@@ -32,17 +32,17 @@ struct Histogram {
 /// The counters. Their keys are routes, which are constants: a client cannot make them grow.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    counted: Mutex<Counted>,
+    counted: Mutex<RequestCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct RequestCounts {
     requests: BTreeMap<(&'static str, u16), u64>,
     latencies: BTreeMap<&'static str, Histogram>,
 }
 
 /// A figure that is measured on demand: name, help text, value, and whether it is a counter.
-pub(crate) type Figure = (&'static str, &'static str, u64, bool);
+pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
     /// Counts an answered request.
@@ -60,7 +60,7 @@ impl Metrics {
     }
 
     /// Returns all counters, `figures` and `limits` as text.
-    pub(crate) fn text(&self, figures: &[Figure], limits: &BTreeMap<&'static str, u64>) -> String {
+    pub(crate) fn text(&self, figures: &[Metric], limits: &BTreeMap<&'static str, u64>) -> String {
         let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
         head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");

@@ -1,77 +1,77 @@
 //! Model routes: agents' chats pass the guard on their way to a model.
 //!
 //! An agent uses the gateway as its base URL instead of a provider; it needs no other change. The gateway decodes a
-//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::sent) to the guarded
+//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded
 //! conversation that it belongs to, and judges the output of the model before the agent receives any of it. All routes
 //! take this one path, streaming or not.
 //!
 //! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: clients by their keys, and their quotas.
-//! * `beginnings`: the cache of decoded chat prefixes.
+//! * `prefix_cache`: the cache of decoded chat prefixes.
 //! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
 //! * `report`: the log line of a request.
-//! * `sessions`: the conversation that a request belongs to.
+//! * `conversations`: the conversation that a request belongs to.
 //! * `quotations`: administration of the texts that clients were shown.
-//! * `servers`: MCP servers, in the same conversations.
+//! * `mcp_servers`: MCP servers, in the same conversations.
 //! * `turn`: one request, from its chat to its completion.
 //! * `stream`: streamed answers.
-//! * `upkeep`: periodic maintenance of the store.
+//! * `maintenance`: periodic maintenance of the store.
 
-mod beginnings;
 mod clients;
 pub mod config;
+mod conversations;
+mod maintenance;
+pub(crate) mod mcp_servers;
+mod prefix_cache;
 mod quotations;
 pub mod recheck;
 pub(crate) mod report;
-pub(crate) mod servers;
-mod sessions;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod upkeep;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
-use flowgate_guard::history::Chat;
+use flowgate_guard::history::SentChat;
 use flowgate_lm::chat::{Completion, Source};
-use flowgate_lm::wire::{Api, Asked, Head};
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
-use crate::approvals::Approvals;
-use crate::approvals::known::Names;
+use crate::approvals::ApprovalService;
+use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
-use crate::log::{Event, Limit, Log};
-use crate::recorder::{AuditSpec, Note, Recorder};
-use crate::reply::Reply;
-use crate::store::{self, Store, StoreError};
-use crate::values::Values;
+use crate::database::{self, Database, DatabaseError};
+use crate::log::{Limit, LogEvent, OperatorLog};
+use crate::recorder::{AuditEntry, AuditSpec, Recorder};
+use crate::reply::HttpReply;
+use crate::value_budget::ValueBudget;
 use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
-use crate::witness::Witnesses;
-use beginnings::filled;
+use crate::witness::HeadDestinations;
 #[cfg(test)]
 pub(crate) use clients::MOST_LISTENING;
-use clients::{AtWork, Clients, Known};
-use config::Config;
-pub use config::{Client, Secret};
-use report::Report;
+use clients::{ClientState, Clients, RequestSlot};
+use config::GatewayConfig;
+pub use config::{ClientSettings, Secret};
 #[cfg(test)]
-pub(crate) use servers::exchange::MOST_CANCELLED;
-use servers::exchange::Waiters;
+pub(crate) use conversations::GROWTH;
+use conversations::{ConversationHandle, Conversations, LockedConversation};
+use mcp_servers::exchange::ElicitationWaiters;
 #[cfg(test)]
-pub(crate) use servers::listening::MOST_UNASKED;
-pub(crate) use servers::listens;
+pub(crate) use mcp_servers::exchange::MOST_CANCELLED;
 #[cfg(test)]
-pub(crate) use sessions::GROWTH;
-use sessions::{Found, Held, Sessions};
-use stream::{Outgoing, Part};
-pub(crate) use turn::Failure;
-use turn::{Cause, Turn};
+pub(crate) use mcp_servers::listening::MAX_UNSOLICITED;
+pub(crate) use mcp_servers::opens_stream;
+use prefix_cache::with_default_provenance;
+use report::RequestReport;
+use stream::{OutgoingReply, ReplyPart};
+pub(crate) use turn::RequestError;
+use turn::{RequestErrorCause, TurnRequest};
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -82,41 +82,41 @@ pub(crate) const SOURCE: &str = "x-flowgate-source";
 #[derive(Debug)]
 pub(crate) struct ModelRoutes {
     clients: Clients,
-    sessions: Sessions,
-    pub(crate) approvals: Arc<Approvals>,
+    sessions: Conversations,
+    pub(crate) approvals: Arc<ApprovalService>,
     recorder: Recorder,
     answers: AtomicU64,
-    waiters: Mutex<Waiters>,
+    waiters: Mutex<ElicitationWaiters>,
     /// Requests to MCP servers that were cancelled, by the ids that the servers know.
     cancelled: Mutex<std::collections::HashSet<String>>,
-    pub(crate) log: Log,
+    pub(crate) log: OperatorLog,
     /// The bound on the memory of parsed JSON values.
-    values: Values,
+    values: ValueBudget,
     /// Whether the gateway is shutting down.
     is_closing: AtomicBool,
 }
 
-/// Whether the client still waits for its answer. Once the [`Gone`] of a request is dropped, its turn ends as soon as
+/// Whether the client still waits for its answer. Once the [`ClientGoneSignal`] of a request is dropped, its turn ends as soon as
 /// it can.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Waiting(Arc<AtomicBool>);
+pub(crate) struct ClientPresence(Arc<AtomicBool>);
 
-impl Waiting {
+impl ClientPresence {
     pub(crate) fn has_gone(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Returns the guard whose drop signals to the turn that the client has disconnected.
-    pub(crate) fn until_dropped(&self) -> Gone {
-        Gone(Arc::clone(&self.0))
+    pub(crate) fn gone_on_drop(&self) -> ClientGoneSignal {
+        ClientGoneSignal(Arc::clone(&self.0))
     }
 }
 
 /// Signals on drop that the client has disconnected.
 #[derive(Debug)]
-pub(crate) struct Gone(Arc<AtomicBool>);
+pub(crate) struct ClientGoneSignal(Arc<AtomicBool>);
 
-impl Drop for Gone {
+impl Drop for ClientGoneSignal {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -124,7 +124,7 @@ impl Drop for Gone {
 
 /// A limit on the requests of a client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Bound {
+pub(crate) enum ClientLimit {
     /// Requests per minute.
     Requests,
     /// Requests in parallel.
@@ -135,9 +135,9 @@ pub(crate) enum Bound {
 
 /// A client's request whose body has not been read.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct ModelRouteRequest {
     pub(crate) api: Api,
-    pub(crate) client: Arc<Known>,
+    pub(crate) client: Arc<ClientState>,
     /// The key for the upstream, if the client brings its own.
     pub(crate) key: Option<String>,
     /// The conversation, if the client names it.
@@ -146,7 +146,7 @@ pub(crate) struct Received {
     explains: bool,
     /// The provenance of unmarked parts of the user's messages, if the client declares it.
     pub(crate) unmarked: Option<Source>,
-    _at_work: AtWork,
+    _at_work: RequestSlot,
 }
 
 impl ModelRoutes {
@@ -154,35 +154,41 @@ impl ModelRoutes {
     ///
     /// # Errors
     /// If the store, the audit log or the webhook cannot be opened.
-    pub(crate) async fn open(config: Config, values: Values, log: Log) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit, keys, .. } = config;
-        log.hide(&keys);
+    pub(crate) async fn open(
+        config: GatewayConfig,
+        values: ValueBudget,
+        log: OperatorLog,
+    ) -> Result<Self, DatabaseError> {
+        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
+        log.redact_keys(&keys);
         for client in &clients {
             for advice in visibility::of_client(client) {
-                let event = if advice.is_meant { Event::HiddenAsMeant } else { Event::Hidden };
+                let event = if advice.is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden };
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
-        let open = Arc::new(Store::open(&store.place).await?);
+        let open = Arc::new(Database::open(&store.place).await?);
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
-        open.accept()?;
+        open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook =
             webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes(), log.clone())).transpose();
-        let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
+        let webhook =
+            webhook.map_err(|_| DatabaseError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
-        let approvals = Approvals::new(
+        let approvals = ApprovalService::new(
             Arc::clone(&open),
             people,
             recorder.clone(),
             asking,
             webhook,
-            Names::of(&clients),
+            FreezeTargets::of(&clients),
             log.clone(),
         );
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
-        let sessions = Sessions::new(open, store.memory, store.conversation, values.clone(), log.clone());
+        maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
+        let sessions =
+            Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone());
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
         let is_closing = AtomicBool::new(false);
@@ -203,21 +209,21 @@ impl ModelRoutes {
     /// Signs the audit log and stores its head before the process exits. A killed process does neither; the next start
     /// catches up.
     pub(crate) async fn finish(&self) {
-        if self.recorder.seal().is_ok() {
-            let _ = self.sessions.store().note_log().await;
+        if self.recorder.sign_head().is_ok() {
+            let _ = self.sessions.store().persist_log_head().await;
         }
         let recorder = self.recorder.clone();
-        let told = move || recorder.witnesses().map(Witnesses::finish);
+        let told = move || recorder.witnesses().map(HeadDestinations::finish);
         let _ = tokio::task::spawn_blocking(told).await;
     }
 
     /// Returns the names of failing parts that do not stop the gateway from working.
-    pub(crate) fn late(&self) -> Vec<&'static str> {
-        self.recorder.witnesses().map(Witnesses::failing).unwrap_or_default()
+    pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
+        self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default()
     }
 
     /// Returns the names of the parts that cannot be written now.
-    pub(crate) async fn failing(&self) -> Vec<&'static str> {
+    pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
             failing.push("store");
@@ -225,31 +231,31 @@ impl ModelRoutes {
         if !self.recorder.is_writable() {
             failing.push("audit log");
         }
-        failing.extend(self.recorder.witnesses().and_then(Witnesses::too_late));
+        failing.extend(self.recorder.witnesses().and_then(HeadDestinations::overdue_destination));
         failing
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+    fn waiters(&self) -> MutexGuard<'_, ElicitationWaiters> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a remark for the operator; it may contain names that others chose.
     fn remark(&self, remark: &str) {
-        self.log.write(Event::Remark, "", Vec::new(), remark);
+        self.log.write(LogEvent::Remark, "", Vec::new(), remark);
     }
 
     /// Logs that a client has reached a limit on its requests.
-    pub(crate) fn client_limit(&self, client: &Known, conversation: Option<&str>, bound: Bound) {
+    pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
         let (what, setting, most) = match bound {
-            Bound::Requests => {
+            ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
                 ("requests of one client in a minute", "[clients.NAME] requests-per-minute", most)
             }
-            Bound::Parallel => {
+            ClientLimit::Parallel => {
                 let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
                 ("requests of one client at the same time", "[clients.NAME] parallel", most)
             }
-            Bound::Listening => {
+            ClientLimit::Listening => {
                 let most = u64::try_from(clients::MOST_LISTENING).unwrap_or(u64::MAX);
                 ("streams of one client at the same time", "none; end streams that nobody reads", most)
             }
@@ -259,118 +265,131 @@ impl ModelRoutes {
     }
 
     /// Authenticates the client and checks its limits before any of the body is read.
-    pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<Received, Reply> {
+    pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<ModelRouteRequest, HttpReply> {
         let (client, key) =
-            self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
+            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let named = conversation_of(headers);
         let name = named.as_ref().ok().and_then(Option::as_deref);
-        let refuse = |status, message: &str| of_conversation(refusal(api, status, message), name);
+        let refuse =
+            |status, message: &str| with_conversation_header(error_reply(api, status, message), name);
         if let Err(seconds) = client.take_turn() {
-            self.client_limit(&client, name, Bound::Requests);
+            self.client_limit(&client, name, ClientLimit::Requests);
             let message = format!("this client may not ask more often: wait {seconds} s");
-            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message).logged());
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message).mark_logged());
         }
-        let Some(at_work) = AtWork::begin(&client) else {
-            self.client_limit(&client, name, Bound::Parallel);
+        let Some(at_work) = RequestSlot::acquire(&client) else {
+            self.client_limit(&client, name, ClientLimit::Parallel);
             let message = "this client has as many requests open as it may: wait for one of them";
-            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).logged());
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
         };
         let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
-        let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
+        let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
         let explains = headers.get_all(EXPLAIN).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
-        Ok(Received { api, client, key, conversation, unmarked, explains, _at_work: at_work })
+        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
     /// Answers a request. It blocks on models and therefore runs on a worker thread. What is streamed before the
     /// turn ends goes to `parts`; the result is then `None`.
     pub(crate) fn answer(
         &self,
-        received: &Received,
+        received: &ModelRouteRequest,
         body: &[u8],
-        waiting: &Waiting,
-        parts: Sender<Part>,
-    ) -> Option<Reply> {
-        let mut report = Report::begin(received.conversation.as_deref());
-        let reply = self.answered(received, body, waiting, parts, &mut report);
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+    ) -> Option<HttpReply> {
+        let mut report = RequestReport::begin(received.conversation.as_deref());
+        let reply = self.answer_with_report(received, body, waiting, parts, &mut report);
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
-            report.refused(reply.status);
+            report.set_rejected(reply.status);
         }
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
-        reply.map(Reply::logged)
+        reply.map(HttpReply::mark_logged)
     }
 
-    fn answered(
+    fn answer_with_report(
         &self,
-        received: &Received,
+        received: &ModelRouteRequest,
         body: &[u8],
-        waiting: &Waiting,
-        parts: Sender<Part>,
-        report: &mut Report,
-    ) -> Option<Reply> {
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Option<HttpReply> {
         let api = received.api;
-        let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
+        let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
         let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is no UTF-8")) };
-        let request = match received.client.beginnings.read(api, body) {
+        let request = match received.client.beginnings.decode(api, body) {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
         };
-        let failed = |report: &mut Report, failure: turn::Failure| {
-            report.failed(&failure);
-            refusal(api, failure.status, &failure.message)
+        let failed = |report: &mut RequestReport, failure: turn::RequestError| {
+            report.set_failure(&failure);
+            error_reply(api, failure.status, &failure.message)
         };
         let chat = request.chat(received.unmarked);
-        received.client.beginnings.note(&request, &chat);
+        received.client.beginnings.insert(&request, &chat);
         let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
             Ok(found) => found,
             Err(failure) => return Some(failed(report, failure)),
         };
-        report.name(found.name());
-        let done = self.turn(received, &found, (body, &request, &chat), waiting, parts, report);
-        done.unwrap_or_else(|failure| Some(of_conversation(failed(report, failure), Some(found.name()))))
+        report.set_conversation(found.name());
+        let done = self.stream_turn(received, &found, (body, &request, &chat), waiting, parts, report);
+        done.unwrap_or_else(|failure| {
+            Some(with_conversation_header(failed(report, failure), Some(found.name())))
+        })
     }
 
-    fn turn(
+    fn stream_turn(
         &self,
-        received: &Received,
-        found: &Found,
-        (body, request, chat): (&str, &beginnings::Request, &Chat<'_>),
-        waiting: &Waiting,
-        parts: Sender<Part>,
-        report: &mut Report,
-    ) -> Result<Option<Reply>, turn::Failure> {
+        received: &ModelRouteRequest,
+        found: &ConversationHandle,
+        (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Result<Option<HttpReply>, turn::RequestError> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
         // The cached prefix may contain messages that the history of this conversation does not.
-        let is_there = held.get().is_none_or(|session| session.history.has_beginning(chat));
-        let whole = match (!is_there).then(|| beginnings::whole(received.api, body)).transpose() {
+        let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
+        let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
             Ok(whole) => whole,
             Err(why) => {
-                self.sessions.keep(client, found, &mut held)?;
-                return Err(turn::Failure::new(StatusCode::BAD_REQUEST, why));
+                self.sessions.persist(client, found, &mut held)?;
+                return Err(turn::RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
         let whole = whole.as_ref().map(|asked| {
             let messages = &asked.request.messages;
-            Chat::of(messages).with_sources(filled(asked.sources.clone(), messages, received.unmarked))
+            SentChat::of(messages).with_sources(with_default_provenance(
+                asked.sources.clone(),
+                messages,
+                received.unmarked,
+            ))
         });
         let chat = whole.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let asked = &request.asked;
-        let head = Head { id: &id, model: &asked.model, created };
-        let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
+        let head = ResponseHead { id: &id, model: &asked.model, created };
+        let stream = OutgoingReply::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done =
-            self.guarded(received, found.name(), &mut held, (asked, chat), waiting, (&mut stream, report));
+        let done = self.run_guarded(
+            received,
+            found.name(),
+            &mut held,
+            (asked, chat),
+            waiting,
+            (&mut stream, report),
+        );
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
-        let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
-            Ok(()) => self.sessions.keep(client, found, &mut held),
-            Err(error) => Err(self.sessions.give_up(found, &mut held, error)),
+        let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
+            Ok(()) => self.sessions.persist(client, found, &mut held),
+            Err(error) => Err(self.sessions.discard_ahead(found, &mut held, error)),
         };
         if kept.is_err() {
-            self.take_back(&events);
+            self.record_taken_back(&events);
         }
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
@@ -378,19 +397,19 @@ impl ModelRoutes {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref())),
             (Ok(completion), None) => {
                 let mut body = received.api.encode_response(&completion, head);
-                report.waits.iter().for_each(|waits| waits.in_body(&mut body));
-                let reply = Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name());
+                report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
+                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, found.name());
                 let reply = match &report.waits {
-                    Some(waits) => waits.of_reply(reply),
+                    Some(waits) => waits.add_to_reply(reply),
                     None => reply,
                 };
                 Ok(Some(match &report.explained {
-                    Some(told) => reply.named(ANSWER, told),
+                    Some(told) => reply.with_header(ANSWER, told),
                     None => reply,
                 }))
             }
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
-                report.failed(&failure);
+                report.set_failure(&failure);
                 stream.fail(failure.status, &failure.message);
                 Ok(None)
             }
@@ -399,39 +418,41 @@ impl ModelRoutes {
     }
 
     /// Records that approved calls of a turn did not run, since the turn could not be stored.
-    fn take_back(&self, events: &[Note]) {
+    fn record_taken_back(&self, events: &[AuditEntry]) {
         let cause = "the turn could not be kept";
-        let notes: Vec<Note> = events.iter().filter_map(|note| note.taken_back(cause)).collect();
+        let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
         if let Err(error) = self.recorder.record(&notes) {
             let sentence = format!("it is not recorded that approved calls did not run: {error}");
-            self.log.write(Event::Failure, "", Vec::new(), &sentence);
+            self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         }
     }
 
-    fn guarded(
+    fn run_guarded(
         &self,
-        received: &Received,
+        received: &ModelRouteRequest,
         name: &str,
-        held: &mut Held<'_>,
-        (asked, chat): (&Arc<Asked>, &Chat<'_>),
-        waiting: &Waiting,
-        (stream, report): (&mut Option<Outgoing>, &mut Report),
-    ) -> Result<Completion, turn::Failure> {
+        held: &mut LockedConversation<'_>,
+        (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
+        waiting: &ClientPresence,
+        (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
+    ) -> Result<Completion, turn::RequestError> {
         let Some(session) = held.get() else {
             let message = "the conversation is not there";
-            return Err(turn::Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+            return Err(turn::RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
             let message = "the conversation is as long as this gateway keeps them: begin a new one";
-            return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message).because(Cause::Full));
+            return Err(
+                turn::RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
+            );
         }
         turn::check(&received.client, asked)?;
-        self.recorder.may_begin()?;
+        self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name)?;
         self.sessions.catch_up(&received.client, session)?;
         let (client, key) = (&received.client, received.key.as_deref());
         turn::run(
-            Turn {
+            TurnRequest {
                 client,
                 name,
                 asked,
@@ -449,11 +470,11 @@ impl ModelRoutes {
     }
 
     /// Lists the models that a client may ask for.
-    pub(crate) fn models(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+    pub(crate) fn models(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) =
-            self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
-        let upstream = client.spec.upstream().map_err(|why| refusal(api, StatusCode::NOT_FOUND, why))?;
+            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
         let model = |name: &String| match api {
             Api::Messages => {
                 json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
@@ -468,7 +489,7 @@ impl ModelRoutes {
             }
             _ => json!({"object": "list", "data": models}),
         };
-        Ok(Reply::json(StatusCode::OK, &list))
+        Ok(HttpReply::json(StatusCode::OK, &list))
     }
 }
 
@@ -478,7 +499,7 @@ fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(_), Some(_)) => Err(format!("`{SOURCE}` stands there twice: send it once")),
-        (Some(value), None) => match value.to_str().ok().and_then(Source::named) {
+        (Some(value), None) => match value.to_str().ok().and_then(Source::from_name) {
             Some(source) => Ok(Some(source)),
             None => {
                 let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
@@ -489,18 +510,18 @@ fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
 }
 
 /// Warns the operator of files that other users of the system can read.
-fn remark_open_files(place: &config::Place, audit: Option<&AuditSpec>, log: &Log) {
+fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match place {
-        config::Place::File(path) => store::file::files(path),
+        config::DatabaseAddress::File(path) => database::sqlite_file::database_files(path),
         _ => Vec::new(),
     };
     paths.extend(
         audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
     );
-    for path in store::file::open_to_others(&paths) {
+    for path in database::sqlite_file::readable_by_others(&paths) {
         let path = path.display();
         let sentence = format!("{path} can be read or written by others than its owner: chmod 600 {path}");
-        log.write(Event::Remark, "", Vec::new(), &sentence);
+        log.write(LogEvent::Remark, "", Vec::new(), &sentence);
     }
 }
 
@@ -518,9 +539,9 @@ fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
 }
 
 /// Adds the name of the conversation to a reply, if it is known.
-pub(crate) fn of_conversation(reply: Reply, name: Option<&str>) -> Reply {
+pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
-        Some(name) => reply.named(CONVERSATION, name),
+        Some(name) => reply.with_header(CONVERSATION, name),
         None => reply,
     }
 }
@@ -534,7 +555,7 @@ fn prefix(api: Api) -> &'static str {
 }
 
 /// Builds an error reply in the form of an API.
-pub(crate) fn refusal(api: Api, status: StatusCode, message: &str) -> Reply {
-    let reply = Reply::json(status, &api.encode_error(status.as_u16(), message));
+pub(crate) fn error_reply(api: Api, status: StatusCode, message: &str) -> HttpReply {
+    let reply = HttpReply::json(status, &api.encode_error(status.as_u16(), message));
     if status == StatusCode::TOO_MANY_REQUESTS { reply.header(header::RETRY_AFTER, "1") } else { reply }
 }

@@ -9,18 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use flowgate::analysis::{self, Analysis, FailureKind, Options};
+use flowgate::analysis::{self, Analysis, AnalysisOptions, EvaluationFailureKind};
 use flowgate::policy::{Dialect, Policy};
-use flowgate::trace::{Entry, read};
+use flowgate::trace::{TraceEntry, read};
 use serde_json::{Map, Value};
 
-use crate::ask::Asker;
-use crate::limits::Limits;
-use crate::metrics::Figure;
-use crate::reply::Reply;
-use cache::Cache;
-use request::{Batch, Check, Load};
-use response::{Batched, Checked, Failed, Found, Judged, Loaded};
+use crate::limits::ServerLimits;
+use crate::metrics::Metric;
+use crate::predicates::PredicateSources;
+use crate::reply::HttpReply;
+use cache::PolicyCache;
+use request::{BatchRequest, CheckRequest, LoadRequest};
+use response::{
+    BatchResponse, BatchVerdict, CheckResponse, LoadResponse, RuleFailureResponse, RuleMatchResponse,
+};
 
 /// Judges traces by the policies that requests contain.
 #[derive(Debug)]
@@ -28,66 +30,67 @@ pub(crate) struct PolicyApi {
     dialect: Dialect,
     fuel: u64,
     batch: usize,
-    asker: Asker,
+    asker: PredicateSources,
     /// The time for all queries of a request to the services that answer predicates.
     time: Duration,
-    cache: Cache,
+    cache: PolicyCache,
 }
 
 /// The reason why a request has no answer; in a batch, it applies to one policy.
-struct Refusal {
+struct PolicyApiError {
     status: StatusCode,
     detail: String,
 }
 
-impl Refusal {
-    fn bad(detail: impl Into<String>) -> Self {
+impl PolicyApiError {
+    fn bad_request(detail: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail: detail.into() }
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<PolicyApiError> for HttpReply {
+    fn from(refusal: PolicyApiError) -> Self {
         Self::detail(refusal.status, &refusal.detail)
     }
 }
 
 impl PolicyApi {
-    pub(crate) fn new(dialect: Dialect, asker: Asker, limits: &Limits) -> Self {
+    pub(crate) fn new(dialect: Dialect, asker: PredicateSources, limits: &ServerLimits) -> Self {
         Self {
             dialect,
             fuel: limits.fuel,
             batch: limits.batch,
             asker,
             time: limits.answer_time,
-            cache: Cache::new(limits.cached_policies, limits.cached_bytes),
+            cache: PolicyCache::new(limits.cached_policies, limits.cached_bytes),
         }
     }
 
     /// Serves `POST /api/v1/policy/load`.
-    pub(crate) fn load(&self, body: &[u8]) -> Reply {
-        let loaded = Load::read(body).and_then(|load| {
-            let policy = self.compiled(&load.policy).map_err(|(report, _)| Refusal::bad(report))?;
-            Ok(Loaded::of(&policy))
+    pub(crate) fn load(&self, body: &[u8]) -> HttpReply {
+        let loaded = LoadRequest::read(body).and_then(|load| {
+            let policy =
+                self.compile(&load.policy).map_err(|(report, _)| PolicyApiError::bad_request(report))?;
+            Ok(LoadResponse::of(&policy))
         });
-        answer(loaded)
+        to_reply(loaded)
     }
 
     /// Serves `POST /api/v1/policy/check`.
-    pub(crate) fn check(&self, body: &[u8]) -> Reply {
-        let checked = Check::read(body).and_then(|check| {
+    pub(crate) fn check(&self, body: &[u8]) -> HttpReply {
+        let checked = CheckRequest::read(body).and_then(|check| {
             let entries = entries(&check.messages)?;
             let options = self.options(check.parameters, 1);
             self.judge(&check.policy, &check.messages, entries, &options)
         });
-        answer(checked)
+        to_reply(checked)
     }
 
     /// Serves `POST /api/v1/policy/check/batch`.
-    pub(crate) fn batch(&self, body: &[u8]) -> Reply {
-        let batched = Batch::read(body).and_then(|batch| {
+    pub(crate) fn batch(&self, body: &[u8]) -> HttpReply {
+        let batched = BatchRequest::read(body).and_then(|batch| {
             if batch.policies.len() > self.batch {
-                return Err(Refusal::bad(format!(
+                return Err(PolicyApiError::bad_request(format!(
                     "`policies` has {} policies, more than {}: send several requests",
                     batch.policies.len(),
                     self.batch
@@ -97,22 +100,22 @@ impl PolicyApi {
             let options = self.options(batch.parameters, batch.policies.len());
             let result = batch.policies.into_iter().map(|policy| {
                 match self.judge(&policy, &batch.messages, entries.clone(), &options) {
-                    Ok(checked) => Judged::checked(policy, checked),
-                    Err(refusal) => Judged::refused(policy, refusal.detail),
+                    Ok(checked) => BatchVerdict::checked(policy, checked),
+                    Err(refusal) => BatchVerdict::refused(policy, refusal.detail),
                 }
             });
-            Ok(Batched { result: result.collect() })
+            Ok(BatchResponse { result: result.collect() })
         });
-        answer(batched)
+        to_reply(batched)
     }
 
     /// Returns the figures of the cache.
-    pub(crate) fn figures(&self) -> [Figure; 4] {
+    pub(crate) fn figures(&self) -> [Metric; 4] {
         self.cache.figures()
     }
 
     /// Compiles a policy, or returns the report of its errors and the first feature in it that is not available.
-    fn compiled(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
+    fn compile(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
         self.cache.get_or_insert(self.dialect, source).map_err(|diagnostics| {
             let unavailable = diagnostics.iter().find(|diagnostic| diagnostic.code == "unavailable");
             (report::report(source, &diagnostics), unavailable.map(|diagnostic| diagnostic.message.clone()))
@@ -120,10 +123,10 @@ impl PolicyApi {
     }
 
     /// Returns the options for evaluating each of the policies of a request.
-    fn options(&self, parameters: Map<String, Value>, policies: usize) -> Options {
+    fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.asker.predicates(self.time);
-        Options { parameters, fuel: self.fuel / shares, predicates, ..Options::default() }
+        AnalysisOptions { parameters, fuel: self.fuel / shares, predicates, ..AnalysisOptions::default() }
     }
 
     /// Judges a trace by one policy.
@@ -131,62 +134,81 @@ impl PolicyApi {
         &self,
         source: &str,
         messages: &[Value],
-        entries: Vec<Entry>,
-        options: &Options,
-    ) -> Result<Checked, Refusal> {
-        let policy = self.compiled(source).map_err(|(report, unavailable)| match unavailable {
-            Some(message) => Refusal::bad(format!("Excessive Policy: {message}\n\n{report}")),
-            None => Refusal::bad(report),
+        entries: Vec<TraceEntry>,
+        options: &AnalysisOptions,
+    ) -> Result<CheckResponse, PolicyApiError> {
+        let policy = self.compile(source).map_err(|(report, unavailable)| match unavailable {
+            Some(message) => PolicyApiError::bad_request(format!("Excessive Policy: {message}\n\n{report}")),
+            None => PolicyApiError::bad_request(report),
         })?;
         let analysis = analysis::analyze(&policy, entries, options).map_err(|error| {
             let message = message_of(error.event, messages);
-            Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
+            PolicyApiError::bad_request(format!(
+                "Input Validation Error: messages[{message}]: {}",
+                error.problem
+            ))
         })?;
         self.conclude(analysis, &policy, messages.len())
     }
 
     /// Converts an analysis into an answer: a rule that cannot be evaluated is never skipped.
-    fn conclude(&self, analysis: Analysis, policy: &Policy, messages: usize) -> Result<Checked, Refusal> {
+    fn conclude(
+        &self,
+        analysis: Analysis,
+        policy: &Policy,
+        messages: usize,
+    ) -> Result<CheckResponse, PolicyApiError> {
         // The original service stopped at the first such rule. A missing parameter is the caller's mistake in any
         // dialect.
-        let ends = |kind| self.dialect == Dialect::Compat || kind == FailureKind::MissingParameter;
+        let ends = |kind| self.dialect == Dialect::Compat || kind == EvaluationFailureKind::MissingParameter;
         if let Some(failure) = analysis.failures.iter().find(|failure| ends(failure.kind)) {
             return Err(refusal(failure.kind, &failure.message));
         }
-        let mut errors: Vec<Found> =
-            analysis.violations.into_iter().map(|violation| Found::of(violation, policy)).collect();
+        let mut errors: Vec<RuleMatchResponse> = analysis
+            .violations
+            .into_iter()
+            .map(|violation| RuleMatchResponse::of(violation, policy))
+            .collect();
         let mut failures = Vec::new();
         for failure in analysis.failures {
-            let failed = Failed::of(&failure, policy);
+            let failed = RuleFailureResponse::of(&failure, policy);
             // The failure denies, in addition to the findings of the other rules.
-            errors.push(Found::failure(&failed, failure.rule, messages));
+            errors.push(RuleMatchResponse::failure(&failed, failure.rule, messages));
             failures.push(failed);
         }
-        Ok(Checked { errors, failures })
+        Ok(CheckResponse { errors, failures })
     }
 }
 
-fn answer(result: Result<impl serde::Serialize, Refusal>) -> Reply {
-    result.map_or_else(Reply::from, |value| Reply::json(StatusCode::OK, &value))
+fn to_reply(result: Result<impl serde::Serialize, PolicyApiError>) -> HttpReply {
+    result.map_or_else(HttpReply::from, |value| HttpReply::json(StatusCode::OK, &value))
 }
 
 /// Returns a rejection with the prefix by which clients of the original service recognize the kind of error.
-fn refusal(kind: FailureKind, message: &str) -> Refusal {
+fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
     match kind {
-        FailureKind::MissingParameter => Refusal::bad(format!("Missing Policy Parameter: {message}")),
-        FailureKind::Unavailable => Refusal::bad(format!("Excessive Policy: {message}")),
-        FailureKind::Attribute => Refusal::bad(format!("Invariant Attribute Error: {message}")),
-        FailureKind::Fuel | FailureKind::TooMany | FailureKind::Type => Refusal {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            detail: format!("Error during analysis: {message}"),
-        },
+        EvaluationFailureKind::MissingParameter => {
+            PolicyApiError::bad_request(format!("Missing Policy Parameter: {message}"))
+        }
+        EvaluationFailureKind::Unavailable => {
+            PolicyApiError::bad_request(format!("Excessive Policy: {message}"))
+        }
+        EvaluationFailureKind::Attribute => {
+            PolicyApiError::bad_request(format!("Invariant Attribute Error: {message}"))
+        }
+        EvaluationFailureKind::Fuel | EvaluationFailureKind::TooMany | EvaluationFailureKind::Type => {
+            PolicyApiError {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                detail: format!("Error during analysis: {message}"),
+            }
+        }
     }
 }
 
-fn entries(messages: &[Value]) -> Result<Vec<Entry>, Refusal> {
+fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     read::list(messages).map_err(|error| {
         let place = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
-        Refusal::bad(format!("Input Validation Error: {place}: {}", error.problem))
+        PolicyApiError::bad_request(format!("Input Validation Error: {place}: {}", error.problem))
     })
 }
 
@@ -203,10 +225,10 @@ fn message_of(event: usize, messages: &[Value]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowgate::analysis::{Failure, Violation};
+    use flowgate::analysis::{EvaluationFailure, Violation};
     use flowgate::policy::Action;
 
-    fn detail(reply: &Reply) -> String {
+    fn detail(reply: &HttpReply) -> String {
         format!("{} {}", reply.status.as_u16(), reply.text())
     }
 
@@ -215,11 +237,11 @@ mod tests {
         let check = |kind, expected: &str| {
             assert_eq!(detail(&refusal(kind, "m").into()), expected);
         };
-        check(FailureKind::MissingParameter, r#"400 {"detail":"Missing Policy Parameter: m"}"#);
-        check(FailureKind::Unavailable, r#"400 {"detail":"Excessive Policy: m"}"#);
-        check(FailureKind::Attribute, r#"400 {"detail":"Invariant Attribute Error: m"}"#);
-        check(FailureKind::Fuel, r#"500 {"detail":"Error during analysis: m"}"#);
-        check(FailureKind::Type, r#"500 {"detail":"Error during analysis: m"}"#);
+        check(EvaluationFailureKind::MissingParameter, r#"400 {"detail":"Missing Policy Parameter: m"}"#);
+        check(EvaluationFailureKind::Unavailable, r#"400 {"detail":"Excessive Policy: m"}"#);
+        check(EvaluationFailureKind::Attribute, r#"400 {"detail":"Invariant Attribute Error: m"}"#);
+        check(EvaluationFailureKind::Fuel, r#"500 {"detail":"Error during analysis: m"}"#);
+        check(EvaluationFailureKind::Type, r#"500 {"detail":"Error during analysis: m"}"#);
     }
 
     #[test]
@@ -235,8 +257,8 @@ mod tests {
             ranges: vec!["messages.0".to_owned()],
             key: "k".to_owned(),
         };
-        let check = |dialect, kinds: &[FailureKind], expected: &str| {
-            let failure = |kind: &FailureKind| Failure {
+        let check = |dialect, kinds: &[EvaluationFailureKind], expected: &str| {
+            let failure = |kind: &EvaluationFailureKind| EvaluationFailure {
                 rule: 0,
                 statement: 0..12,
                 kind: *kind,
@@ -244,8 +266,8 @@ mod tests {
             };
             let failures = kinds.iter().map(failure).collect();
             let analysis = Analysis { violations: vec![violation.clone()], failures };
-            let api = PolicyApi::new(dialect, Asker::default(), &Limits::default());
-            assert_eq!(detail(&answer(api.conclude(analysis, &policy, 7))), expected, "{kinds:?}");
+            let api = PolicyApi::new(dialect, PredicateSources::default(), &ServerLimits::default());
+            assert_eq!(detail(&to_reply(api.conclude(analysis, &policy, 7))), expected, "{kinds:?}");
         };
         let found = r#"{"key":"k","args":["b"],"kwargs":{},"ranges":["messages.0"],"action":"log","rule":3}"#;
         let fuel = r#"{"key":"failure:0:fuel:7","args":["the rule at line 1 cannot be evaluated: m"],"kwargs":{},"ranges":[],"action":"deny","rule":1}"#;
@@ -254,22 +276,22 @@ mod tests {
         for dialect in [new, old] {
             check(dialect, &[], &format!(r#"200 {{"errors":[{found}]}}"#));
             let missing = r#"400 {"detail":"Missing Policy Parameter: m"}"#;
-            check(dialect, &[FailureKind::MissingParameter], missing);
+            check(dialect, &[EvaluationFailureKind::MissingParameter], missing);
         }
         check(
             new,
-            &[FailureKind::Fuel],
+            &[EvaluationFailureKind::Fuel],
             &format!(r#"200 {{"errors":[{found},{fuel}],"failures":{failures}}}"#),
         );
         check(
             old,
-            &[FailureKind::Fuel, FailureKind::Attribute],
+            &[EvaluationFailureKind::Fuel, EvaluationFailureKind::Attribute],
             r#"500 {"detail":"Error during analysis: m"}"#,
         );
-        check(old, &[FailureKind::Attribute], r#"400 {"detail":"Invariant Attribute Error: m"}"#);
+        check(old, &[EvaluationFailureKind::Attribute], r#"400 {"detail":"Invariant Attribute Error: m"}"#);
         check(
             new,
-            &[FailureKind::Fuel, FailureKind::MissingParameter],
+            &[EvaluationFailureKind::Fuel, EvaluationFailureKind::MissingParameter],
             r#"400 {"detail":"Missing Policy Parameter: m"}"#,
         );
     }
@@ -288,9 +310,12 @@ mod tests {
 
     #[test]
     fn the_body_is_read_strictly() {
-        let api =
-            PolicyApi::new(Dialect::Flowgate, Asker::default(), &Limits { batch: 2, ..Limits::default() });
-        let check = |route: fn(&PolicyApi, &[u8]) -> Reply, body: &str, expected: &str| {
+        let api = PolicyApi::new(
+            Dialect::Flowgate,
+            PredicateSources::default(),
+            &ServerLimits { batch: 2, ..ServerLimits::default() },
+        );
+        let check = |route: fn(&PolicyApi, &[u8]) -> HttpReply, body: &str, expected: &str| {
             let expected = format!("400 {{\"detail\":\"{expected}\"}}");
             assert_eq!(detail(&route(&api, body.as_bytes())), expected, "{body}");
         };
@@ -330,8 +355,8 @@ mod tests {
 
     #[test]
     fn the_description_tells_what_must_be_sent() {
-        let api = PolicyApi::new(Dialect::Flowgate, Asker::default(), &Limits::default());
-        let check = |route: fn(&PolicyApi, &[u8]) -> Reply, path: &str, request: &str, answer: &str| {
+        let api = PolicyApi::new(Dialect::Flowgate, PredicateSources::default(), &ServerLimits::default());
+        let check = |route: fn(&PolicyApi, &[u8]) -> HttpReply, path: &str, request: &str, answer: &str| {
             let operation = &crate::openapi::document()["paths"][path]["post"];
             let example = operation["requestBody"]["content"]["application/json"]["example"].clone();
             let schema = crate::openapi::schema(request);

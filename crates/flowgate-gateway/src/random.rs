@@ -2,17 +2,17 @@
 
 /// The system gives no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRandom;
+pub(crate) struct RandomError;
 
 /// Returns random bytes of the system.
-pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoRandom> {
+pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
     let mut bytes = [0_u8; N];
-    getrandom::fill(&mut bytes).map_err(|_| NoRandom)?;
+    getrandom::fill(&mut bytes).map_err(|_| RandomError)?;
     Ok(bytes)
 }
 
 /// Returns an unguessable name of 128 random bits.
-pub(crate) fn name() -> Result<String, NoRandom> {
+pub(crate) fn name() -> Result<String, RandomError> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 

@@ -7,20 +7,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use flowgate::monitor::{Reason, ReasonKind};
-use flowgate_guard::approve::Ask;
+use flowgate_guard::approve::ApprovalRequest;
 use flowgate_guard::conversation;
 use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use crate::audit::{
-    AuditError, Content, Event, Forget, GivenUp, Judged, Key, Log, Loss, Options, Past, Time, Witness,
+    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
+    ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
 };
+use crate::database::{Database, DatabaseError};
 use crate::log;
-use crate::model_routes::config::Config;
-use crate::model_routes::{Client, Secret};
-use crate::store::{Store, StoreError};
-use crate::witness::{self, Untold, WitnessSpec, Witnesses};
+use crate::model_routes::config::GatewayConfig;
+use crate::model_routes::{ClientSettings, Secret};
+use crate::witness::{self, DeliveryError, HeadDestinations, WitnessSpec};
 
 /// The location of an audit log, and the key that signs it.
 #[derive(Debug, Clone)]
@@ -37,43 +38,43 @@ pub struct AuditSpec {
 
 /// An event and its content, which is not part of the log itself.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Note {
-    event: Event,
+pub(crate) struct AuditEntry {
+    event: AuditEvent,
     content: Option<Value>,
 }
 
-impl Note {
-    pub(crate) fn new(event: Event, content: Value) -> Self {
+impl AuditEntry {
+    pub(crate) fn new(event: AuditEvent, content: Value) -> Self {
         Self { event, content: Some(content) }
     }
 }
 
-impl Note {
+impl AuditEntry {
     /// Returns the correction of a record that an approved call ran, if this is one: the call did not run after all.
-    pub(crate) fn taken_back(&self, cause: &str) -> Option<Self> {
-        let Event::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
+    pub(crate) fn correction(&self, cause: &str) -> Option<Self> {
+        let AuditEvent::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
         let (cause, reasons) = (cause.to_owned(), Vec::new());
-        Some(Event::ApprovalVoid { conversation, tool, digest, cause, reasons }.into())
+        Some(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into())
     }
 }
 
-impl From<Event> for Note {
-    fn from(event: Event) -> Self {
+impl From<AuditEvent> for AuditEntry {
+    fn from(event: AuditEvent) -> Self {
         Self { event, content: None }
     }
 }
 
 /// The audit log, if there is one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recorder(Option<Arc<Recording>>);
+pub(crate) struct Recorder(Option<Arc<RecordingLog>>);
 
 /// An open log with its witnesses.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub(crate) struct RecordingLog {
     /// Dropped before the log, so that no thread holds the log then.
-    witnesses: Option<Witnesses>,
-    log: Arc<Log>,
+    witnesses: Option<HeadDestinations>,
+    log: Arc<AuditLog>,
     /// The time for which content is kept, if it is kept.
     content: Option<Duration>,
     /// The keys that are removed from content.
@@ -86,18 +87,18 @@ impl Recorder {
     /// rejected.
     pub(crate) async fn open(
         spec: Option<&AuditSpec>,
-        clients: &[Client],
+        clients: &[ClientSettings],
         keys: Vec<Secret>,
-        store: &Store,
-        operator: &log::Log,
-    ) -> Result<Self, StoreError> {
+        store: &Database,
+        operator: &log::OperatorLog,
+    ) -> Result<Self, DatabaseError> {
         let Some(AuditSpec { file, key, content, witness }) = spec else { return Ok(Self(None)) };
-        let key = Key::load_or_create(key).map_err(failed)?;
-        let kept = if content.is_some() { Content::Kept } else { Content::Dropped };
-        let options = Options { content: kept, ..Options::default() };
+        let key = AuditKey::load_or_create(key).map_err(to_database_error)?;
+        let kept = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
+        let options = AuditOptions { content: kept, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
-        let seen = seen(witness.as_ref())?;
-        let check = |past: &mut Past<'_>| {
+        let seen = read_configured_witness(witness.as_ref())?;
+        let check = |past: &mut UnopenedLog<'_>| {
             // A store in memory has no record of earlier logs.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
             Ok(match loss {
@@ -105,26 +106,31 @@ impl Recorder {
                 None => seen.loss(past)?,
             })
         };
-        let log = Log::open_after(file, key, options, Time::now(), check).map_err(failed)?;
+        let log =
+            AuditLog::open_after(file, key, options, Timestamp::now(), check).map_err(to_database_error)?;
         store.watch(&log, false).await?;
         let log = Arc::new(log);
-        let begin = |spec| Witnesses::begin(spec, &log, operator).map_err(untold);
+        let begin = |spec| HeadDestinations::begin(spec, &log, operator).map_err(delivery_to_database_error);
         let witnesses = witness.as_ref().map(begin).transpose()?;
-        let recorder = Self(Some(Arc::new(Recording { witnesses, log, content: *content, keys })));
+        let recorder = Self(Some(Arc::new(RecordingLog { witnesses, log, content: *content, keys })));
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
-        recorder.record(&[Event::ConfigurationLoaded { policies }.into()])?;
+        recorder.record(&[AuditEvent::ConfigurationLoaded { policies }.into()])?;
         Ok(recorder)
     }
 
     /// Records events. If this fails, the caller must not take any action that depends on them.
-    pub(crate) fn record(&self, notes: &[Note]) -> Result<(), StoreError> {
-        self.record_without(notes, None)
+    pub(crate) fn record(&self, notes: &[AuditEntry]) -> Result<(), DatabaseError> {
+        self.record_redacting(notes, None)
     }
 
     /// Records events, with this key removed from their content.
-    pub(crate) fn record_without(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) fn record_redacting(
+        &self,
+        notes: &[AuditEntry],
+        key: Option<&str>,
+    ) -> Result<(), DatabaseError> {
         let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
             // This blocks while content is being deleted, and must not block sockets.
@@ -144,55 +150,55 @@ impl Recorder {
     }
 
     /// Deletes content at the request of `who`; returns the number of deleted entries.
-    pub(crate) fn forget(&self, whose: &Forget, who: &str) -> Result<u64, StoreError> {
-        let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(0) };
-        log.forget(Time::now(), whose, who).map_err(failed)
+    pub(crate) fn forget(&self, whose: &ContentSelector, who: &str) -> Result<u64, DatabaseError> {
+        let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(0) };
+        log.forget(Timestamp::now(), whose, who).map_err(to_database_error)
     }
 
     /// Rejects a turn if a required witness is too far behind.
-    pub(crate) fn may_begin(&self) -> Result<(), StoreError> {
-        match self.witnesses().and_then(Witnesses::too_late) {
+    pub(crate) fn check_witness_lag(&self) -> Result<(), DatabaseError> {
+        match self.witnesses().and_then(HeadDestinations::overdue_destination) {
             None => Ok(()),
-            Some(_) => Err(StoreError::Unwitnessed),
+            Some(_) => Err(DatabaseError::Unwitnessed),
         }
     }
 
     /// Returns the witnesses of the log.
-    pub(crate) fn witnesses(&self) -> Option<&Witnesses> {
+    pub(crate) fn witnesses(&self) -> Option<&HeadDestinations> {
         self.0.as_deref()?.witnesses.as_ref()
     }
 
     /// Signs everything recorded so far.
-    pub(crate) fn seal(&self) -> Result<(), StoreError> {
-        let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(()) };
-        log.seal(Time::now()).map(drop).map_err(failed)
+    pub(crate) fn sign_head(&self) -> Result<(), DatabaseError> {
+        let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(()) };
+        log.sign_head(Timestamp::now()).map(drop).map_err(to_database_error)
     }
 
     /// Returns a weak reference to the open log, which does not keep it open; `None` if there is no audit log.
-    pub(crate) fn recording(&self) -> Option<Weak<Recording>> {
+    pub(crate) fn recording(&self) -> Option<Weak<RecordingLog>> {
         self.0.as_ref().map(Arc::downgrade)
     }
 }
 
-impl Recording {
-    fn record(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
+impl RecordingLog {
+    fn record(&self, notes: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
         let Self { log, content: kept, keys, .. } = self;
-        for Note { event, content } in notes {
+        for AuditEntry { event, content } in notes {
             let content = content.as_ref().filter(|_| kept.is_some());
-            let recorded = match content.map(|content| said(content, keys, key)) {
-                Some(content) => log.append_with(Time::now(), event, &content),
-                None => log.append(Time::now(), event),
+            let recorded = match content.map(|content| redacted_content(content, keys, key)) {
+                Some(content) => log.append_with(Timestamp::now(), event, &content),
+                None => log.append(Timestamp::now(), event),
             };
-            recorded.map_err(failed)?;
+            recorded.map_err(to_database_error)?;
         }
         Ok(())
     }
 
     /// Deletes expired content.
-    pub(crate) fn expire(&self) -> Result<u64, StoreError> {
+    pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
         let Some(kept) = self.content else { return Ok(0) };
-        let (now, kept) = (Time::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
-        self.log.expire(now, Time(now.0.saturating_sub(kept))).map_err(failed)
+        let (now, kept) = (Timestamp::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
+        self.log.expire(now, Timestamp(now.0.saturating_sub(kept))).map_err(to_database_error)
     }
 }
 
@@ -203,133 +209,152 @@ impl Recording {
 ///
 /// # Errors
 /// Fails if a gateway uses the log or its store, or if one of them cannot be read or written.
-pub fn accept_loss(config: Config, who: &str) -> Result<Option<Loss>, StoreError> {
+pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>, DatabaseError> {
     let Some(AuditSpec { file, key, witness, .. }) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(StoreError::Runtime)?.block_on(async {
-        let store = Store::open(&config.store.place).await?;
+    runtime.map_err(DatabaseError::Runtime)?.block_on(async {
+        let store = Database::open(&config.store.place).await?;
         let anchors = store.anchors().await?;
-        let seen = seen(witness.as_ref())?;
-        let key = Key::load_or_create(&key).map_err(failed)?;
+        let seen = read_configured_witness(witness.as_ref())?;
+        let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
         let (mut found, mut unseen) = (None, None);
-        let check = |past: &mut Past<'_>| {
+        let check = |past: &mut UnopenedLog<'_>| {
             (found, unseen) = (anchors.loss(past)?, seen.loss(past)?);
             Ok(None)
         };
-        let log = Log::open_after(&file, key, Options::default(), Time::now(), check).map_err(failed)?;
+        let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
+            .map_err(to_database_error)?;
         for loss in found.into_iter().chain(unseen) {
-            log.append(Time::now(), &Event::LossAccepted { who: who.to_owned(), loss }).map_err(failed)?;
+            log.append(Timestamp::now(), &AuditEvent::LossAccepted { who: who.to_owned(), loss })
+                .map_err(to_database_error)?;
         }
-        log.seal(Time::now()).map_err(failed)?;
+        log.sign_head(Timestamp::now()).map_err(to_database_error)?;
         if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), unseen) {
             for (other, head) in seen.signed_by(log.key()) {
                 // The present lines of this log are not lost.
                 let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
-                witness::give_up(&file, &log, GivenUp { log: other, since }).map_err(untold)?;
+                witness::give_up(&file, &log, AcceptedLoss { log: other, since })
+                    .map_err(delivery_to_database_error)?;
             }
         }
         store.watch(&log, found.is_some()).await?;
         if found.is_some() {
-            store.accept()?;
+            store.accept_database()?;
         }
         Ok(found.or(unseen))
     })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn failed(error: AuditError) -> StoreError {
-    StoreError::Audit(error.to_string())
+fn to_database_error(error: AuditError) -> DatabaseError {
+    DatabaseError::Audit(error.to_string())
 }
 
 /// Reads the witness's file, if one is configured.
-fn seen(witness: Option<&WitnessSpec>) -> Result<Witness, StoreError> {
+fn read_configured_witness(witness: Option<&WitnessSpec>) -> Result<WitnessRecord, DatabaseError> {
     let file = witness.and_then(|witness| witness.file.as_deref());
-    file.map(witness::known).transpose().map(Option::unwrap_or_default).map_err(untold)
+    file.map(witness::read_witness_record)
+        .transpose()
+        .map(Option::unwrap_or_default)
+        .map_err(delivery_to_database_error)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn untold(untold: Untold) -> StoreError {
-    StoreError::Audit(untold.to_string())
+fn delivery_to_database_error(untold: DeliveryError) -> DatabaseError {
+    DatabaseError::Audit(untold.to_string())
 }
 
 /// Returns a content as it is kept: without any key that the gateway knows.
-fn said(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
+fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
-        let text = keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
-        key.map_or_else(|| text.clone(), |key| Secret::new(key).hidden_in(&text))
+        let text = keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
+        key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))
     };
-    match without(content, &hide) {
+    match redact_value(content, &hide) {
         Value::String(text) => text,
         content => content.to_string(),
     }
 }
 
-fn without(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
+fn redact_value(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     match content {
         Value::String(text) => Value::String(hide(text)),
-        Value::Array(list) => list.iter().map(|one| without(one, hide)).collect(),
+        Value::Array(list) => list.iter().map(|one| redact_value(one, hide)).collect(),
         Value::Object(object) => {
-            object.iter().map(|(name, value)| (hide(name), without(value, hide))).collect()
+            object.iter().map(|(name, value)| (hide(name), redact_value(value, hide))).collect()
         }
         other => other.clone(),
     }
 }
 
 /// Returns the record of a judged call in a client's conversation.
-pub(crate) fn judged(client: &Client, name: &str, call: conversation::Judged) -> Note {
-    let event = Event::Judged(Judged {
+pub(crate) fn judged_entry(
+    client: &ClientSettings,
+    name: &str,
+    call: conversation::CallVerdict,
+) -> AuditEntry {
+    let event = AuditEvent::Judged(JudgedCallRecord {
         conversation: name.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
         policy: client.basis.clone(),
         tool: call.tool.to_string(),
         verdict: call.outcome,
-        reasons: reasons(client, &call.reasons),
+        reasons: reason_names(client, &call.reasons),
         label: call.label,
         digest: call.digest,
         event: u64::try_from(call.event).unwrap_or(u64::MAX),
     });
-    Note::new(event, Value::Object(call.arguments))
+    AuditEntry::new(event, Value::Object(call.arguments))
 }
 
 /// Returns the record of a question about a call in a client's conversation, with what the person is shown.
-pub(crate) fn asked(client: &Client, name: &str, ask: &Ask, shown: Value) -> Note {
-    let event = Event::Asked {
+pub(crate) fn question_entry(
+    client: &ClientSettings,
+    name: &str,
+    ask: &ApprovalRequest,
+    shown: Value,
+) -> AuditEntry {
+    let event = AuditEvent::Asked {
         conversation: name.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
         tool: ask.tool.to_string(),
         digest: ask.digest.clone(),
-        reasons: reasons(client, &ask.reasons),
+        reasons: reason_names(client, &ask.reasons),
     };
-    Note::new(event, shown)
+    AuditEntry::new(event, shown)
 }
 
 /// Returns the record of an approved call in a client's conversation that does not run.
-pub(crate) fn void(client: &Client, name: &str, void: conversation::Void) -> Note {
-    let event = Event::ApprovalVoid {
+pub(crate) fn void_approval_entry(
+    client: &ClientSettings,
+    name: &str,
+    void: conversation::VoidedCall,
+) -> AuditEntry {
+    let event = AuditEvent::ApprovalVoid {
         conversation: name.to_owned(),
         tool: void.tool.to_string(),
         digest: void.digest,
         cause: void.cause,
-        reasons: reasons(client, &void.reasons),
+        reasons: reason_names(client, &void.reasons),
     };
     event.into()
 }
 
 /// Returns the record of a withheld text of the model.
-pub(crate) fn withheld(client: &Client, name: &str, text: String) -> Note {
-    let event = Event::ReplyWithheld {
+pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: String) -> AuditEntry {
+    let event = AuditEvent::ReplyWithheld {
         conversation: name.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
         reasons: Vec::new(),
     };
-    Note::new(event, Value::String(text))
+    AuditEntry::new(event, Value::String(text))
 }
 
 /// Returns reasons without content.
-fn reasons(client: &Client, reasons: &[Reason]) -> Vec<String> {
+fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
     let one = |reason: &Reason| {
         let kind = reason.kind.name();
         match (&reason.statement, reason.kind) {
@@ -360,7 +385,7 @@ mod tests {
     fn no_key_is_in_a_content() {
         let keys = [Secret::new("key-of-the-client"), Secret::new("short"), Secret::new("")];
         let check = |content: Value, expected: &str| {
-            assert_eq!(said(&content, &keys, Some("key-of-the-provider")), expected);
+            assert_eq!(redacted_content(&content, &keys, Some("key-of-the-provider")), expected);
         };
         check(json!("nothing"), "nothing");
         check(json!("a key-of-the-client, twice: key-of-the-client"), "a [key], twice: [key]");

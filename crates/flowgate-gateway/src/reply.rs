@@ -5,29 +5,29 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::store::StoreError;
+use crate::database::DatabaseError;
 
 const JSON: &str = "application/json";
 
 /// A complete reply.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) status: StatusCode,
     content_type: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Vec<u8>,
     is_logged: bool,
     /// An additional text for the log.
-    aside: Option<String>,
+    log_annotation: Option<String>,
 }
 
 /// Marks a response for which the log has a line already.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Logged;
+pub(crate) struct AlreadyLogged;
 
 /// An additional text about a response for the log.
 #[derive(Debug, Clone)]
-pub(crate) struct Aside(pub(crate) String);
+pub(crate) struct LogAnnotation(pub(crate) String);
 
 /// The body of every rejection.
 #[derive(Debug, Serialize)]
@@ -35,13 +35,18 @@ pub(crate) struct Detail<'a> {
     pub(crate) detail: &'a str,
 }
 
-impl Reply {
+impl HttpReply {
     /// Creates a reply with a JSON body.
     pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
-            Ok(body) => {
-                Self { status, content_type: JSON, headers: Vec::new(), body, is_logged: false, aside: None }
-            }
+            Ok(body) => Self {
+                status,
+                content_type: JSON,
+                headers: Vec::new(),
+                body,
+                is_logged: false,
+                log_annotation: None,
+            },
             // This cannot happen, since the keys of all reply types are strings; the reply would still fail closed.
             Err(_) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -49,7 +54,7 @@ impl Reply {
                 headers: Vec::new(),
                 body: br#"{"detail":"Error during analysis: the answer cannot be written"}"#.to_vec(),
                 is_logged: false,
-                aside: None,
+                log_annotation: None,
             },
         }
     }
@@ -60,9 +65,9 @@ impl Reply {
     }
 
     /// Creates a rejection for a failed store: the client receives a constant, and the log the error.
-    pub(crate) fn of_store(error: &StoreError) -> Self {
-        let reply = Self::detail(error.status(), error.told());
-        Self { aside: Some(error.to_string()), ..reply }
+    pub(crate) fn of_database_error(error: &DatabaseError) -> Self {
+        let reply = Self::detail(error.status(), error.client_message());
+        Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
     /// Creates a reply with a ready document.
@@ -73,7 +78,7 @@ impl Reply {
             headers: Vec::new(),
             body: body.into(),
             is_logged: false,
-            aside: None,
+            log_annotation: None,
         }
     }
 
@@ -85,19 +90,19 @@ impl Reply {
             headers: Vec::new(),
             body: text.into_bytes(),
             is_logged: false,
-            aside: None,
+            log_annotation: None,
         }
     }
 
     /// Creates a reply without a body.
-    pub(crate) fn nothing(status: StatusCode) -> Self {
+    pub(crate) fn empty(status: StatusCode) -> Self {
         Self {
             status,
             content_type: JSON,
             headers: Vec::new(),
             body: Vec::new(),
             is_logged: false,
-            aside: None,
+            log_annotation: None,
         }
     }
 
@@ -107,7 +112,7 @@ impl Reply {
     }
 
     /// Marks the reply as logged already.
-    pub(crate) fn logged(mut self) -> Self {
+    pub(crate) fn mark_logged(mut self) -> Self {
         self.is_logged = true;
         self
     }
@@ -125,7 +130,7 @@ impl Reply {
     }
 
     /// Sets a header to a value that was generated here, or taken from the request.
-    pub(crate) fn named(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.retain(|(known, _)| known != name);
             self.headers.push((HeaderName::from_static(name), value));
@@ -139,7 +144,7 @@ impl Reply {
     }
 }
 
-impl IntoResponse for Reply {
+impl IntoResponse for HttpReply {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
@@ -148,11 +153,11 @@ impl IntoResponse for Reply {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.extend(self.headers);
-        if let Some(aside) = self.aside {
-            response.extensions_mut().insert(Aside(aside));
+        if let Some(aside) = self.log_annotation {
+            response.extensions_mut().insert(LogAnnotation(aside));
         }
         if self.is_logged {
-            response.extensions_mut().insert(Logged);
+            response.extensions_mut().insert(AlreadyLogged);
         }
         response
     }

@@ -16,14 +16,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::access::Access;
-use crate::admission::{Admission, Place};
-use crate::ask::Asker;
-use crate::limits::Limits;
-use crate::log::Log;
+use crate::access::AccessControl;
+use crate::admission::{Admission, ConnectionSlot};
+use crate::limits::ServerLimits;
+use crate::log::OperatorLog;
 use crate::model_routes;
-use crate::service::Service;
-use crate::stalled::Stalled;
+use crate::predicates::PredicateSources;
+use crate::service::GatewayService;
+use crate::write_timeout::WriteTimeout;
 
 /// The most header fields of a request.
 const MAX_FIELDS: usize = 64;
@@ -32,21 +32,21 @@ const MAX_HEAD: usize = 32 << 10;
 
 /// The configuration of a server.
 #[derive(Debug)]
-pub struct Config {
+pub struct ServeConfig {
     /// The address to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
     /// The dialect of policies.
     pub dialect: Dialect,
     /// The callers that may send requests.
-    pub access: Access,
+    pub access: AccessControl,
     /// The service that answers `extern` predicates of policies.
-    pub asker: Asker,
+    pub asker: PredicateSources,
     /// The configuration of the model routes, if they are served.
-    pub models: Option<model_routes::config::Config>,
+    pub models: Option<model_routes::config::GatewayConfig>,
     /// The bounds on what a client can make the server do.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// The operator's log.
-    pub log: Log,
+    pub log: OperatorLog,
 }
 
 /// The reason why a server cannot run.
@@ -89,7 +89,7 @@ impl std::error::Error for ServeError {}
 
 /// The outcome of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ShutdownOutcome {
     /// Every request was answered.
     Drained,
     /// Some connections were still open when the time to drain was over.
@@ -98,24 +98,24 @@ pub enum Ended {
 
 /// A listening server.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     listener: TcpListener,
     address: SocketAddr,
-    service: Arc<Service>,
-    limits: Limits,
+    service: Arc<GatewayService>,
+    limits: ServerLimits,
 }
 
-impl Server {
+impl HttpServer {
     /// Opens the service and listens.
     ///
     /// # Errors
     /// If the address or the store is not available.
-    pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { listen, dialect, access, asker, models, limits, log } = config;
+    pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
+        let ServeConfig { listen, dialect, access, asker, models, limits, log } = config;
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let service = Service::open(dialect, access, asker, models, limits.clone(), log).await;
+        let service = GatewayService::open(dialect, access, asker, models, limits.clone(), log).await;
         let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
         Ok(Self { listener, address, service: Arc::new(service), limits })
     }
@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// Serves until `stop`; then accepts no more connections, and drains those that are open.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> ShutdownOutcome {
         let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
         let router = self.service.router();
         let (close, closing) = watch::channel(false);
@@ -139,10 +139,10 @@ impl Server {
                     if !admission.is_crowded(peer.ip()) {
                         break (stream, peer);
                     }
-                    self.set_aside(stream, peer.ip(), &admission, &router, &closing);
+                    self.queue_connection(stream, peer.ip(), &admission, &router, &closing);
                 };
                 let closed = || self.service.note_closed(self.limits.connections);
-                Ok::<_, io::Error>((stream, admission.enter(peer.ip(), closed).await))
+                Ok::<_, io::Error>((stream, admission.acquire_slot(peer.ip(), closed).await))
             };
             let accepted = tokio::select! {
                 biased;
@@ -152,7 +152,7 @@ impl Server {
             match accepted {
                 Ok((stream, place)) => {
                     let (service, limits) = (Arc::clone(&self.service), self.limits.clone());
-                    tokio::spawn(attend(stream, place, service, router.clone(), limits, closing.clone()));
+                    tokio::spawn(serve_slot(stream, place, service, router.clone(), limits, closing.clone()));
                 }
                 // The process is out of file descriptors, or the client has disconnected.
                 Err(_) => sleep(Duration::from_millis(20)).await,
@@ -161,9 +161,9 @@ impl Server {
         drop(self.listener);
         self.service.close();
         let _ = close.send(true);
-        let ended = match timeout(self.limits.drain_time, admission.empty()).await {
-            Ok(()) => Ended::Drained,
-            Err(_) => Ended::Cut,
+        let ended = match timeout(self.limits.drain_time, admission.wait_until_empty()).await {
+            Ok(()) => ShutdownOutcome::Drained,
+            Err(_) => ShutdownOutcome::Cut,
         };
         self.service.finish().await;
         ended
@@ -171,7 +171,7 @@ impl Server {
 
     /// Serves a connection when others of its address have made room, if they do in time. It delays no other
     /// connection.
-    fn set_aside(
+    fn queue_connection(
         &self,
         stream: TcpStream,
         peer: IpAddr,
@@ -180,7 +180,7 @@ impl Server {
         closing: &watch::Receiver<bool>,
     ) {
         let most = self.limits.connections_of_address;
-        let Some(aside) = admission.step_aside(peer) else {
+        let Some(aside) = admission.wait_for_address(peer) else {
             self.service.note_crowded("a new connection was closed at once", most);
             return;
         };
@@ -189,7 +189,7 @@ impl Server {
         let (router, closing) = (router.clone(), closing.clone());
         tokio::spawn(async move {
             let effect = "the slowest of its connections without a valid key was closed for another one";
-            let entered = admission.enter(peer, || service.note_crowded(effect, most));
+            let entered = admission.acquire_slot(peer, || service.note_crowded(effect, most));
             let mut ends = closing.clone();
             let place = tokio::select! {
                 biased;
@@ -198,7 +198,7 @@ impl Server {
             };
             drop(aside);
             match place {
-                Ok(place) => attend(stream, place, service, router, limits, closing).await,
+                Ok(place) => serve_slot(stream, place, service, router, limits, closing).await,
                 Err(_) => service.note_crowded("a new connection was closed, since none made room", most),
             }
         });
@@ -206,32 +206,32 @@ impl Server {
 }
 
 /// Serves a connection that has a slot, until it ends or is closed for another one.
-async fn attend(
+async fn serve_slot(
     stream: TcpStream,
-    (place, told): (Arc<Place>, oneshot::Receiver<()>),
-    service: Arc<Service>,
+    (place, told): (Arc<ConnectionSlot>, oneshot::Receiver<()>),
+    service: Arc<GatewayService>,
     router: Router,
-    limits: Limits,
+    limits: ServerLimits,
     closing: watch::Receiver<bool>,
 ) {
-    let counted = service.connection();
+    let counted = service.count_connection();
     tokio::select! {
         biased;
         // The sender is dropped when the connection is kept.
         Ok(()) = told => {}
-        () = connection(stream, router, limits, closing, Arc::clone(&place)) => {}
+        () = serve_connection(stream, router, limits, closing, Arc::clone(&place)) => {}
     }
     drop((counted, place));
 }
 
 /// Passes the slot of the connection to its requests.
 #[derive(Debug)]
-struct Placed {
+struct SlotService {
     service: TowerToHyperService<Router>,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
 }
 
-impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for Placed {
+impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for SlotService {
     type Response = <TowerToHyperService<Router> as hyper::service::Service<
         hyper::Request<hyper::body::Incoming>,
     >>::Response;
@@ -249,16 +249,16 @@ impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for Placed {
 }
 
 /// Serves one connection until it ends, stalls, or the server stops.
-async fn connection(
+async fn serve_connection(
     stream: TcpStream,
     router: Router,
-    limits: Limits,
+    limits: ServerLimits,
     mut closing: watch::Receiver<bool>,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
 ) {
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Stalled::new(stream, limits.write_time).at(Arc::clone(&place)));
-    let service = Placed { service: TowerToHyperService::new(router), place };
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.write_time).reporting_to(Arc::clone(&place)));
+    let service = SlotService { service: TowerToHyperService::new(router), place };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
@@ -280,7 +280,7 @@ async fn connection(
 ///
 /// # Errors
 /// If it cannot start.
-pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
+pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<ShutdownOutcome, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Sockets take a small part of the time, and the threads that serve them wake each other. Turns have threads of
     // their own.
@@ -292,7 +292,7 @@ pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, Se
     let ended = runtime.block_on(async {
         // Before the address is published: a program that knows it may also send the signal.
         let mut signals = Signals::new().map_err(ServeError::Runtime)?;
-        let server = Server::bind(config).await?;
+        let server = HttpServer::bind(config).await?;
         ready(server.address());
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {
@@ -306,7 +306,7 @@ pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, Se
         tokio::select! {
             ended = running => Ok(ended),
             // A second signal means that the operator does not want to wait.
-            () = signals.next() => Ok(Ended::Cut),
+            () = signals.next() => Ok(ShutdownOutcome::Cut),
         }
     });
     // Evaluations of abandoned requests are not awaited.

@@ -14,14 +14,16 @@ use std::collections::{BTreeSet, HashSet};
 use flowgate::monitor::Monitor;
 use flowgate::trace::Tool;
 use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{Cause, Concealed, Conversation, Settings, Subject};
+use flowgate_guard::conversation::{
+    Conversation, ConversationSettings, HiddenItem, HiddenItemKind, HidingCause,
+};
 use flowgate_guard::history::{self, History};
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::log::{Event, Limit, Log, ascii};
-use crate::model_routes::Client;
+use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
+use crate::model_routes::ClientSettings;
 
 /// The request header by which a client asks what is hidden from its model, and its value.
 pub(crate) const EXPLAIN: &str = "x-flowgate-explain";
@@ -34,7 +36,7 @@ const MOST_LETTERS: usize = 1024;
 
 /// The advice about a hidden item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advice {
+pub struct VisibilityAdvice {
     /// A stable name.
     pub id: &'static str,
     /// Whether it is hidden on purpose, so that there is nothing to do.
@@ -48,13 +50,13 @@ pub(crate) const MOST_EXPLAINED: usize = 1000;
 
 /// The items of a conversation that were reported already.
 #[derive(Debug, Default)]
-pub(crate) struct Explained {
+pub(crate) struct ReportedItems {
     items: usize,
-    known: HashSet<(Subject, Cause)>,
+    known: HashSet<(HiddenItemKind, HidingCause)>,
 }
 
 /// Returns what is hidden from the model of a client regardless of what the client sends.
-pub fn of_client(client: &Client) -> Vec<Advice> {
+pub fn of_client(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let policy = &client.policy;
     if policy.is_rules_only() || client.upstream.is_none() {
         return Vec::new();
@@ -63,34 +65,34 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
         Some(conversation) => conversation,
         None => return Vec::new(),
     };
-    let mut sender = history::Client {
+    let mut sender = history::ClientProfile {
         is_interactive: client.user_messages.trusts_unmarked(),
         marks_typed: client.user_messages.believes_marks(),
         pinned: client.pinned.clone(),
-        ..history::Client::default()
+        ..history::ClientProfile::default()
     };
-    let text = client.pinned.first().map_or_else(|| "A message.".to_owned(), |form| form.filled("something"));
+    let text = client.pinned.first().map_or_else(|| "A message.".to_owned(), |form| form.fill("something"));
     let said =
         [Message::System(vec![Part::Text(text)]), Message::User(vec![Part::Text("A message.".to_owned())])];
-    if conversation.sent(&mut sender, &mut History::new(), &said).is_err() {
+    if conversation.accept_messages(&mut sender, &mut History::new(), &said).is_err() {
         return Vec::new();
     }
-    let mut concealed = conversation.concealed(&sender, 0);
+    let mut concealed = conversation.hidden_items(&sender, 0);
     // A hole is hidden on purpose, and the form around it is shown.
-    concealed.retain(|one| one.cause != Cause::Hole);
+    concealed.retain(|one| one.cause != HidingCause::Hole);
     // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
     // front of it.
     let says_more = client.pinned.len() < 2 || client.is_interactive_alone;
-    concealed.retain(|one| one.cause != Cause::NotInteractive || says_more);
+    concealed.retain(|one| one.cause != HidingCause::NotInteractive || says_more);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
     let tools = concealed.iter().filter_map(|one| match (&one.what, one.cause) {
-        (Subject::Tool(tool), Cause::Unlabelled) => Some(tool.to_string()),
+        (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => Some(tool.to_string()),
         _ => None,
     });
     let tools: Vec<String> = tools.collect();
-    let mut all: Vec<Advice> = Vec::new();
+    let mut all: Vec<VisibilityAdvice> = Vec::new();
     for one in &concealed {
-        let is_tool = matches!((&one.what, one.cause), (Subject::Tool(_), Cause::Unlabelled));
+        let is_tool = matches!((&one.what, one.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
         let advice = advice(one, client);
         // The same line may be missing for messages and for tools.
         if !is_tool && all.iter().all(|known| known.text != advice.text) {
@@ -107,19 +109,19 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
 }
 
 /// Returns a conversation of a client in which the tools that its policy names are offered.
-fn probe(client: &Client) -> Option<Conversation> {
-    let offered = |tool: Tool| Offered {
+fn probe(client: &ClientSettings) -> Option<Conversation> {
+    let offered = |tool: Tool| OfferedTool {
         tool,
         description: "A tool.".to_owned(),
         parameters: json!({"type": "object"}),
         output: None,
-        words: Words::Server,
+        words: DescriptionAuthor::Server,
     };
-    let mut tools: Vec<Offered> = client.policy.example_tools().into_iter().map(offered).collect();
+    let mut tools: Vec<OfferedTool> = client.policy.example_tools().into_iter().map(offered).collect();
     if tools.is_empty() {
         tools.push(offered(Tool::local("example")));
     }
-    let settings = Settings::new(client.method, DigestKey::new([0; 32]));
+    let settings = ConversationSettings::new(client.method, DigestKey::new([0; 32]));
     Conversation::new(Monitor::new(client.policy.clone()), tools, settings).ok()
 }
 
@@ -128,23 +130,24 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_permissive_default() {
         return Vec::new();
     }
-    let is_unlabelled = |tool: &Tool| !monitor.labels_answers(tool);
+    let is_unlabelled = |tool: &Tool| !monitor.labels_outputs(tool);
     tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
 }
 
 /// Logs what is newly hidden from the lowest steps of a conversation.
 pub(crate) fn log(
-    log: &Log,
-    client: &Client,
-    sender: &history::Client,
+    log: &OperatorLog,
+    client: &ClientSettings,
+    sender: &history::ClientProfile,
     name: &str,
     conversation: &Conversation,
-    explained: &mut Explained,
+    explained: &mut ReportedItems,
 ) {
     // A chat that was rewritten is examined from its beginning; answers are appended to the last item.
-    let from = if conversation.length() < explained.items { 0 } else { explained.items.saturating_sub(1) };
-    explained.items = conversation.length();
-    for one in conversation.concealed(sender, from) {
+    let from =
+        if conversation.item_count() < explained.items { 0 } else { explained.items.saturating_sub(1) };
+    explained.items = conversation.item_count();
+    for one in conversation.hidden_items(sender, from) {
         let key = (one.what.clone(), one.cause);
         if explained.known.contains(&key) {
             continue;
@@ -160,41 +163,56 @@ pub(crate) fn log(
             });
         }
         explained.known.insert(key);
-        let Advice { id, is_meant, text } = advice(&one, client);
+        let VisibilityAdvice { id, is_meant, text } = advice(&one, client);
         let mut fields = vec![("conversation", name.into()), ("what", kind(&one.what).into())];
         fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));
         fields.push(("all", one.is_whole.into()));
         fields.push(("carries", one.carries.join(", ").into()));
         fields.extend(one.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));
         fields.push(("advice", id.into()));
-        log.write(if is_meant { Event::HiddenAsMeant } else { Event::Hidden }, &client.name, fields, &text);
+        log.write(
+            if is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden },
+            &client.name,
+            fields,
+            &text,
+        );
     }
 }
 
 /// Returns the header that reports to a client what is hidden from the lowest steps, in ASCII JSON: only what follows
 /// from the configuration, the policy and the client's own request.
-pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &Conversation) -> String {
+pub(crate) fn header(
+    client: &ClientSettings,
+    sender: &history::ClientProfile,
+    conversation: &Conversation,
+) -> String {
     let mut told: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
     let mut of_tools = "label-lower";
-    for one in conversation.concealed(sender, 0) {
+    for one in conversation.hidden_items(sender, 0) {
         let follows = match (&one.what, one.cause) {
-            (Subject::Tool(_), _) => true,
-            (_, Cause::NotPinned | Cause::NotInteractive | Cause::Hole | Cause::Unlabelled) => true,
-            (_, Cause::Labelled | Cause::Repeated | Cause::Unknown) => false,
+            (HiddenItemKind::Tool(_), _) => true,
+            (
+                _,
+                HidingCause::NotPinned
+                | HidingCause::NotInteractive
+                | HidingCause::Hole
+                | HidingCause::Unlabelled,
+            ) => true,
+            (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
         };
         if !follows {
             continue;
         }
-        let Advice { id, .. } = advice(&one, client);
+        let VisibilityAdvice { id, .. } = advice(&one, client);
         match &one.what {
-            Subject::Tool(tool) => {
-                if one.cause == Cause::Unlabelled {
+            HiddenItemKind::Tool(tool) => {
+                if one.cause == HidingCause::Unlabelled {
                     of_tools = id;
                 }
                 tools.insert(client.name_of(tool));
             }
-            Subject::Answer(tool) => drop(answers.insert(client.name_of(tool))),
+            HiddenItemKind::Answer(tool) => drop(answers.insert(client.name_of(tool))),
             what => {
                 let list = told.entry(kind(what)).or_insert_with(|| json!([]));
                 if let Some(list) = list.as_array_mut() {
@@ -214,38 +232,38 @@ pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &C
             told.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
         }
     }
-    ascii(&Value::Object(told).to_string())
+    to_ascii(&Value::Object(told).to_string())
 }
 
-fn kind(what: &Subject) -> &'static str {
+fn kind(what: &HiddenItemKind) -> &'static str {
     match what {
-        Subject::System => "system",
-        Subject::User => "user",
-        Subject::Past => "past",
-        Subject::Tool(_) => "tool",
-        Subject::Answer(_) => "answer",
+        HiddenItemKind::System => "system",
+        HiddenItemKind::User => "user",
+        HiddenItemKind::Past => "past",
+        HiddenItemKind::Tool(_) => "tool",
+        HiddenItemKind::Answer(_) => "answer",
     }
 }
 
-fn tool_of(what: &Subject) -> Option<&Tool> {
+fn tool_of(what: &HiddenItemKind) -> Option<&Tool> {
     match what {
-        Subject::Tool(tool) | Subject::Answer(tool) => Some(tool),
+        HiddenItemKind::Tool(tool) | HiddenItemKind::Answer(tool) => Some(tool),
         _ => None,
     }
 }
 
 /// Returns how a hidden item could be shown.
-fn advice(one: &Concealed, client: &Client) -> Advice {
+fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     let (name, file) = (&client.name, &client.policy_file);
     let carries = one.carries.join(", ");
     let whom = match &one.because_of {
         Some(tool) => format!("the tool `{tool}`"),
         None => "the server of the model".to_owned(),
     };
-    let advice = |id, is_meant, text| Advice { id, is_meant, text };
+    let advice = |id, is_meant, text| VisibilityAdvice { id, is_meant, text };
     if !one.is_required
-        && let (Some(tool), Cause::Labelled) = (&one.because_of, one.cause)
-        && !matches!(one.what, Subject::Answer(_))
+        && let (Some(tool), HidingCause::Labelled) = (&one.because_of, one.cause)
+        && !matches!(one.what, HiddenItemKind::Answer(_))
     {
         let text = format!(
             "{} is hidden: it carries {carries}, and {file} does not say what the tool `{tool}` requires, so that while it is on offer the \
@@ -255,23 +273,27 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
         return advice("require-tool", false, text);
     }
     match (&one.what, one.cause) {
-        (Subject::Tool(tool), Cause::Unlabelled) => unlabelled_tools(client, &[tool.to_string()]),
-        (Subject::Answer(tool), Cause::Unlabelled) => unlabelled_answers(client, &[tool.to_string()]),
-        (Subject::Answer(tool), _) => {
+        (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => {
+            unlabelled_tools(client, &[tool.to_string()])
+        }
+        (HiddenItemKind::Answer(tool), HidingCause::Unlabelled) => {
+            unlabelled_answers(client, &[tool.to_string()])
+        }
+        (HiddenItemKind::Answer(tool), _) => {
             let text = format!(
                 "answers of `{tool}` are hidden from the lowest steps as {file} labels them: they carry {carries}, which {whom} does not take; \
                  the model can look at them, and asks a person for what depends on them"
             );
             advice("as-labelled", true, text)
         }
-        (_, Cause::NotPinned) => {
+        (_, HidingCause::NotPinned) => {
             let text = format!(
                 "system messages that are not pinned are hidden: add the text that you gave the agent to `pinned` in [clients.{name}], with {{}} \
                  where a program fills something in; what fills it stays hidden"
             );
             advice("pin", false, text)
         }
-        (_, Cause::NotInteractive) => {
+        (_, HidingCause::NotInteractive) => {
             let mistaken = match client.is_interactive_alone {
                 true => {
                     "; `interactive = true` says that a person can be asked, not what that person has typed"
@@ -286,29 +308,29 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
             );
             advice("user-messages", false, text)
         }
-        (_, Cause::Hole) => {
+        (_, HidingCause::Hole) => {
             let text = "a part of a message is hidden that fills a hole of a pinned one: what fills a hole is not trusted";
             advice("hole", true, text.to_owned())
         }
-        (_, Cause::Repeated) => {
+        (_, HidingCause::Repeated) => {
             let text = format!(
                 "words of a message are hidden that repeat what this client was shown before, where they carried {carries}"
             );
             advice("repeated", true, text)
         }
-        (_, Cause::Unknown) => {
+        (_, HidingCause::Unknown) => {
             let text = "messages are hidden that stand in a chat whose beginning this gateway does not know: let the agent name its conversations \
                         in the header `x-flowgate-conversation`, or begin a new chat";
             advice("name-conversation", false, text.to_owned())
         }
-        (_, Cause::Unlabelled) => {
+        (_, HidingCause::Unlabelled) => {
             let text = format!(
                 "messages of all roles are hidden: no statement of {file} labels them; add `label message as LABEL if: (message: Message) and \
                  message.role in [\"system\", \"user\"]`, one condition a line, where LABEL is what the operator and the user are trusted with"
             );
             advice("label-message", false, text)
         }
-        (what, Cause::Labelled) => {
+        (what, HidingCause::Labelled) => {
             let text = format!(
                 "{} is hidden: by {file} it carries {carries}, which {whom} does not take; let its `label` name every dimension",
                 subject(what)
@@ -318,13 +340,13 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
     }
 }
 
-fn subject(what: &Subject) -> String {
+fn subject(what: &HiddenItemKind) -> String {
     match what {
-        Subject::System => "a system message".to_owned(),
-        Subject::User => "a user message".to_owned(),
-        Subject::Past => "a message of another role".to_owned(),
-        Subject::Tool(tool) => format!("the tool `{tool}`"),
-        Subject::Answer(tool) => format!("an answer of `{tool}`"),
+        HiddenItemKind::System => "a system message".to_owned(),
+        HiddenItemKind::User => "a user message".to_owned(),
+        HiddenItemKind::Past => "a message of another role".to_owned(),
+        HiddenItemKind::Tool(tool) => format!("the tool `{tool}`"),
+        HiddenItemKind::Answer(tool) => format!("an answer of `{tool}`"),
     }
 }
 
@@ -334,22 +356,22 @@ fn list(names: &[String]) -> String {
     format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
 }
 
-fn unlabelled_tools(client: &Client, tools: &[String]) -> Advice {
+fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
         "not on offer, since no statement of {file} labels what is said of them: {many}; read the descriptions of the tools, and if you trust \
          these words, add `label tool as LABEL if: (tool: Tool) is tool:{one}`"
     );
-    Advice { id: "label-tool", is_meant: false, text }
+    VisibilityAdvice { id: "label-tool", is_meant: false, text }
 }
 
-fn unlabelled_answers(client: &Client, tools: &[String]) -> Advice {
+fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
         "answers are hidden, since no statement of {file} labels them: {many}; add `label out.content as LABEL if: (out: ToolOutput) is \
          tool:{one}`, where LABEL says who can write such an answer and who may read it"
     );
-    Advice { id: "label-answer", is_meant: false, text }
+    VisibilityAdvice { id: "label-answer", is_meant: false, text }
 }

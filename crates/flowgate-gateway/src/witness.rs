@@ -3,7 +3,7 @@
 //!
 //! Each destination has a thread of its own. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
-//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`audit::Sighting`] is the
+//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`audit::WitnessLine`] is the
 //! format of a line.
 
 use std::fmt;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use flowgate_lm::remote::Authorities;
 
-use crate::audit::{self, AuditError, End, GivenUp, Head, Log, Time};
-use crate::log::{self, Event};
+use crate::audit::{self, AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead, Timestamp};
+use crate::log::{self, LogEvent};
 use crate::model_routes::Secret;
 
 /// The interval at which a thread checks whether there is something to send.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum time for a request to a server.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pauses after failures: the shortest and the longest.
@@ -33,18 +33,18 @@ pub struct WitnessSpec {
     /// An append-only file.
     pub file: Option<PathBuf>,
     /// The address of a server that receives the lines.
-    pub url: Option<Address>,
+    pub url: Option<WitnessAddress>,
     /// The number of lines of the log after which a head is sent.
     pub every: u64,
     /// The time after which a head is sent if there are fewer lines.
     pub pause: Duration,
     /// The limits beyond which no turn begins while a destination fails.
-    pub required: Option<Required>,
+    pub required: Option<DeliveryRequirement>,
 }
 
 /// A server's address, with the credentials for it.
 #[derive(Debug, Clone)]
-pub struct Address {
+pub struct WitnessAddress {
     /// The address.
     pub url: String,
     /// The key that is sent.
@@ -55,7 +55,7 @@ pub struct Address {
 
 /// The limits beyond which no turn begins while a destination fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Required {
+pub struct DeliveryRequirement {
     /// The maximum number of undelivered lines of the log while deliveries fail.
     pub lines: u64,
     /// The maximum time for which deliveries fail.
@@ -64,7 +64,7 @@ pub struct Required {
 
 /// The reason of a failed delivery, in one line for the operator.
 #[derive(Debug)]
-pub(crate) enum Untold {
+pub(crate) enum DeliveryError {
     /// The log cannot be signed.
     Log(AuditError),
     /// The file cannot be written.
@@ -75,7 +75,7 @@ pub(crate) enum Untold {
     Server(&'static str),
 }
 
-impl fmt::Display for Untold {
+impl fmt::Display for DeliveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(error) => write!(f, "{error}"),
@@ -94,49 +94,49 @@ impl fmt::Display for Untold {
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(crate) fn known(file: &Path) -> Result<audit::Witness, Untold> {
+pub(crate) fn read_witness_record(file: &Path) -> Result<audit::WitnessRecord, DeliveryError> {
     match File::open(file) {
-        Ok(open) => audit::Witness::read(BufReader::new(open)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(audit::Witness::default()),
+        Ok(open) => audit::WitnessRecord::read(BufReader::new(open)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(audit::WitnessRecord::default()),
         Err(error) => Err(error),
     }
-    .map_err(|error| Untold::File(file.to_owned(), error))
+    .map_err(|error| DeliveryError::File(file.to_owned(), error))
 }
 
 /// The destinations of the heads of one log.
 #[derive(Debug)]
-pub(crate) struct Witnesses {
-    ways: Vec<Arc<Way>>,
-    required: Option<Required>,
+pub(crate) struct HeadDestinations {
+    destinations: Vec<Arc<HeadDestination>>,
+    required: Option<DeliveryRequirement>,
     /// Dropping these ends the threads.
     _running: Vec<Sender<()>>,
 }
 
 /// One destination.
 #[derive(Debug)]
-struct Way {
-    to: To,
+struct HeadDestination {
+    kind: HeadDestinationKind,
     /// The log, until the gateway releases it; and its last line.
-    log: Mutex<Weak<Log>>,
-    end: Arc<End>,
+    log: Mutex<Weak<AuditLog>>,
+    end: Arc<LastLineHandle>,
     every: u64,
     pause: Duration,
-    operator: log::Log,
+    operator: log::OperatorLog,
     /// Held during a delivery.
-    telling: Mutex<()>,
-    state: Mutex<State>,
+    delivery: Mutex<()>,
+    state: Mutex<DeliveryState>,
 }
 
 #[derive(Debug)]
-enum To {
+enum HeadDestinationKind {
     File(PathBuf),
-    Server { agent: ureq::Agent, address: Address },
+    Server { agent: ureq::Agent, address: WitnessAddress },
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DeliveryState {
     /// The last delivered head, and the time of its delivery.
-    told: Option<(Head, Instant)>,
+    delivered: Option<(LogHead, Instant)>,
     /// The time since which deliveries fail.
     failing: Option<Instant>,
     /// The pause after the next failure.
@@ -144,26 +144,41 @@ struct State {
     failures: u64,
 }
 
-impl Witnesses {
+impl HeadDestinations {
     /// Sends a head to the file at once, and to every destination from now on.
     ///
     /// # Errors
     /// Fails if a required file cannot be written, or if no thread can be started.
-    pub(crate) fn begin(spec: &WitnessSpec, log: &Arc<Log>, operator: &log::Log) -> Result<Self, Untold> {
+    pub(crate) fn begin(
+        spec: &WitnessSpec,
+        log: &Arc<AuditLog>,
+        operator: &log::OperatorLog,
+    ) -> Result<Self, DeliveryError> {
         let way = |to| {
             let (telling, state) = (Mutex::default(), Mutex::default());
-            let (end, log) = (log.end(), Mutex::new(Arc::downgrade(log)));
+            let (end, log) = (log.last_line(), Mutex::new(Arc::downgrade(log)));
             let operator = operator.clone();
-            Arc::new(Way { to, log, end, every: spec.every, pause: spec.pause, operator, telling, state })
+            Arc::new(HeadDestination {
+                kind: to,
+                log,
+                end,
+                every: spec.every,
+                pause: spec.pause,
+                operator,
+                delivery: telling,
+                state,
+            })
         };
-        let file = spec.file.clone().map(To::File);
-        let server =
-            spec.url.clone().map(|address| To::Server { agent: agent(&address.authorities), address });
+        let file = spec.file.clone().map(HeadDestinationKind::File);
+        let server = spec
+            .url
+            .clone()
+            .map(|address| HeadDestinationKind::Server { agent: agent(&address.authorities), address });
         let (mut ways, mut running) = (Vec::new(), Vec::new());
         for to in file.into_iter().chain(server) {
-            let (is_file, way) = (matches!(to, To::File(_)), way(to));
+            let (is_file, way) = (matches!(to, HeadDestinationKind::File(_)), way(to));
             if is_file {
-                let told = way.tell();
+                let told = way.deliver();
                 if spec.required.is_some() {
                     told?;
                 }
@@ -172,106 +187,107 @@ impl Witnesses {
             let own = Arc::clone(&way);
             let thread =
                 std::thread::Builder::new().name("witness".to_owned()).spawn(move || own.run(&ended));
-            thread.map_err(|_| Untold::Server("no thread can be started for a witness"))?;
+            thread.map_err(|_| DeliveryError::Server("no thread can be started for a witness"))?;
             ways.push(way);
             running.push(sender);
         }
-        Ok(Self { ways, required: spec.required, _running: running })
+        Ok(Self { destinations: ways, required: spec.required, _running: running })
     }
 
     /// Sends the newest head to every destination that is behind.
     pub(crate) fn finish(&self) {
-        for way in self.ways.iter().filter(|way| way.behind() > 0) {
+        for way in self.destinations.iter().filter(|way| way.undelivered_lines() > 0) {
             // The failure is reported in the operator's log.
-            let _ = way.tell();
+            let _ = way.deliver();
         }
     }
 
     /// Returns a destination that is so far behind that no turn may begin.
-    pub(crate) fn too_late(&self) -> Option<&'static str> {
-        let Required { lines, time } = self.required?;
-        let is_too_late = |way: &&Arc<Way>| {
-            let behind = way.behind();
+    pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
+        let DeliveryRequirement { lines, time } = self.required?;
+        let is_too_late = |way: &&Arc<HeadDestination>| {
+            let behind = way.undelivered_lines();
             let failing = way.state().failing;
             behind > 0 && failing.is_some_and(|since| behind > lines || since.elapsed() > time)
         };
-        self.ways.iter().find(is_too_late).map(|way| way.name())
+        self.destinations.iter().find(is_too_late).map(|way| way.name())
     }
 
     /// Returns the destinations whose deliveries fail now.
-    pub(crate) fn failing(&self) -> Vec<&'static str> {
-        self.ways.iter().filter(|way| way.state().failing.is_some()).map(|way| way.name()).collect()
+    pub(crate) fn failing_destinations(&self) -> Vec<&'static str> {
+        self.destinations.iter().filter(|way| way.state().failing.is_some()).map(|way| way.name()).collect()
     }
 
     /// Returns the number of undelivered lines of the destination furthest behind, and the number of failed deliveries.
-    pub(crate) fn figures(&self) -> (u64, u64) {
-        let behind = self.ways.iter().map(|way| way.behind()).max().unwrap_or(0);
-        (behind, self.ways.iter().map(|way| way.state().failures).sum())
+    pub(crate) fn delivery_metrics(&self) -> (u64, u64) {
+        let behind = self.destinations.iter().map(|way| way.undelivered_lines()).max().unwrap_or(0);
+        (behind, self.destinations.iter().map(|way| way.state().failures).sum())
     }
 }
 
-impl Drop for Witnesses {
+impl Drop for HeadDestinations {
     /// Releases the log: no thread can reach it afterwards.
     fn drop(&mut self) {
-        for way in &self.ways {
+        for way in &self.destinations {
             *way.log.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
         }
     }
 }
 
-impl Way {
+impl HeadDestination {
     fn name(&self) -> &'static str {
-        match self.to {
-            To::File(_) => "witness file",
-            To::Server { .. } => "witness url",
+        match self.kind {
+            HeadDestinationKind::File(_) => "witness file",
+            HeadDestinationKind::Server { .. } => "witness url",
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DeliveryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of lines of the log that were not delivered.
-    fn behind(&self) -> u64 {
+    fn undelivered_lines(&self) -> u64 {
         let end = self.end.get().seq;
-        self.state().told.map_or(end.saturating_add(1), |(told, _)| end.saturating_sub(told.seq))
+        self.state().delivered.map_or(end.saturating_add(1), |(told, _)| end.saturating_sub(told.seq))
     }
 
     /// Sends heads when they are due, until the gateway ends.
     fn run(&self, ended: &Receiver<()>) {
         let mut pause = Duration::ZERO;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            pause = LOOK;
-            let (behind, is_due) = (self.behind(), {
+            pause = POLL_INTERVAL;
+            let (behind, is_due) = (self.undelivered_lines(), {
                 let state = self.state();
-                let is_over = state.told.is_none_or(|(_, at)| at.elapsed() >= self.pause);
+                let is_over = state.delivered.is_none_or(|(_, at)| at.elapsed() >= self.pause);
                 is_over || state.failing.is_some()
             });
-            if behind > 0 && (is_due || behind >= self.every) && self.tell().is_err() {
+            if behind > 0 && (is_due || behind >= self.every) && self.deliver().is_err() {
                 pause = self.state().pause;
             }
         }
     }
 
     /// Sends the newest head.
-    fn tell(&self) -> Result<(), Untold> {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+    fn deliver(&self) -> Result<(), DeliveryError> {
+        let _telling = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
             // The release of the log waits for this lock, and never for a server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
-            log.sighting(Time::now(), None)
+            log.witness_line(Timestamp::now(), None)
         };
-        let told = signed.map_err(Untold::Log).and_then(|(head, line)| self.to.send(&line).map(|()| head));
+        let told =
+            signed.map_err(DeliveryError::Log).and_then(|(head, line)| self.kind.send(&line).map(|()| head));
         let mut state = self.state();
         match told {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
-                (state.told, state.pause) = (Some((head, Instant::now())), PAUSES.0);
+                (state.delivered, state.pause) = (Some((head, Instant::now())), PAUSES.0);
                 drop(state);
                 if was_failing {
                     self.report(
-                        Event::Remark,
+                        LogEvent::Remark,
                         "the witness of the audit log is told again how far it has come",
                     );
                 }
@@ -286,31 +302,31 @@ impl Way {
                 if is_first {
                     let sentence =
                         format!("the witness of the audit log is not told how far it has come: {untold}");
-                    self.report(Event::Failure, &sentence);
+                    self.report(LogEvent::Failure, &sentence);
                 }
                 Err(untold)
             }
         }
     }
 
-    fn report(&self, event: Event, sentence: &str) {
+    fn report(&self, event: LogEvent, sentence: &str) {
         self.operator.write(event, "", vec![("witness", self.name().into())], sentence);
     }
 }
 
-impl To {
-    fn send(&self, line: &str) -> Result<(), Untold> {
+impl HeadDestinationKind {
+    fn send(&self, line: &str) -> Result<(), DeliveryError> {
         match self {
-            Self::File(path) => append(path, line).map_err(|error| Untold::File(path.clone(), error)),
+            Self::File(path) => append(path, line).map_err(|error| DeliveryError::File(path.clone(), error)),
             Self::Server { agent, address } => post(agent, address, line),
         }
     }
 }
 
 /// Records an operator's acceptance of a loss in the witness's file, where the next start looks for it.
-pub(crate) fn give_up(file: &Path, log: &Log, gives_up: GivenUp) -> Result<(), Untold> {
-    let (_, line) = log.sighting(Time::now(), Some(gives_up)).map_err(Untold::Log)?;
-    append(file, &line).map_err(|error| Untold::File(file.to_owned(), error))
+pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Result<(), DeliveryError> {
+    let (_, line) = log.witness_line(Timestamp::now(), Some(gives_up)).map_err(DeliveryError::Log)?;
+    append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))
 }
 
 /// Appends a line to a file in one write, so that concurrent writers do not mix.
@@ -321,12 +337,12 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
     // A writer that was killed may have left a partial line.
-    let text = if ends_in_a_line(&mut file)? { format!("{line}\n") } else { format!("\n{line}\n") };
+    let text = if ends_with_line_feed(&mut file)? { format!("{line}\n") } else { format!("\n{line}\n") };
     file.write_all(text.as_bytes())?;
     file.sync_data()
 }
 
-fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
+fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -349,19 +365,19 @@ fn agent(authorities: &Authorities) -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
-fn post(agent: &ureq::Agent, address: &Address, line: &str) -> Result<(), Untold> {
+fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(), DeliveryError> {
     let mut request = agent.post(&address.url).header("content-type", "application/json");
     if let Some(key) = &address.key {
         request = request.header("authorization", format!("Bearer {}", key.expose()));
     }
     match request.send(line) {
         Ok(response) if response.status().is_success() => Ok(()),
-        Ok(response) => Err(Untold::Status(response.status().as_u16())),
-        Err(ureq::Error::Timeout(_)) => Err(Untold::Server("its server does not answer in time")),
+        Ok(response) => Err(DeliveryError::Status(response.status().as_u16())),
+        Err(ureq::Error::Timeout(_)) => Err(DeliveryError::Server("its server does not answer in time")),
         // The TLS library reports a rejected certificate as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(Untold::Server("no authority vouches for its server that is known here"))
+            Err(DeliveryError::Server("no authority vouches for its server that is known here"))
         }
-        Err(_) => Err(Untold::Server("its server cannot be reached")),
+        Err(_) => Err(DeliveryError::Server("its server cannot be reached")),
     }
 }

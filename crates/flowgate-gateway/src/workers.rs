@@ -13,7 +13,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// The reason why a job has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum WorkError {
     /// The queue is full.
     Busy,
     /// The job ended unexpectedly, or no thread could be started.
@@ -22,13 +22,13 @@ pub(crate) enum Refused {
 
 /// A bounded number of workers, and a bounded queue before them.
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub(crate) struct WorkerPool {
     turns: Arc<Semaphore>,
     places: Arc<Semaphore>,
-    threads: Arc<Threads>,
+    threads: Arc<ThreadPool>,
 }
 
-impl Workers {
+impl WorkerPool {
     /// Allows `workers` jobs at the same time, and `queue` that wait.
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
@@ -47,9 +47,9 @@ impl Workers {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Refused> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Refused::Busy)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Refused::Broken)?;
+    ) -> Result<T, WorkError> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| WorkError::Busy)?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| WorkError::Broken)?;
         let (tell, done) = oneshot::channel();
         let job = move || {
             let done = catch_unwind(AssertUnwindSafe(work));
@@ -59,31 +59,31 @@ impl Workers {
                 let _ = tell.send(done);
             }
         };
-        self.threads.run(Box::new(job)).map_err(|_| Refused::Broken)?;
-        done.await.map_err(|_| Refused::Broken)
+        self.threads.run(Box::new(job)).map_err(|_| WorkError::Broken)?;
+        done.await.map_err(|_| WorkError::Broken)
     }
 }
 
 /// A job that does not panic.
-type Job = Box<dyn FnOnce() + Send>;
+type WorkerJob = Box<dyn FnOnce() + Send>;
 
 /// Idle threads. The one that worked last is used first: its caches are warm.
 #[derive(Debug, Default)]
-struct Threads(Mutex<Idle>);
+struct ThreadPool(Mutex<IdleThreads>);
 
 #[derive(Debug, Default)]
-struct Idle {
-    threads: Vec<(u64, Sender<Job>)>,
+struct IdleThreads {
+    threads: Vec<(u64, Sender<WorkerJob>)>,
     /// The number of threads started so far.
     count: u64,
 }
 
-impl Threads {
-    fn idle(&self) -> MutexGuard<'_, Idle> {
+impl ThreadPool {
+    fn idle(&self) -> MutexGuard<'_, IdleThreads> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(self: &Arc<Self>, mut job: Job) -> std::io::Result<()> {
+    fn run(self: &Arc<Self>, mut job: WorkerJob) -> std::io::Result<()> {
         let number = loop {
             let mut idle = self.idle();
             let Some((_, thread)) = idle.threads.pop() else {
@@ -102,7 +102,7 @@ impl Threads {
     }
 
     /// Runs one thread, starting with its first job.
-    fn work(&self, number: u64, runtime: &Handle, mut job: Job) {
+    fn work(&self, number: u64, runtime: &Handle, mut job: WorkerJob) {
         let _runtime = runtime.enter();
         let (give, take) = channel();
         loop {
@@ -137,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_broken_job_frees_its_place() {
-        let workers = Arc::new(Workers::new(1, 0));
+        let workers = Arc::new(WorkerPool::new(1, 0));
         let (release, held) = mpsc::channel::<()>();
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let first = Arc::clone(&workers);
@@ -149,10 +149,10 @@ mod tests {
             first.run(work).await
         });
         has_begun.await.unwrap();
-        assert_eq!(workers.run(|| 1).await, Err(Refused::Busy));
+        assert_eq!(workers.run(|| 1).await, Err(WorkError::Busy));
         release.send(()).unwrap();
         assert_eq!(running.await.unwrap(), Ok(true));
-        assert_eq!(workers.run(|| panic!("a bug")).await, Err::<(), _>(Refused::Broken));
+        assert_eq!(workers.run(|| panic!("a bug")).await, Err::<(), _>(WorkError::Broken));
         assert_eq!(workers.run(|| 2).await, Ok(2));
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::{Access, Token};
-use flowgate_gateway::ask::Asker;
-use flowgate_gateway::limits::Limits;
-use flowgate_gateway::log::Log;
+use flowgate_gateway::access::{AccessControl, BearerToken};
+use flowgate_gateway::limits::ServerLimits;
+use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::openapi;
-use flowgate_gateway::server::{Config, Ended, Server};
+use flowgate_gateway::predicates::PredicateSources;
+use flowgate_gateway::server::{HttpServer, ServeConfig, ShutdownOutcome};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, Request};
@@ -33,22 +33,22 @@ const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(50);
 
 /// A running server.
-struct Running {
+struct RunningServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Ended>,
+    ended: JoinHandle<ShutdownOutcome>,
 }
 
-async fn start_as(dialect: Dialect, access: Access, limits: Limits) -> Running {
+async fn start_as(dialect: Dialect, access: AccessControl, limits: ServerLimits) -> RunningServer {
     let listen = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind(Config {
+    let server = HttpServer::bind(ServeConfig {
         listen,
         dialect,
         access,
-        asker: Asker::default(),
+        asker: PredicateSources::default(),
         models: None,
         limits,
-        log: Log::default(),
+        log: OperatorLog::default(),
     })
     .await
     .unwrap();
@@ -57,20 +57,20 @@ async fn start_as(dialect: Dialect, access: Access, limits: Limits) -> Running {
     let ended = tokio::spawn(server.run(async {
         let _ = stopped.await;
     }));
-    Running { address, stop, ended }
+    RunningServer { address, stop, ended }
 }
 
-async fn start(limits: Limits) -> Running {
-    start_as(Dialect::Flowgate, Access::Local, limits).await
+async fn start(limits: ServerLimits) -> RunningServer {
+    start_as(Dialect::Flowgate, AccessControl::Local, limits).await
 }
 
-struct Answer {
+struct HttpAnswer {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -80,8 +80,8 @@ impl Answer {
     }
 }
 
-impl Running {
-    async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+impl RunningServer {
+    async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> HttpAnswer {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut client, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -100,18 +100,18 @@ impl Running {
         let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
         let (head, body) = client.send_request(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer {
+        HttpAnswer {
             status: head.status.as_u16(),
             headers: head.headers,
             body: String::from_utf8(body.to_vec()).unwrap(),
         }
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
+    async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.send(Method::POST, path, &[], &body.to_string()).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> HttpAnswer {
         self.send(Method::GET, path, &[], "").await
     }
 
@@ -174,7 +174,7 @@ async fn wire_formats_are_stable() {
             json!({"messages": messages, "policies": [policy, broken], "parameters": {}, "dataset_name": "d"}),
         ),
     ];
-    let server = start(Limits::default()).await;
+    let server = start(ServerLimits::default()).await;
     for (name, path, body) in rows {
         let answer = server.post(path, &body).await;
         assert_eq!(answer.headers["content-type"], "application/json");
@@ -185,7 +185,7 @@ async fn wire_formats_are_stable() {
 
 #[tokio::test]
 async fn a_load_error_shows_the_place() {
-    let server = start(Limits::default()).await;
+    let server = start(ServerLimits::default()).await;
     let answer = server.post(LOAD, &json!({"policy": "abc :=\n    12 + CodeIssue\n"})).await;
     let report = answer.json()["detail"].as_str().unwrap().to_owned();
     let lines: Vec<&str> = report.lines().collect();
@@ -195,7 +195,7 @@ async fn a_load_error_shows_the_place() {
 
 #[tokio::test]
 async fn what_cannot_be_answered_is_refused_with_advice() {
-    let server = start(Limits { body: 200, ..Limits::default() }).await;
+    let server = start(ServerLimits { body: 200, ..ServerLimits::default() }).await;
     let json = ("content-type", "application/json");
     let long = format!("{{\"policy\":\"{}\"}}", "#".repeat(300));
     let rows = [
@@ -275,8 +275,8 @@ async fn what_cannot_be_answered_is_refused_with_advice() {
 
 #[tokio::test]
 async fn a_token_is_asked_for() {
-    let token = Token::new("0123456789abcdef").unwrap();
-    let server = start_as(Dialect::Flowgate, Access::Token(token), Limits::default()).await;
+    let token = BearerToken::new("0123456789abcdef").unwrap();
+    let server = start_as(Dialect::Flowgate, AccessControl::Token(token), ServerLimits::default()).await;
     let check = async |path: &str, authorization: &str, expected: u16| {
         let headers = [("authorization", authorization), ("host", "flowgate.example")];
         let answer = server.send(Method::GET, path, &headers, "").await;
@@ -297,8 +297,8 @@ async fn too_much_at_the_same_time_is_put_off() {
     // Compiling this policy takes so long that a time limit of zero expires before it ends.
     let body = json!({"policy": "raise \"x\" if:\n    (m: Message)\n".repeat(3000)});
     for limits in [
-        Limits { bodies: 10, ..Limits::default() },
-        Limits { answer_time: Duration::ZERO, ..Limits::default() },
+        ServerLimits { bodies: 10, ..ServerLimits::default() },
+        ServerLimits { answer_time: Duration::ZERO, ..ServerLimits::default() },
     ] {
         let server = start(limits).await;
         let answer = server.post(LOAD, &body).await;
@@ -309,7 +309,7 @@ async fn too_much_at_the_same_time_is_put_off() {
 
 #[tokio::test]
 async fn bytes_of_bodies_are_given_back() {
-    let server = start(Limits { bodies: 40, ..Limits::default() }).await;
+    let server = start(ServerLimits { bodies: 40, ..ServerLimits::default() }).await;
     for _ in 0..5 {
         assert_eq!(server.post(LOAD, &json!({"policy": "# nothing"})).await.status, 200);
     }
@@ -317,7 +317,7 @@ async fn bytes_of_bodies_are_given_back() {
 
 #[tokio::test]
 async fn a_client_that_sends_too_much_sees_why() {
-    let server = start(Limits { body: 4 << 20, ..Limits::default() }).await;
+    let server = start(ServerLimits { body: 4 << 20, ..ServerLimits::default() }).await;
     for mib in [5, 20] {
         let body = json!({"policy": "#".repeat(mib << 20)});
         assert_eq!(timeout(LONG, server.post(LOAD, &body)).await.unwrap().status, 413);
@@ -326,7 +326,7 @@ async fn a_client_that_sends_too_much_sees_why() {
 
 #[tokio::test]
 async fn slow_clients_lose_their_connection() {
-    let limits = Limits { head_time: SHORT, body_time: SHORT, ..Limits::default() };
+    let limits = ServerLimits { head_time: SHORT, body_time: SHORT, ..ServerLimits::default() };
     let server = start(limits).await;
     let head = format!("POST {LOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
     // No bytes; half a head; half a body; nothing after an answer.
@@ -338,7 +338,7 @@ async fn slow_clients_lose_their_connection() {
         "{answer}"
     );
     // This request is in time even on a slow machine.
-    let limits = Limits { head_time: Duration::from_secs(5), ..Limits::default() };
+    let limits = ServerLimits { head_time: Duration::from_secs(5), ..ServerLimits::default() };
     let server = start(limits).await;
     let answer = server.raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -346,7 +346,7 @@ async fn slow_clients_lose_their_connection() {
 
 #[tokio::test]
 async fn more_connections_than_places_wait() {
-    let server = start(Limits { connections: 1, ..Limits::default() }).await;
+    let server = start(ServerLimits { connections: 1, ..ServerLimits::default() }).await;
     let first = TcpStream::connect(server.address).await.unwrap();
     let second = server.get("/health");
     let mut second = std::pin::pin!(second);
@@ -363,7 +363,7 @@ async fn a_server_that_stops_lets_end_what_has_begun() {
         body.len()
     );
     for (drain_time, is_drained) in [(LONG, true), (SHORT, false)] {
-        let server = start(Limits { drain_time, ..Limits::default() }).await;
+        let server = start(ServerLimits { drain_time, ..ServerLimits::default() }).await;
         let idle = TcpStream::connect(server.address).await.unwrap();
         let mut begun = TcpStream::connect(server.address).await.unwrap();
         begun.write_all(head.as_bytes()).await.unwrap();
@@ -377,16 +377,16 @@ async fn a_server_that_stops_lets_end_what_has_begun() {
             begun.write_all(body.as_bytes()).await.unwrap();
             let answer = rest(begun).await;
             assert!(answer.ends_with(r#"{"warnings":[]}"#), "{answer}");
-            assert_eq!(server.ended.await.unwrap(), Ended::Drained);
+            assert_eq!(server.ended.await.unwrap(), ShutdownOutcome::Drained);
         } else {
-            assert_eq!(server.ended.await.unwrap(), Ended::Cut);
+            assert_eq!(server.ended.await.unwrap(), ShutdownOutcome::Cut);
         }
     }
 }
 
 #[tokio::test]
 async fn requests_are_counted_by_route_and_status() {
-    let server = start(Limits::default()).await;
+    let server = start(ServerLimits::default()).await;
     let (good, bad) = (json!({"policy": "", "messages": []}), json!({"policy": "raise", "messages": []}));
     for body in [&good, &good, &bad] {
         server.post(CHECK, body).await;
@@ -408,7 +408,7 @@ async fn requests_are_counted_by_route_and_status() {
 
 #[tokio::test]
 async fn the_description_is_served_and_its_examples_work() {
-    let server = start(Limits::default()).await;
+    let server = start(ServerLimits::default()).await;
     let answer = server.get("/api/openapi.json").await;
     assert_eq!(answer.body, openapi::DOCUMENT);
     for (path, methods) in answer.json()["paths"].as_object().unwrap() {
@@ -433,16 +433,16 @@ async fn the_description_is_served_and_its_examples_work() {
 
 #[tokio::test]
 async fn a_taken_address_is_named() {
-    let server = start(Limits::default()).await;
-    let (dialect, access, limits) = (Dialect::Flowgate, Access::Local, Limits::default());
-    let error = Server::bind(Config {
+    let server = start(ServerLimits::default()).await;
+    let (dialect, access, limits) = (Dialect::Flowgate, AccessControl::Local, ServerLimits::default());
+    let error = HttpServer::bind(ServeConfig {
         listen: server.address,
         dialect,
         access,
-        asker: Asker::default(),
+        asker: PredicateSources::default(),
         models: None,
         limits,
-        log: Log::default(),
+        log: OperatorLog::default(),
     })
     .await
     .unwrap_err();

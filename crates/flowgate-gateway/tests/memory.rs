@@ -4,12 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use flowgate_gateway::access::Access;
-use flowgate_gateway::ask::Asker;
-use flowgate_gateway::limits::{Limits, weight};
-use flowgate_gateway::log::Log;
+use flowgate_gateway::access::AccessControl;
+use flowgate_gateway::limits::{ServerLimits, estimated_memory};
+use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::model_routes::config as file;
-use flowgate_gateway::server::{Config, Server};
+use flowgate_gateway::predicates::PredicateSources;
+use flowgate_gateway::server::{HttpServer, ServeConfig};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -20,12 +20,12 @@ static HEAP: PeakAlloc = PeakAlloc;
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Starts a gateway whose upstream is unreachable; returns the URL of its chat route.
-async fn start(limits: Limits) -> String {
+async fn start(limits: ServerLimits) -> String {
     start_with(limits, "").await
 }
 
 /// The same with additional settings of the store.
-async fn start_with(limits: Limits, store: &str) -> String {
+async fn start_with(limits: ServerLimits, store: &str) -> String {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("memory");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("policy.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
@@ -35,9 +35,9 @@ async fn start_with(limits: Limits, store: &str) -> String {
         file::read(&(text.to_owned() + store), &folder, &|_| Some("the-key-of-the-client".to_owned()))
             .unwrap();
     let (listen, dialect) = ("127.0.0.1:0".parse().unwrap(), flowgate::policy::Dialect::Flowgate);
-    let (access, asker, log) = (Access::Local, Asker::default(), Log::default());
-    let config = Config { listen, dialect, access, asker, models: Some(models), limits, log };
-    let server = Server::bind(config).await.unwrap();
+    let (access, asker, log) = (AccessControl::Local, PredicateSources::default(), OperatorLog::default());
+    let config = ServeConfig { listen, dialect, access, asker, models: Some(models), limits, log };
+    let server = HttpServer::bind(config).await.unwrap();
     let address = server.address();
     tokio::spawn(server.run(std::future::pending()));
     format!("http://{address}/v1/chat/completions")
@@ -105,7 +105,7 @@ fn shapes() -> Vec<(&'static str, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_takes_what_is_accounted_for_it() {
     let _alone = ALONE.lock().await;
-    let url = start(Limits { values: 16 << 30, ..Limits::default() }).await;
+    let url = start(ServerLimits { values: 16 << 30, ..ServerLimits::default() }).await;
     post(&url, &chat(&json!([{"role": "user", "content": "Hello."}]), &Value::Null)).await;
     let mut beyond = Vec::new();
     for (name, body) in shapes() {
@@ -113,14 +113,14 @@ async fn a_body_takes_what_is_accounted_for_it() {
         HEAP.reset_peak_usage();
         let (status, text) = post(&url, &body).await;
         assert!(status < 500 || status == 502, "{name}: {status} {text}");
-        let (took, accounted) = (HEAP.peak_usage().saturating_sub(before), weight(body.as_bytes()));
+        let (took, accounted) = (HEAP.peak_usage().saturating_sub(before), estimated_memory(body.as_bytes()));
         println!("{name}: {status}, {} bytes, took {took}, accounted {accounted}", body.len());
         if took > accounted + (4 << 20) {
             beyond.push(format!("{name}: {took} bytes for {}, accounted {accounted}", body.len()));
         }
     }
     assert!(beyond.is_empty(), "{beyond:#?}");
-    let url = start(Limits { values: 128 << 20, ..Limits::default() }).await;
+    let url = start(ServerLimits { values: 128 << 20, ..ServerLimits::default() }).await;
     for (name, body) in shapes() {
         let (status, text) = post(&url, &body).await;
         let is_refused = status == 413 && text.contains("send fewer and longer messages and parts");
@@ -133,7 +133,8 @@ async fn a_body_takes_what_is_accounted_for_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept_conversations_take_what_they_may() {
     let _alone = ALONE.lock().await;
-    let url = start_with(Limits { values: 16 << 30, ..Limits::default() }, "memory-mib = 64\n").await;
+    let url =
+        start_with(ServerLimits { values: 16 << 30, ..ServerLimits::default() }, "memory-mib = 64\n").await;
     let mut beyond = Vec::new();
     for (name, body) in [
         (

@@ -18,7 +18,7 @@ mod random;
 
 use std::collections::BTreeSet;
 
-use flowgate_guard::links::{Answer, clean};
+use flowgate_guard::links::{LinkDecision, clean};
 use serde_json::json;
 
 fn main() {
@@ -45,7 +45,7 @@ fn write(seed: u64, text: &str) {
         if is_good {
             permitted.insert(url.to_owned());
         }
-        if is_good { Answer::Permitted } else { Answer::Refused }
+        if is_good { LinkDecision::Permitted } else { LinkDecision::Refused }
     };
     let (cleaned, _) = clean(text, &mut judge);
     println!("{}", json!({"seed": seed, "text": text, "cleaned": cleaned, "permitted": permitted}));

@@ -5,26 +5,26 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use flowgate::monitor::{Authorized, PushError};
+use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{Complete, Delta, Error};
+use flowgate_lm::{ChatModel, Delta, Error};
 use serde_json::Value;
 
 use crate::approve::{Approver, Decision};
 use crate::conversation::{Conversation, Need, ToolAnswer, Turn};
-use crate::links::Live;
+use crate::links::StreamCleaner;
 use crate::view::View;
 use flowgate::trace::Tool as Identity;
 
 /// A tool that acts on the outside world. It consumes the evidence that its call was judged.
-pub trait Tool: Send + Sync {
+pub trait ToolHandler: Send + Sync {
     /// Runs a call.
-    fn call(&self, call: Authorized) -> ToolAnswer;
+    fn call(&self, call: AuthorizedCall) -> ToolAnswer;
 }
 
 /// A function is a tool.
-impl<F: Fn(Authorized) -> ToolAnswer + Send + Sync> Tool for F {
-    fn call(&self, call: Authorized) -> ToolAnswer {
+impl<F: Fn(AuthorizedCall) -> ToolAnswer + Send + Sync> ToolHandler for F {
+    fn call(&self, call: AuthorizedCall) -> ToolAnswer {
         self(call)
     }
 }
@@ -32,8 +32,8 @@ impl<F: Fn(Authorized) -> ToolAnswer + Send + Sync> Tool for F {
 /// The tools that can run, by identity.
 #[derive(Default)]
 pub struct Toolbox {
-    tools: HashMap<Identity, Box<dyn Tool>>,
-    is_elsewhere: bool,
+    tools: HashMap<Identity, Box<dyn ToolHandler>>,
+    is_external: bool,
 }
 
 impl fmt::Debug for Toolbox {
@@ -49,16 +49,16 @@ impl Toolbox {
     }
 
     /// Creates a toolbox for tools that the caller runs: their calls are [handed over](Conversation::hand_over).
-    pub fn elsewhere() -> Self {
-        Self { is_elsewhere: true, ..Self::default() }
+    pub fn external() -> Self {
+        Self { is_external: true, ..Self::default() }
     }
 
     /// Adds a tool.
-    pub fn add(&mut self, identity: Identity, tool: impl Tool + 'static) {
+    pub fn add(&mut self, identity: Identity, tool: impl ToolHandler + 'static) {
         self.tools.insert(identity, Box::new(tool));
     }
 
-    fn run(&self, call: Authorized) -> ToolAnswer {
+    fn run(&self, call: AuthorizedCall) -> ToolAnswer {
         match self.tools.get(&call.call().tool) {
             Some(tool) => tool.call(call),
             None => ToolAnswer::error("the tool is not there"),
@@ -69,19 +69,19 @@ impl Toolbox {
 /// Observes what an agent does.
 pub trait Observer {
     /// Reports the state of the conversation before its next need is served.
-    fn stands(&mut self, _conversation: &Conversation) {}
+    fn before_need(&mut self, _conversation: &Conversation) {}
     /// The model is queried with this view.
-    fn asking(&mut self, _view: &View) {}
+    fn before_completion(&mut self, _view: &View) {}
     /// The model streams this text, which may be shown already: it is part of the reply, whatever follows it.
-    fn says(&mut self, _text: &str) {}
+    fn on_text(&mut self, _text: &str) {}
     /// The model has answered.
-    fn answered(&mut self, _completion: &Completion) {}
+    fn after_completion(&mut self, _completion: &Completion) {}
     /// A person has approved a call, and the conversation is about to receive the decision. The observer joins what
-    /// other conversations have since written to stores: see [`Conversation::recall`].
+    /// other conversations have since written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If that fails. The call does not run.
-    fn before_decided(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
+    fn before_decision(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
         Ok(())
     }
     /// A call is about to run. The observer persists what must be durable before it runs, such as the labels of the
@@ -89,11 +89,11 @@ pub trait Observer {
     ///
     /// # Errors
     /// If that fails. The call does not run.
-    fn before_run(&mut self, _conversation: &mut Conversation, _call: &Authorized) -> Result<(), String> {
+    fn before_run(&mut self, _conversation: &mut Conversation, _call: &AuthorizedCall) -> Result<(), String> {
         Ok(())
     }
     /// A call has run, and its answer is about to be labelled. The observer joins what other conversations have since
-    /// written to stores: see [`Conversation::recall`].
+    /// written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If that fails. The answer is shown to no principal.
@@ -101,9 +101,9 @@ pub trait Observer {
         Ok(())
     }
     /// A call runs.
-    fn running(&mut self, _call: &Authorized) {}
+    fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
     /// A tool has answered.
-    fn ran(&mut self, _answer: &ToolAnswer) {}
+    fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}
     /// Whether to stop as soon as possible.
     fn is_cancelled(&self) -> bool {
         false
@@ -112,9 +112,9 @@ pub trait Observer {
 
 /// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unobserved;
+pub struct NullObserver;
 
-impl Observer for Unobserved {}
+impl Observer for NullObserver {}
 
 /// Why a turn could not be finished. The conversation remains usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,11 +139,11 @@ impl std::error::Error for TurnError {}
 /// The parties that drive a conversation.
 pub struct Agent<'a> {
     /// The model that writes the chat.
-    pub model: &'a dyn Complete,
+    pub model: &'a dyn ChatModel,
     /// The model that a screener queries; a smaller one suffices.
-    pub screener: &'a dyn Complete,
+    pub screener: &'a dyn ChatModel,
     /// The model that fills slots; a smaller one suffices.
-    pub filler: &'a dyn Complete,
+    pub filler: &'a dyn ChatModel,
     /// The tools that can run.
     pub tools: &'a Toolbox,
     /// The approver of calls.
@@ -165,58 +165,58 @@ impl Agent<'_> {
     ///
     /// # Errors
     /// If the model cannot be queried. Calls that ran before are recorded in the conversation.
-    pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
-        conversation.user(content).map_err(TurnError::Full)?;
-        self.go_on(conversation)
+    pub fn run_turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
+        conversation.add_user_message(content).map_err(TurnError::Full)?;
+        self.continue_turn(conversation)
     }
 
     /// Runs one turn on a task of another agent. `carries` is the label of that agent's call, in names.
     ///
     /// # Errors
-    /// As [`turn`](Self::turn).
-    pub fn task(
+    /// As [`run_turn`](Self::run_turn).
+    pub fn run_task(
         &mut self,
         conversation: &mut Conversation,
         content: Value,
         carries: &Value,
     ) -> Result<Turn, TurnError> {
-        conversation.task(content, carries).map_err(TurnError::Full)?;
-        self.go_on(conversation)
+        conversation.add_task(content, carries).map_err(TurnError::Full)?;
+        self.continue_turn(conversation)
     }
 
     /// Serves the needs of the conversation until it is the user's turn.
     ///
     /// # Errors
     /// If the model cannot be queried.
-    pub fn go_on(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
+    pub fn continue_turn(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
-            self.observer.stands(conversation);
+            self.observer.before_need(conversation);
             match conversation.need() {
                 Need::User(turn) => return Ok(turn),
                 Need::Complete(view) => {
-                    self.observer.asking(&view);
-                    let live = conversation.live();
-                    match self.ask_aloud(&view.request, live) {
+                    self.observer.before_completion(&view);
+                    let live = conversation.stream_cleaner();
+                    match self.complete_streaming(&view.request, live) {
                         Ok(completion) => {
-                            self.observer.answered(&completion);
-                            conversation.completed(completion);
+                            self.observer.after_completion(&completion);
+                            conversation.accept_completion(completion);
                         }
                         Err(error) if error != Error::Cancelled && conversation.is_raised() => {
-                            conversation.failed();
+                            conversation.fail_completion();
                         }
-                        Err(error) => return self.stop(conversation, error),
+                        Err(error) => return self.abort_turn(conversation, error),
                     }
                 }
-                Need::Screen(request) => match self.ask(self.screener, &request) {
-                    Ok(completion) => conversation.screened(&completion),
-                    Err(error) => return self.stop(conversation, error),
+                Need::Screen(request) => match self.complete(self.screener, &request) {
+                    Ok(completion) => conversation.accept_screening(&completion),
+                    Err(error) => return self.abort_turn(conversation, error),
                 },
-                Need::Fill(request) => match self.ask(self.filler, &request) {
-                    Ok(completion) => conversation.filled(&completion),
-                    Err(Error::Cancelled) => return self.stop(conversation, Error::Cancelled),
+                Need::Fill(request) => match self.complete(self.filler, &request) {
+                    Ok(completion) => conversation.accept_fill(&completion),
+                    Err(Error::Cancelled) => return self.abort_turn(conversation, Error::Cancelled),
                     // A model that fails on hidden text reveals a fact about that text, so the failure stays inside
                     // the conversation.
-                    Err(_) => conversation.unfilled(),
+                    Err(_) => conversation.fail_fill(),
                 },
                 Need::Approve(ask) => {
                     let asked = (self.clock)();
@@ -226,64 +226,72 @@ impl Agent<'_> {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
                         decision => {
                             let is_known = decision != Decision::Allow
-                                || self.observer.before_decided(conversation).is_ok();
+                                || self.observer.before_decision(conversation).is_ok();
                             let holds = in_time && is_known;
-                            conversation.decided(if holds { decision } else { Decision::Silent });
+                            conversation.accept_decision(if holds { decision } else { Decision::Silent });
                         }
                     }
                 }
                 Need::Run(_) if self.observer.is_cancelled() => {
-                    conversation.note_void("the turn was stopped");
-                    conversation.ran(ToolAnswer::error("the turn was stopped, and the call did not run"));
-                    return self.stop(conversation, Error::Cancelled);
+                    conversation.record_voided_call("the turn was stopped");
+                    conversation.accept_tool_answer(ToolAnswer::error(
+                        "the turn was stopped, and the call did not run",
+                    ));
+                    return self.abort_turn(conversation, Error::Cancelled);
                 }
-                Need::Run(call) if self.tools.is_elsewhere => {
+                Need::Run(call) if self.tools.is_external => {
                     match self.observer.before_run(conversation, &call) {
                         Ok(()) => conversation.hand_over(call),
                         Err(problem) => {
-                            conversation.note_void(&problem);
-                            conversation.ran(ToolAnswer::error(format!("the call did not run: {problem}")));
+                            conversation.record_voided_call(&problem);
+                            conversation.accept_tool_answer(ToolAnswer::error(format!(
+                                "the call did not run: {problem}"
+                            )));
                         }
                     }
                 }
                 Need::Run(call) => {
                     let answer = self.run(conversation, call);
-                    conversation.ran(answer);
+                    conversation.accept_tool_answer(answer);
                 }
             }
         }
     }
 
     /// Queries the model, and passes its text to the observer as far as it may be shown.
-    fn ask_aloud(&mut self, request: &Request, live: Option<Live>) -> Result<Completion, Error> {
-        let Some(mut live) = live else { return self.ask(self.model, request) };
+    fn complete_streaming(
+        &mut self,
+        request: &Request,
+        live: Option<StreamCleaner>,
+    ) -> Result<Completion, Error> {
+        let Some(mut live) = live else { return self.complete(self.model, request) };
         if self.observer.is_cancelled() {
             return Err(Error::Cancelled);
         }
         let (model, observer) = (self.model, &mut *self.observer);
         model.complete(request, &mut |delta| {
             match delta {
-                Delta::Text(piece) => match live.more(piece).as_str() {
+                Delta::Text(piece) => match live.push(piece).as_str() {
                     "" => {}
-                    text => observer.says(text),
+                    text => observer.on_text(text),
                 },
                 // Text that was shown cannot be retracted, and another attempt would produce other text.
-                Delta::Again if live.has_begun() => return ControlFlow::Break(()),
+                Delta::Restart if live.has_begun() => return ControlFlow::Break(()),
                 _ => {}
             }
             if observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     }
 
-    fn run(&mut self, conversation: &mut Conversation, call: Authorized) -> ToolAnswer {
+    fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
         if let Err(problem) = self.observer.before_run(conversation, &call) {
             return ToolAnswer::error(format!("the call did not run: {problem}"));
         }
-        self.observer.running(&call);
+        self.observer.on_tool_call(&call);
         let answer = self.tools.run(call);
         match self.observer.after_run(conversation) {
             Ok(()) => {
-                self.observer.ran(&answer);
+                self.observer.on_tool_answer(&answer);
                 answer
             }
             Err(problem) => {
@@ -292,7 +300,7 @@ impl Agent<'_> {
         }
     }
 
-    fn ask(&self, model: &dyn Complete, request: &Request) -> Result<Completion, Error> {
+    fn complete(&self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         if self.observer.is_cancelled() {
             return Err(Error::Cancelled);
         }
@@ -301,7 +309,7 @@ impl Agent<'_> {
         })
     }
 
-    fn stop(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
+    fn abort_turn(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
         conversation.stop();
         Err(TurnError::Model(error))
     }

@@ -17,7 +17,7 @@ use sha2::Sha256;
 
 /// A question to a person about one call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct ApprovalRequest {
     /// The tool.
     pub tool: Tool,
     /// The arguments as they would run.
@@ -66,7 +66,7 @@ pub enum Decision {
     Silent,
     /// No person could be asked, because too many questions are open.
     Unasked,
-    /// No decision has arrived yet: the turn [ends](crate::conversation::Ended::Asked), and continues after the
+    /// No decision has arrived yet: the turn [ends](crate::conversation::TurnEnd::Asked), and continues after the
     /// decision.
     Later,
 }
@@ -74,22 +74,22 @@ pub enum Decision {
 /// A party that decides on calls.
 pub trait Approver {
     /// Decides on a call. May block until the question expires.
-    fn decide(&mut self, ask: &Ask) -> Decision;
+    fn decide(&mut self, ask: &ApprovalRequest) -> Decision;
 }
 
 /// Refuses every call, for use without an approver.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Deny;
+pub struct DenyingApprover;
 
-impl Approver for Deny {
-    fn decide(&mut self, _: &Ask) -> Decision {
+impl Approver for DenyingApprover {
+    fn decide(&mut self, _: &ApprovalRequest) -> Decision {
         Decision::Refuse
     }
 }
 
 /// A function as an approver.
-impl<F: FnMut(&Ask) -> Decision> Approver for F {
-    fn decide(&mut self, ask: &Ask) -> Decision {
+impl<F: FnMut(&ApprovalRequest) -> Decision> Approver for F {
+    fn decide(&mut self, ask: &ApprovalRequest) -> Decision {
         self(ask)
     }
 }
@@ -118,7 +118,7 @@ impl DigestKey {
     }
 
     /// Returns a keyed digest of a text, which reveals nothing of it.
-    pub(crate) fn nonce_of(&self, text: &str) -> String {
+    pub(crate) fn text_digest(&self, text: &str) -> String {
         let mut digest = self.mac(format!("text {text}").as_bytes());
         digest.truncate(8);
         digest

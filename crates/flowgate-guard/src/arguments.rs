@@ -14,22 +14,22 @@ const BUDGET: usize = 200_000;
 
 /// Why arguments are refused, and how to correct them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ambiguous {
+pub struct AmbiguousArgumentsError {
     /// The problem, without the name.
     pub message: &'static str,
     /// The correction.
     pub advice: &'static str,
 }
 
-const VARIANT: Ambiguous = Ambiguous {
+const VARIANT: AmbiguousArgumentsError = AmbiguousArgumentsError {
     message: "the name of an argument differs from one that the tool declares only in case, `_` or `-`",
     advice: "write each name as the schema of the tool has it",
 };
-const TWICE: Ambiguous = Ambiguous {
+const DUPLICATE: AmbiguousArgumentsError = AmbiguousArgumentsError {
     message: "two names in one object of the arguments differ only in case",
     advice: "send each name once",
 };
-const TOO_LARGE: Ambiguous = Ambiguous {
+const TOO_LARGE: AmbiguousArgumentsError = AmbiguousArgumentsError {
     message: "the arguments and the schema of the tool are too large to be compared",
     advice: "call the tool with less",
 };
@@ -39,26 +39,26 @@ const TOO_LARGE: Ambiguous = Ambiguous {
 /// # Errors
 /// If a parser that ignores case or separators could find another value, or if the arguments and the schema are too
 /// large to compare.
-pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), Ambiguous> {
-    Walk { root: schema, left: BUDGET }.object(arguments, &[schema])
+pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), AmbiguousArgumentsError> {
+    SchemaWalker { root: schema, left: BUDGET }.check_object(arguments, &[schema])
 }
 
-struct Walk<'s> {
+struct SchemaWalker<'s> {
     root: &'s Value,
     left: usize,
 }
 
-impl<'s> Walk<'s> {
-    fn spend(&mut self, count: usize) -> Result<(), Ambiguous> {
+impl<'s> SchemaWalker<'s> {
+    fn spend(&mut self, count: usize) -> Result<(), AmbiguousArgumentsError> {
         self.left = self.left.checked_sub(count).ok_or(TOO_LARGE)?;
         Ok(())
     }
 
-    fn value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), Ambiguous> {
+    fn check_value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), AmbiguousArgumentsError> {
         match value {
-            Value::Object(object) => self.object(object, schemas),
+            Value::Object(object) => self.check_object(object, schemas),
             Value::Array(items) => {
-                let schemas = self.expanded(schemas)?;
+                let schemas = self.referenced_schemas(schemas)?;
                 for (index, item) in items.iter().enumerate() {
                     self.spend(1)?;
                     let of_item = |schema: &&'s Value| {
@@ -72,7 +72,7 @@ impl<'s> Walk<'s> {
                             .collect::<Vec<_>>()
                     };
                     let of_item: Vec<&Value> = schemas.iter().flat_map(of_item).collect();
-                    self.value(item, &of_item)?;
+                    self.check_value(item, &of_item)?;
                 }
                 Ok(())
             }
@@ -80,23 +80,27 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn object(&mut self, object: &Map<String, Value>, schemas: &[&'s Value]) -> Result<(), Ambiguous> {
-        let schemas = self.expanded(schemas)?;
-        let declared = self.declared(&schemas)?;
-        let variants: BTreeSet<String> = declared.keys().map(|name| loose(name)).collect();
+    fn check_object(
+        &mut self,
+        object: &Map<String, Value>,
+        schemas: &[&'s Value],
+    ) -> Result<(), AmbiguousArgumentsError> {
+        let schemas = self.referenced_schemas(schemas)?;
+        let declared = self.declared_properties(&schemas)?;
+        let variants: BTreeSet<String> = declared.keys().map(|name| fold_case_and_separators(name)).collect();
         let mut seen = BTreeSet::new();
         for (name, value) in object {
             self.spend(1)?;
             let known = declared.get(name.as_str());
             // A tool distinguishes the names that it declares, however similar they are.
-            if known.is_none() && variants.contains(&loose(name)) {
+            if known.is_none() && variants.contains(&fold_case_and_separators(name)) {
                 return Err(VARIANT);
             }
-            if known.is_none() && !seen.insert(folded(name)) {
-                return Err(TWICE);
+            if known.is_none() && !seen.insert(fold_case(name)) {
+                return Err(DUPLICATE);
             }
             match known {
-                Some(schemas) => self.value(value, schemas)?,
+                Some(schemas) => self.check_value(value, schemas)?,
                 None => {
                     let others = |schema: &&'s Value| {
                         let patterns = schema.get("patternProperties").and_then(Value::as_object);
@@ -104,7 +108,7 @@ impl<'s> Walk<'s> {
                     };
                     let others: Vec<&Value> = schemas.iter().flat_map(others).collect();
                     self.spend(others.len())?;
-                    self.value(value, &others)?;
+                    self.check_value(value, &others)?;
                 }
             }
         }
@@ -112,7 +116,10 @@ impl<'s> Walk<'s> {
     }
 
     /// Returns the names that schemas declare, with the schemas of their values.
-    fn declared(&mut self, schemas: &[&'s Value]) -> Result<BTreeMap<&'s str, Vec<&'s Value>>, Ambiguous> {
+    fn declared_properties(
+        &mut self,
+        schemas: &[&'s Value],
+    ) -> Result<BTreeMap<&'s str, Vec<&'s Value>>, AmbiguousArgumentsError> {
         let mut declared: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for schema in schemas {
             for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -129,7 +136,10 @@ impl<'s> Walk<'s> {
     }
 
     /// Returns the schemas, with all schemas to which they refer for the same value.
-    fn expanded(&mut self, schemas: &[&'s Value]) -> Result<Vec<&'s Value>, Ambiguous> {
+    fn referenced_schemas(
+        &mut self,
+        schemas: &[&'s Value],
+    ) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
         let (mut found, mut left) = (Vec::<&Value>::new(), schemas.to_vec());
         let mut followed = BTreeSet::new();
         while let Some(schema) = left.pop() {
@@ -155,7 +165,7 @@ impl<'s> Walk<'s> {
 }
 
 /// Folds a name as parsers that ignore case do: names with the same upper or lower case become equal.
-fn folded(name: &str) -> String {
+fn fold_case(name: &str) -> String {
     // U+0130 lowercases to an i with a combining dot, U+0131 uppercases to I without one; U+1E9E has no uppercase
     // mapping, but its lowercase has.
     name.chars()
@@ -167,8 +177,8 @@ fn folded(name: &str) -> String {
 }
 
 /// Folds a name as parsers that also ignore word separators do.
-fn loose(name: &str) -> String {
-    let mut name = folded(name);
+fn fold_case_and_separators(name: &str) -> String {
+    let mut name = fold_case(name);
     name.retain(|char| !matches!(char, '_' | '-'));
     name
 }
@@ -181,7 +191,7 @@ mod tests {
 
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "rows are written in place")]
-    fn check_row(arguments: Value, schema: &Value, expected: Result<(), Ambiguous>) {
+    fn check_row(arguments: Value, schema: &Value, expected: Result<(), AmbiguousArgumentsError>) {
         assert_eq!(check(arguments.as_object().unwrap(), schema), expected, "{arguments}");
     }
 
@@ -248,9 +258,9 @@ mod tests {
             json!({"free": {"deep": [{"a": {"Key": 1, "kEY": 2}}]}}),
             json!({"free": {"\u{212a}": 1, "k": 2}}),
         ] {
-            check_row(twice.clone(), &schema, Err(TWICE));
+            check_row(twice.clone(), &schema, Err(DUPLICATE));
             // Without a schema, the only check is that no two names differ only in case.
-            check_row(twice, &json!({}), Err(TWICE));
+            check_row(twice, &json!({}), Err(DUPLICATE));
         }
         check_row(json!({"To": "bob"}), &Value::Null, Ok(()));
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, PushError};
-use flowgate::trace::{Body, Entry, EventId, Tool, ToolDescription};
+use flowgate::trace::{EventBody, EventId, Tool, ToolDescription, TraceEntry};
 use flowgate_lm::chat::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ const MAX_NAME: usize = 64;
 
 /// A tool that an agent may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offered {
+pub struct OfferedTool {
     /// The identity of the tool.
     #[serde(with = "crate::journal::tool")]
     pub tool: Tool,
@@ -34,13 +34,13 @@ pub struct Offered {
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// The author of the description and the schemas.
-    pub words: Words,
+    pub words: DescriptionAuthor,
 }
 
 /// The author of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Words {
+pub enum DescriptionAuthor {
     /// The operator, who is trusted.
     Operator,
     /// The server that offers the tool; the policy labels its descriptions.
@@ -50,12 +50,12 @@ pub enum Words {
 /// The tools of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
-    entries: Vec<Known>,
+    entries: Vec<CatalogueEntry>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) offered: Arc<Offered>,
+pub(crate) struct CatalogueEntry {
+    pub(crate) offered: Arc<OfferedTool>,
     /// The name by which the model calls the tool.
     name: String,
     /// The event of the description, if it is not the operator's.
@@ -69,7 +69,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
-    pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Arc<Offered>>) -> Result<Self, PushError> {
+    pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Arc<OfferedTool>>) -> Result<Self, PushError> {
         let mut catalogue = Self::default();
         catalogue.update(monitor, tools)?;
         Ok(catalogue)
@@ -82,13 +82,13 @@ impl Catalogue {
     pub(crate) fn update(
         &mut self,
         monitor: &mut Monitor,
-        tools: Vec<Arc<Offered>>,
+        tools: Vec<Arc<OfferedTool>>,
     ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut known = std::mem::take(&mut self.entries);
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         // A tool under Flowgate's own server name is an impostor.
-        let is_own = |offered: &Offered| offered.tool.server.as_deref() == Some(Tool::OWN);
+        let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);
         for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
             if let Some(same) = known.iter().position(|known| known.offered == offered) {
                 let same = known.swap_remove(same);
@@ -97,34 +97,37 @@ impl Catalogue {
                 continue;
             }
             let event = match offered.words {
-                Words::Operator => None,
-                Words::Server => {
+                DescriptionAuthor::Operator => None,
+                DescriptionAuthor::Server => {
                     let (tool, description) = (offered.tool.clone(), offered.description.clone());
                     let schema = json!({"input": offered.parameters, "output": offered.output});
                     let description = ToolDescription { tool, description, schema };
-                    Some(monitor.push(Entry::from(Body::Tool(description)))?.0)
+                    Some(monitor.push(TraceEntry::from(EventBody::Tool(description)))?.0)
                 }
             };
             let payload = monitor.payload_arguments(&offered.tool);
-            let name = free_name(&offered.tool, &taken);
+            let name = unique_name(&offered.tool, &taken);
             taken.insert(name.clone());
-            self.entries.push(Known { offered, name, event, payload });
+            self.entries.push(CatalogueEntry { offered, name, event, payload });
         }
         Ok(())
     }
 
     /// Returns the tools that may be offered in a view at `label`.
-    pub(crate) fn at<'c>(
+    pub(crate) fn visible_at<'c>(
         &'c self,
         monitor: &'c Monitor,
         label: &'c Label,
-    ) -> impl Iterator<Item = &'c Known> + 'c {
-        self.entries.iter().filter(move |known| known.is_at(monitor, label))
+    ) -> impl Iterator<Item = &'c CatalogueEntry> + 'c {
+        self.entries.iter().filter(move |known| known.is_visible_at(monitor, label))
     }
 
     /// Returns the tools that servers describe, with the labels of their descriptions.
-    pub(crate) fn labels<'c>(&'c self, monitor: &'c Monitor) -> impl Iterator<Item = (&'c Tool, Label)> {
-        let label = |known: &'c Known| {
+    pub(crate) fn description_labels<'c>(
+        &'c self,
+        monitor: &'c Monitor,
+    ) -> impl Iterator<Item = (&'c Tool, Label)> {
+        let label = |known: &'c CatalogueEntry| {
             let described = monitor.trace().event(known.event?)?;
             Some((&known.offered.tool, described.label))
         };
@@ -137,8 +140,8 @@ impl Catalogue {
     }
 
     /// Returns the tool that the model calls by this name, if a view at `label` offers it.
-    pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&Known> {
-        self.entries.iter().find(|known| known.name == name && known.is_at(monitor, label))
+    pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&CatalogueEntry> {
+        self.entries.iter().find(|known| known.name == name && known.is_visible_at(monitor, label))
     }
 
     /// Returns the schema of the arguments of a tool.
@@ -149,13 +152,13 @@ impl Catalogue {
     /// Returns the schema of the answers of a tool, if a view at `label` may show it.
     pub(crate) fn output_schema(&self, monitor: &Monitor, label: &Label, tool: &Tool) -> Option<&Value> {
         let known = self.entries.iter().find(|known| known.offered.tool == *tool);
-        known.filter(|known| known.is_at(monitor, label))?.offered.output.as_ref()
+        known.filter(|known| known.is_visible_at(monitor, label))?.offered.output.as_ref()
     }
 }
 
-impl Known {
+impl CatalogueEntry {
     /// Whether a view at `label` may show the description of the tool.
-    fn is_at(&self, monitor: &Monitor, label: &Label) -> bool {
+    fn is_visible_at(&self, monitor: &Monitor, label: &Label) -> bool {
         let described = self.event.and_then(|event| monitor.trace().event(event));
         described.is_none_or(|event| event.label.flows_to(label))
     }
@@ -169,15 +172,15 @@ impl Known {
         if let Some(properties) =
             parameters.get_mut("properties").and_then(Value::as_object_mut).filter(|_| slots)
         {
-            self.open(properties);
+            self.add_slot_schemas(properties);
         }
         ToolSpec { name: self.name.clone(), description: self.offered.description.clone(), parameters }
     }
 
-    fn open(&self, properties: &mut Map<String, Value>) {
+    fn add_slot_schemas(&self, properties: &mut Map<String, Value>) {
         for argument in &self.payload {
             if let Some(schema) = properties.get_mut(argument) {
-                *schema = json!({"anyOf": [schema.take(), slot::schema()]});
+                *schema = json!({"anyOf": [schema.take(), slot::slot_schema()]});
             }
         }
     }
@@ -186,7 +189,7 @@ impl Known {
 /// Returns a unique name that providers accept.
 ///
 /// It depends on the tool alone: a tool that is not on offer at some label must not influence the names of others.
-fn free_name(tool: &Tool, taken: &HashSet<String>) -> String {
+fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
@@ -234,12 +237,12 @@ mod tests {
             (None, "find", "find"),
         ] {
             let tool = server.map_or(Tool::local(name), |server| Tool::of(server, name));
-            let free = free_name(&tool, &HashSet::new());
+            let free = unique_name(&tool, &HashSet::new());
             let mark = free.strip_prefix(expected).unwrap_or_else(|| panic!("{free}"));
             assert_eq!(mark.len(), if expected.ends_with('_') { 8 } else { 0 }, "{free}");
         }
         let long =
-            |last: &str| free_name(&Tool::local(&format!("{}{last}", "x".repeat(100))), &HashSet::new());
+            |last: &str| unique_name(&Tool::local(&format!("{}{last}", "x".repeat(100))), &HashSet::new());
         assert_eq!(long("a").len(), MAX_NAME);
         assert_ne!(long("a"), long("b"));
     }

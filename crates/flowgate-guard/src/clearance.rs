@@ -18,13 +18,13 @@ use flowgate::monitor::Monitor;
 
 /// The clearance of each endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clearance {
+pub(crate) struct EndpointClearances {
     pub(crate) model: Label,
     pub(crate) screener: Label,
     pub(crate) filler: Label,
 }
 
-impl Clearance {
+impl EndpointClearances {
     /// Reads the clearances from the policy.
     pub(crate) fn of(monitor: &Monitor) -> Self {
         let model = monitor.clearance("model").unwrap_or_else(|| monitor.policy().space().top());

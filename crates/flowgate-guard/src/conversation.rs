@@ -10,64 +10,66 @@
 //! on a level is shown below it. Hidden text therefore does not influence a lower step: neither its calls, their
 //! order and their number, nor whether there is one.
 
-mod again;
-mod beside;
 mod calls;
-mod concealed;
-mod copied;
 mod draft;
-mod handed;
-mod later;
+mod hand_over;
+mod hidden_items;
+mod merge;
+mod messages;
+mod outside_chat;
 mod phase;
-mod said;
-mod sent;
+mod postpone;
+mod replay;
 mod settings;
+mod slot_copy;
 mod turn;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::monitor::{Authorized, Finding, MemoryError, Monitor, PushError, ReasonKind};
-use flowgate::trace::{Body, Entry, EventId, Message, Tool};
+use flowgate::monitor::{AuthorizedCall, EventFinding, ExternalStateError, Monitor, PushError, ReasonKind};
+use flowgate::trace::{EventBody, EventId, Message, Tool, TraceEntry};
 use flowgate_lm::chat::{Completion, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use again::Diverged;
-pub use concealed::{Cause, Concealed, Subject};
-pub use handed::Handed;
-pub use later::CONTINUE;
-pub use settings::{Method, Settings};
-pub use turn::{Ended, Judged, Reply, Spent, Turn, Void};
+pub use hand_over::HandedOverCall;
+pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
+pub use postpone::CONTINUE;
+pub use replay::ReplayDiverged;
+pub use settings::{ConversationSettings, Method};
+pub use turn::{CallVerdict, ModelReply, Turn, TurnEnd, TurnUsage, VoidedCall};
 
-use crate::approve::{Ask, Decision};
-use crate::catalogue::{Catalogue, Offered};
-use crate::clearance::Clearance;
-use crate::journal::{Input, Met};
+use crate::approve::{ApprovalRequest, Decision};
+use crate::catalogue::{Catalogue, OfferedTool};
+use crate::clearance::EndpointClearances;
+use crate::journal::{Input, RecordedNeed};
 use crate::links;
 use crate::placeholder;
-use crate::redact::{Hidden, Names};
-use crate::screener::{Tagged, tool_filter};
-use crate::view::{Answer, Begun, Item, Items, Made, Source, Step, View};
+use crate::redact::{HiddenRegion, HiddenRegions};
+use crate::screener::{TaggedChat, tool_filter};
+use crate::view::{
+    CallOutcome, ConversationItem, ConversationItems, ModelStep, StepCall, View, ViewBuilder, ViewPrefix,
+};
 
-use phase::{Level, Phase};
+use phase::{ConversationPhase, StepLevel};
 
 /// The input that a conversation waits for.
 #[derive(Debug)]
 #[must_use]
 pub enum Need {
-    /// The model's next message: [`Conversation::completed`].
+    /// The model's next message: [`Conversation::accept_completion`].
     Complete(View),
-    /// The screener model's answer on what the next step depends on: [`Conversation::screened`].
+    /// The screener model's answer on what the next step depends on: [`Conversation::accept_screening`].
     Screen(Request),
-    /// The text of a slot, from a model without tools: [`Conversation::filled`].
+    /// The text of a slot, from a model without tools: [`Conversation::accept_fill`].
     Fill(Request),
-    /// A person's decision: [`Conversation::decided`].
-    Approve(Ask),
-    /// A tool's answer. The call may run: [`Conversation::ran`].
-    Run(Authorized),
-    /// The user's next message; the turn is complete: [`Conversation::user`].
+    /// A person's decision: [`Conversation::accept_decision`].
+    Approve(ApprovalRequest),
+    /// A tool's answer. The call may run: [`Conversation::accept_tool_answer`].
+    Run(AuthorizedCall),
+    /// The user's next message; the turn is complete: [`Conversation::add_user_message`].
     User(Turn),
 }
 
@@ -81,7 +83,7 @@ pub struct ToolAnswer {
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
-    /// A label, in names ([`Conversation::carried`]), that the answer carries in addition to what the policy states:
+    /// A label, in names ([`Conversation::reply_label_names`]), that the answer carries in addition to what the policy states:
     /// for a tool that is itself an agent.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Value>,
@@ -103,17 +105,17 @@ impl ToolAnswer {
 #[derive(Debug)]
 pub struct Conversation {
     monitor: Monitor,
-    settings: Settings,
+    settings: ConversationSettings,
     catalogue: Catalogue,
-    items: Items,
+    items: ConversationItems,
     /// The levels of this turn, the lowest first.
-    levels: Vec<Level>,
+    levels: Vec<StepLevel>,
     base: Label,
     /// The base label that the next turn starts from.
     lowest: Label,
     /// A lower bound on the label of everything in this conversation.
     floor: Label,
-    phase: Phase,
+    phase: ConversationPhase,
     turn: Turn,
     /// The number of answers of the screener so far. The operator of the screener's model knows it; the number of
     /// items would show how many of them are hidden.
@@ -124,19 +126,19 @@ pub struct Conversation {
     ids: HashMap<Label, usize>,
     view: Option<View>,
     /// Rule findings on messages and tool answers, reported with the turn.
-    found: Vec<String>,
+    rule_messages: Vec<String>,
     /// The join of the labels of all steps of this turn that could have produced output.
-    said: Label,
+    output_label: Label,
     /// The label of the next step, if the caller has chosen it.
     chosen: Option<Label>,
     /// Whether the step in progress is a draft that may be rewritten.
     is_draft: bool,
     /// The draft that the step in progress rewrites from a smaller view.
     drafted: Option<(View, Completion)>,
-    traced: draft::Traced,
+    provenance: draft::DraftProvenance,
     /// The tools on offer in this turn, if not all.
     roster: Option<Vec<String>>,
-    clearance: Clearance,
+    clearance: EndpointClearances,
     /// Ids of the calls that the last message handed to the caller and that have not run beside the chat.
     delivered: HashSet<String>,
     /// The step that a person's decision continued, as an index of the items, until the caller receives the answer.
@@ -144,11 +146,11 @@ pub struct Conversation {
     /// Calls taken to run beside the chat since the last query: the tool and the digest of the call.
     taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, by id, with the event of the answer.
-    beside: HashMap<String, EventId>,
+    outside_answers: HashMap<String, EventId>,
     /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
     approved: Option<(Tool, String)>,
     /// The last offer of tools, if all of it was accepted.
-    offered: Option<Vec<Arc<Offered>>>,
+    offered: Option<Vec<Arc<OfferedTool>>>,
     /// The inputs since they were last taken, if inputs are recorded.
     inputs: Option<Vec<Input>>,
 }
@@ -158,13 +160,17 @@ impl Conversation {
     ///
     /// # Errors
     /// If the session has no room for the tool descriptions of servers.
-    pub fn new(mut monitor: Monitor, tools: Vec<Offered>, settings: Settings) -> Result<Self, PushError> {
+    pub fn new(
+        mut monitor: Monitor,
+        tools: Vec<OfferedTool>,
+        settings: ConversationSettings,
+    ) -> Result<Self, PushError> {
         let catalogue = Catalogue::new(&mut monitor, tools.into_iter().map(Arc::new).collect())?;
-        let clearance = Clearance::of(&monitor);
-        let strictest = monitor.strictest(catalogue.tools());
+        let clearance = EndpointClearances::of(&monitor);
+        let strictest = monitor.strictest_requirement(catalogue.tools());
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
-        let (items, levels, turn) = (Items::default(), Vec::new(), Turn::default());
-        let phase = Phase::User;
+        let (items, levels, turn) = (ConversationItems::default(), Vec::new(), Turn::default());
+        let phase = ConversationPhase::User;
         Ok(Self {
             monitor,
             settings,
@@ -181,17 +187,17 @@ impl Conversation {
             ids: HashMap::new(),
             view: None,
             chosen: None,
-            said: base,
-            found: Vec::new(),
+            output_label: base,
+            rule_messages: Vec::new(),
             is_draft: false,
             drafted: None,
-            traced: draft::Traced::default(),
+            provenance: draft::DraftProvenance::default(),
             roster: None,
             clearance,
             delivered: HashSet::new(),
             resumed: None,
             taken: Vec::new(),
-            beside: HashMap::new(),
+            outside_answers: HashMap::new(),
             approved: None,
             offered: None,
             inputs: None,
@@ -204,44 +210,44 @@ impl Conversation {
     }
 
     /// Returns the labels of this account's stores, for its next conversation.
-    pub fn remember(&self) -> Value {
-        self.monitor.remember()
+    pub fn external_state_record(&self) -> Value {
+        self.monitor.external_state_record()
     }
 
-    /// Stamps what was written to stores since the last stamp: see [`Monitor::stamp`].
-    pub fn stamp(&mut self, stamp: &str) {
-        if self.monitor.stamp(stamp) {
-            self.put(|| Input::Stamped(stamp.to_owned()));
+    /// Stamps what was written to stores since the last stamp: see [`Monitor::stamp_writes`].
+    pub fn stamp_writes(&mut self, stamp: &str) {
+        if self.monitor.stamp_writes(stamp) {
+            self.record_input(|| Input::Stamped(stamp.to_owned()));
         }
     }
 
-    /// Whether stores were written to since the last [stamp](Self::stamp).
+    /// Whether stores were written to since the last [stamp](Self::stamp_writes).
     pub fn has_written(&self) -> bool {
         self.monitor.has_written()
     }
 
-    /// A counter that increases whenever the result of [`remember`](Self::remember) may have changed: see
-    /// [`Monitor::memory_changes`].
+    /// A counter that increases whenever the result of [`external_state_record`](Self::external_state_record) may have changed: see
+    /// [`Monitor::external_state_changes`].
     pub fn memory_changes(&self) -> u64 {
-        self.monitor.memory_changes()
+        self.monitor.external_state_changes()
     }
 
     /// Joins the labels that other conversations of this account have since written to stores: see
-    /// [`Monitor::recall`].
+    /// [`Monitor::join_external_state`].
     ///
     /// # Errors
     /// If the record is malformed.
-    pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
-        self.put(|| Input::Recall(record.clone()));
-        self.monitor.recall(record)
+    pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        self.record_input(|| Input::Recall(record.clone()));
+        self.monitor.join_external_state(record)
     }
 
     /// Withdraws the standing consents on these lines of the policy, and no others, from now on. Returns whether the
     /// set changed; if so, calls that were permitted but have not run may no longer run.
-    pub fn withdraw(&mut self, lines: &BTreeSet<usize>) -> bool {
+    pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let has_changed = self.monitor.withdraw_consents(lines);
         if has_changed {
-            self.put(|| Input::Withdrawn(lines.clone()));
+            self.record_input(|| Input::Withdrawn(lines.clone()));
             self.delivered.clear();
         }
         has_changed
@@ -250,46 +256,46 @@ impl Conversation {
     /// Sets the sampling parameters of the model from now on.
     pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
         if self.settings.sampling != sampling {
-            self.put(|| Input::Sampling(sampling.clone()));
+            self.record_input(|| Input::Sampling(sampling.clone()));
             self.settings.sampling = sampling;
         }
     }
 
     /// The lowest label of a step.
-    pub fn base(&self) -> &Label {
+    pub fn base_label(&self) -> &Label {
         &self.base
     }
 
     /// Chooses the label of the next step in place of the method, so that a recorded run can be replayed with its
     /// labels. A screener is queried all the same.
-    pub fn choose(&mut self, label: Label) {
+    pub fn choose_label(&mut self, label: Label) {
         if self.inputs.is_some() {
             let names = self.monitor.to_names(&label);
-            self.put(|| Input::Choose(names));
+            self.record_input(|| Input::Choose(names));
         }
         self.chosen = Some(label);
     }
 
     /// Continues a turn that has ended, without another message of the user.
-    pub fn go_on(&mut self) {
-        self.put(|| Input::GoOn);
-        if self.is_over() {
-            self.start();
+    pub fn continue_turn(&mut self) {
+        self.record_input(|| Input::GoOn);
+        if self.is_turn_over() {
+            self.reset_levels();
         }
     }
 
     /// Whether the turn is complete and the next input is the user's message.
-    pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::User) && self.view.is_none()
+    pub fn is_turn_over(&self) -> bool {
+        matches!(self.phase, ConversationPhase::User) && self.view.is_none()
     }
 
     /// Returns the view of the next step at `label`.
     pub fn view_at(&self, label: Label) -> View {
-        self.source(None).view(label)
+        self.view_builder(None).build(label)
     }
 
-    fn source<'c>(&'c self, tag: Option<(&'c str, Label)>) -> Source<'c> {
-        Source {
+    fn view_builder<'c>(&'c self, tag: Option<(&'c str, Label)>) -> ViewBuilder<'c> {
+        ViewBuilder {
             monitor: &self.monitor,
             catalogue: &self.catalogue,
             items: &self.items,
@@ -304,7 +310,7 @@ impl Conversation {
     /// Returns the input that the conversation waits for.
     pub fn need(&mut self) -> Need {
         let need = self.next_need();
-        self.put(|| Input::Need(Met::of(&need)));
+        self.record_input(|| Input::Need(RecordedNeed::of(&need)));
         need
     }
 
@@ -313,39 +319,39 @@ impl Conversation {
             return Need::Complete(view.clone());
         }
         loop {
-            let need = match std::mem::replace(&mut self.phase, Phase::User) {
-                Phase::User => {
+            let need = match std::mem::replace(&mut self.phase, ConversationPhase::User) {
+                ConversationPhase::User => {
                     let mut turn = std::mem::take(&mut self.turn);
-                    turn.found.append(&mut self.found);
+                    turn.rule_messages.append(&mut self.rule_messages);
                     return Need::User(turn);
                 }
-                Phase::Generate => self.generate(),
+                ConversationPhase::Generate => self.next_generation(),
                 // Without an answer, every region counts as needed.
-                Phase::Screening(names) => {
-                    let label = self.needed(&names, None);
+                ConversationPhase::Screening(names) => {
+                    let label = self.needed_label(&names, None);
                     let label = self.chosen.take().unwrap_or(label);
-                    Some(self.screen(label))
+                    Some(self.show_screened(label))
                 }
-                Phase::Filtering => {
+                ConversationPhase::Filtering => {
                     self.roster = Some(Vec::new());
-                    self.phase = Phase::Generate;
+                    self.phase = ConversationPhase::Generate;
                     None
                 }
-                Phase::Showing(label) => {
+                ConversationPhase::Showing(label) => {
                     let label = self.chosen.take().unwrap_or(label);
-                    Some(self.screen(label))
+                    Some(self.show_screened(label))
                 }
-                Phase::Calls(index) => self.call(index),
-                Phase::Filling(filling) => self.fill(*filling),
-                Phase::Redeeming { index, permit } => self.redeem(index, *permit),
+                ConversationPhase::Calls(index) => self.process_call(index),
+                ConversationPhase::Filling(filling) => self.fill_next_slot(*filling),
+                ConversationPhase::Redeeming { index, permit } => self.redeem_permit(index, *permit),
                 // Without an answer, the decision is no, and a tool that was started may have done anything.
-                Phase::Asking { index, question } => {
-                    self.refuse_asked(index, &question, Decision::Silent);
+                ConversationPhase::Asking { index, question } => {
+                    self.refuse_unapproved(index, &question, Decision::Silent);
                     None
                 }
-                Phase::Running { index, event } => {
-                    self.note_void("the tool gave no answer");
-                    self.answered(index, event, ToolAnswer::error("the tool gave no answer"));
+                ConversationPhase::Running { index, event } => {
+                    self.record_voided_call("the tool gave no answer");
+                    self.record_answer_event(index, event, ToolAnswer::error("the tool gave no answer"));
                     None
                 }
             };
@@ -355,25 +361,25 @@ impl Conversation {
         }
     }
 
-    fn generate(&mut self) -> Option<Need> {
+    fn next_generation(&mut self) -> Option<Need> {
         let level = self.levels.last().copied()?;
         if self.turn.spent.messages >= self.settings.messages {
             self.levels.clear();
-            self.end_level(Some(Ended::Steps));
+            self.end_level(Some(TurnEnd::Steps));
             return None;
         }
         if level.steps >= self.settings.steps {
-            self.end_level(Some(Ended::Steps));
+            self.end_level(Some(TurnEnd::Steps));
             return None;
         }
         // As if the model wrote a message without calls there. No lower step observes the difference.
         if !level.label.flows_to(&self.clearance.model) {
-            self.end_level(Some(Ended::Clearance));
+            self.end_level(Some(TurnEnd::Clearance));
             return None;
         }
         if self.settings.method == Method::ToolFilter && self.roster.is_none() {
             let most = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
-            self.phase = Phase::Filtering;
+            self.phase = ConversationPhase::Filtering;
             return Some(Need::Screen(tool_filter::question(Arc::unwrap_or_clone(
                 self.view_at(most).request,
             ))));
@@ -383,80 +389,80 @@ impl Conversation {
         }
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
         let everything = self.settings.method.shows_everything();
-        let label = if everything { self.cleared(seen().join(&self.base)) } else { level.label };
+        let label = if everything { self.clamp_to_clearance(seen().join(&self.base)) } else { level.label };
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.screenings);
             let View { request, names, .. } =
-                self.source(Some((&nonce, self.clearance.screener))).view(label);
+                self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
             let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
-            if !may_ask && (!names.is_empty() || names.omitted().is_some()) {
-                let label = self.needed(&names, None);
+            if !may_ask && (!names.is_empty() || names.omitted_label().is_some()) {
+                let label = self.needed_label(&names, None);
                 let label = self.chosen.take().unwrap_or(label);
-                return Some(self.screen(label));
+                return Some(self.show_screened(label));
             }
             if !names.is_empty() {
                 let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
                 let request = Arc::unwrap_or_clone(request);
-                let question = screener.question(Tagged { request, nonce, names: known });
-                self.phase = Phase::Screening(names);
+                let question = screener.question(TaggedChat { request, nonce, names: known });
+                self.phase = ConversationPhase::Screening(names);
                 return Some(Need::Screen(question));
             }
         }
         if let Some(label) = self.chosen.take() {
-            return Some(self.screen(label));
+            return Some(self.show_screened(label));
         }
-        self.is_draft = self.settings.method.drafts() && label != self.base;
+        self.is_draft = self.settings.method.has_drafts() && label != self.base;
         Some(self.show(label))
     }
 
     /// Returns the greatest label that flows to `label` and to the clearance of the model.
-    fn cleared(&self, label: Label) -> Label {
+    fn clamp_to_clearance(&self, label: Label) -> Label {
         self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
     /// Accepts the answer of the screener's model.
-    pub fn screened(&mut self, completion: &Completion) {
-        self.put(|| Input::Screened(completion.clone()));
-        let phase = std::mem::replace(&mut self.phase, Phase::User);
-        if !matches!(phase, Phase::Screening(_) | Phase::Filtering) {
+    pub fn accept_screening(&mut self, completion: &Completion) {
+        self.record_input(|| Input::Screened(completion.clone()));
+        let phase = std::mem::replace(&mut self.phase, ConversationPhase::User);
+        if !matches!(phase, ConversationPhase::Screening(_) | ConversationPhase::Filtering) {
             self.phase = phase;
             return;
         }
         self.turn.spent.screenings += 1;
         self.screenings += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
-        let Phase::Screening(names) = phase else {
-            self.roster = Some(tool_filter::answer(completion));
-            self.phase = Phase::Generate;
+        let ConversationPhase::Screening(names) = phase else {
+            self.roster = Some(tool_filter::parse_answer(completion));
+            self.phase = ConversationPhase::Generate;
             return;
         };
-        let answer = self.settings.method.screener().and_then(|screener| screener.answer(completion));
-        let label = self.needed(&names, answer.as_deref());
-        self.phase = Phase::Showing(label);
+        let answer = self.settings.method.screener().and_then(|screener| screener.parse_answer(completion));
+        let label = self.needed_label(&names, answer.as_deref());
+        self.phase = ConversationPhase::Showing(label);
     }
 
     /// Returns the join of the labels of the needed regions; of all hidden regions if the answer is missing or
     /// invalid.
-    fn needed(&mut self, names: &Names, answer: Option<&[String]>) -> Label {
+    fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
         // The choice selects one of the labels, and one of the sets of regions.
         self.turn.spent.bits += self.monitor.policy().space().bits().min(names.len());
         // The screener cannot judge what it was not shown.
-        let omitted = names.omitted().map_or(self.base, |omitted| omitted.join(&self.base));
-        let is_needed = |hidden: &&Hidden| {
+        let omitted = names.omitted_label().map_or(self.base, |omitted| omitted.join(&self.base));
+        let is_needed = |hidden: &&HiddenRegion| {
             !hidden.reach.flows_to(&self.clearance.screener)
                 || answer.is_none_or(|needed| needed.contains(&hidden.name))
         };
         let needed = names.all().iter().filter(is_needed);
-        self.cleared(needed.fold(omitted, |label, hidden| label.join(&hidden.label)))
+        self.clamp_to_clearance(needed.fold(omitted, |label, hidden| label.join(&hidden.label)))
     }
 
     /// Shows the model a view at the label that a screener chose.
-    fn screen(&mut self, label: Label) -> Need {
+    fn show_screened(&mut self, label: Label) -> Need {
         let base = self.base;
         if label != base {
-            self.monitor.enter(&base, &label);
+            self.monitor.raise_stores_for_view(&base, &label);
         }
         self.show(label)
     }
@@ -464,11 +470,11 @@ impl Conversation {
     fn show(&mut self, label: Label) -> Need {
         // A roster is valid for one turn only.
         let has_roster = self.roster.is_some();
-        let begun = if has_roster { Begun::default() } else { self.items.begun(&label) };
-        let (view, calls) = self.source(None).view_from(label, begun);
+        let begun = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&label) };
+        let (view, calls) = self.view_builder(None).build_from(label, begun);
         debug_assert_eq!(view, self.view_at(label), "what was shown is shown again as it would be anew");
         if !has_roster {
-            self.items.show(view.clone(), calls);
+            self.items.cache_view(view.clone(), calls);
         }
         self.turn.spent.hidden += view.names.len();
         self.view = Some(view.clone());
@@ -477,12 +483,12 @@ impl Conversation {
 
     /// Accepts the model's next message. Returns the label of the step that stands now: of this message, or of the
     /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
-    pub fn completed(&mut self, completion: Completion) -> Option<Label> {
-        self.put(|| Input::Completed(completion.clone()));
+    pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
+        self.record_input(|| Input::Completed(completion.clone()));
         let view = self.view.take()?;
         self.turn.spent.messages += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
-        let (view, completion) = self.settle(view, completion)?;
+        let (view, completion) = self.settle_draft(view, completion)?;
         if self.settings.method == Method::Provenance
             && let Some(level) = self.levels.last_mut()
         {
@@ -492,14 +498,19 @@ impl Conversation {
         let Completion { text, calls, stop, .. } = completion;
         self.turn.stop = stop;
         // The absence of a reply carries information, too.
-        self.said = self.said.join(&view.label);
+        self.output_label = self.output_label.join(&view.label);
         if !text.is_empty() {
-            self.reply(&text, view.label, view.names.len());
+            self.add_reply(&text, view.label, view.names.len());
         }
         let (has_calls, label) = (!calls.is_empty(), view.label);
-        let calls = calls.into_iter().map(|call| Made { call, answer: Answer::Pending }).collect();
-        self.items.push(Item::Step(Step { label: view.label, names: view.names, text, calls }));
-        self.phase = Phase::Calls(0);
+        let calls = calls.into_iter().map(|call| StepCall { call, answer: CallOutcome::Pending }).collect();
+        self.items.push(ConversationItem::Step(ModelStep {
+            label: view.label,
+            names: view.names,
+            text,
+            calls,
+        }));
+        self.phase = ConversationPhase::Calls(0);
         if !has_calls {
             self.end_level(None);
         }
@@ -508,37 +519,37 @@ impl Conversation {
 
     /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
     /// on hidden text reveals a fact about that text. Otherwise the turn ends.
-    pub fn failed(&mut self) {
-        self.put(|| Input::Failed);
+    pub fn fail_completion(&mut self) {
+        self.record_input(|| Input::Failed);
         (self.view, self.drafted, self.is_draft) = (None, None, false);
-        self.end_level(Some(Ended::Model));
+        self.end_level(Some(TurnEnd::Model));
     }
 
     /// Aborts the turn, whatever it waits for.
     pub fn stop(&mut self) {
-        self.put(|| Input::Stop);
-        self.note_void("the turn was stopped");
+        self.record_input(|| Input::Stop);
+        self.record_voided_call("the turn was stopped");
         (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.levels.clear();
-        self.turn.ended = Some(Ended::Model);
-        self.phase = Phase::User;
+        self.turn.ended = Some(TurnEnd::Model);
+        self.phase = ConversationPhase::User;
     }
 
     /// Returns a filter for streaming what the model writes now, if any of it may be shown before all of it is
     /// judged: if no rule can stop it, and no draft takes its place.
-    pub(crate) fn live(&self) -> Option<links::Live> {
+    pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let (label, hidden) = (self.view.as_ref()?.label, self.view.as_ref()?.names.len());
         let is_final = !self.is_draft && self.drafted.is_none() && !self.monitor.may_stop_replies();
-        is_final.then(|| links::Live::new(&self.monitor, &label, hidden))
+        is_final.then(|| links::StreamCleaner::new(&self.monitor, &label, hidden))
     }
 
     /// Takes the judged calls of an aborted turn.
-    pub fn judged(&mut self) -> Vec<Judged> {
+    pub fn take_judged_calls(&mut self) -> Vec<CallVerdict> {
         std::mem::take(&mut self.turn.judged)
     }
 
     /// The replies of the model in this turn so far.
-    pub fn replies(&self) -> &[Reply] {
+    pub fn replies(&self) -> &[ModelReply] {
         &self.turn.replies
     }
 
@@ -548,47 +559,47 @@ impl Conversation {
     }
 
     /// Judges a reply to the user, and adds it to the turn; its text is withheld if a rule forbids it.
-    fn reply(&mut self, text: &str, label: Label, hidden: usize) {
+    fn add_reply(&mut self, text: &str, label: Label, hidden: usize) {
         let message = Message { role: "assistant".to_owned(), content: Value::String(text.to_owned()) };
         let withheld: Vec<String> =
-            match self.monitor.push_generated(Entry::from(Body::Message(message)), label) {
-                Ok((_, findings)) => stops(findings),
+            match self.monitor.push_generated(TraceEntry::from(EventBody::Message(message)), label) {
+                Ok((_, findings)) => blocking_messages(findings),
                 Err(error) => vec![error.to_string()],
             };
         let method = self.settings.method.name();
         // Placeholders are meaningful to the model only.
-        let text = placeholder::neutral(text, hidden);
+        let text = placeholder::neutralize(text, hidden);
         let (mut text, disarmed) = links::disarm(&mut self.monitor, method, &text, label, &mut self.judged);
         if !withheld.is_empty() {
             self.turn.withheld.push(std::mem::take(&mut text));
         }
-        self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });
+        self.turn.replies.push(ModelReply { text, label: self.monitor.describe(&label), withheld, disarmed });
     }
 
     /// Ends the current level after the model's last message on it, and resumes the next lower level that was to
     /// continue.
-    fn end_level(&mut self, ended: Option<Ended>) {
+    fn end_level(&mut self, ended: Option<TurnEnd>) {
         while let Some(level) = self.levels.pop() {
             if level.then_return {
-                self.phase = Phase::Generate;
+                self.phase = ConversationPhase::Generate;
                 return;
             }
         }
         self.turn.ended = ended;
-        self.phase = Phase::User;
+        self.phase = ConversationPhase::User;
     }
 
-    fn step(&self) -> Option<&Step> {
+    fn last_step(&self) -> Option<&ModelStep> {
         match self.items.last() {
-            Some(Item::Step(step)) => Some(step),
+            Some(ConversationItem::Step(step)) => Some(step),
             _ => None,
         }
     }
 }
 
 /// Returns the messages of rules that object to something that can no longer be stopped.
-fn stops(findings: Vec<Finding>) -> Vec<String> {
-    let objects = |finding: &Finding| {
+fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
+    let objects = |finding: &EventFinding| {
         finding.reason.kind == ReasonKind::Rule && finding.reason.action != flowgate::policy::Action::Log
     };
     findings.into_iter().filter(objects).map(|finding| finding.reason.message).collect()

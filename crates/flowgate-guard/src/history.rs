@@ -3,18 +3,18 @@
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
 //! drops long messages, or inserts retrieved text. Labels therefore belong to *occurrences*. A message at its old
 //! position keeps its label; messages that replace others carry the join of the replaced ones; a new message is trusted
-//! as far as the operator trusts the [client](Client), except for quotations that were [seen](Seen) with a label. The
+//! as far as the operator trusts the [client](ClientProfile), except for quotations that were [seen](QuotationMemory) with a label. The
 //! content of a message never vouches for its origin: a page can quote the user's own sentence.
 
 mod chat;
 mod client;
-pub(crate) mod memory;
-mod normal;
+mod digest;
+pub(crate) mod lookup;
+mod normalization;
 pub(crate) mod pieces;
-mod print;
 mod query;
+mod quotation_memory;
 mod readings;
-mod seen;
 mod windows;
 
 use std::collections::{BTreeSet, HashSet};
@@ -25,25 +25,27 @@ use flowgate::label::Label;
 use flowgate_lm::chat::Message;
 use sha2::{Digest as _, Sha256};
 
-pub use chat::{Beginning, Chat};
-pub use client::{Client, Template};
-pub use memory::Recollected;
-pub use seen::{Learned, Remembered, SHARE, SHORTEST, Seen, Share, Span};
+pub use chat::{MessageDigests, SentChat};
+pub use client::{ClientProfile, MessageTemplate};
+pub use lookup::TextQuotations;
+pub use quotation_memory::{
+    LearnedTexts, QuotationMemory, QuotationSpan, RememberedText, SHARE, SHORTEST, SourceShare,
+};
 
-use normal::fold;
+use digest::MessageHasher;
+use normalization::fold;
 use pieces::Pieces;
-use print::Print;
-pub(crate) use seen::Shown;
+pub(crate) use quotation_memory::SessionTexts;
 
 /// The messages of one session, as the client holds them.
 #[derive(Debug, Default)]
 pub struct History {
-    known: Vec<Known>,
-    prefixes: Prefixes,
-    /// How many events and steps have been added to the client's [`Seen`].
-    pub(crate) told: (usize, usize),
+    known: Vec<HistoryMessage>,
+    prefixes: ChatPrefixDigests,
+    /// How many events and steps have been added to the client's [`QuotationMemory`].
+    pub(crate) memorized: (usize, usize),
     /// How many items of the conversation precede the first message that the client holds.
-    pub(crate) before: Option<usize>,
+    pub(crate) preceding_items: Option<usize>,
     /// The ends of what each source said last: a page may arrive in pieces.
     pub(crate) pieces: Derived<Pieces>,
     /// The end of the user's latest text: a quotation may continue from it into the next message.
@@ -55,7 +57,7 @@ pub struct History {
     /// Messages of the user and the system whose label is raised only because their source is unknown.
     pub(crate) unknown: BTreeSet<usize>,
     /// The texts that were shown in this session, if they are compared.
-    pub(crate) shown: Derived<Option<Shown>>,
+    pub(crate) shown: Derived<Option<SessionTexts>>,
 }
 
 /// What follows from the session and is built on demand.
@@ -92,11 +94,11 @@ fn append(tail: &mut String, text: &str) {
 }
 
 /// The digest of the first messages of a chat, up to and including one that the model wrote.
-pub type Prefix = [u8; 32];
+pub type ChatPrefixDigest = [u8; 32];
 
 /// A message that the client holds.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct HistoryMessage {
     digest: [u8; 32],
     /// Whether the model wrote it in this conversation.
     is_written: bool,
@@ -106,18 +108,18 @@ pub(crate) struct Known {
     pub(crate) until: usize,
 }
 
-impl Known {
+impl HistoryMessage {
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
-        Self { digest: Print::default().digest(message), is_written: false, label, until }
+        Self { digest: MessageHasher::default().digest(message), is_written: false, label, until }
     }
 
     /// Marks the message as written by the model here: a chat that continues from it belongs to this session.
-    pub(crate) fn written(self) -> Self {
+    pub(crate) fn into_written(self) -> Self {
         Self { is_written: true, ..self }
     }
 
     /// Returns the same message with another end of its items.
-    pub(crate) fn moved(&self, until: usize) -> Self {
+    pub(crate) fn with_end(&self, until: usize) -> Self {
         Self { until, ..self.clone() }
     }
 }
@@ -137,7 +139,7 @@ pub(crate) struct Alignment {
 
 /// The outcome of taking in a sent history, in counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct MergeSummary {
     /// Messages that were known.
     pub known: usize,
     /// Known messages that are missing or were rewritten.
@@ -157,12 +159,12 @@ impl History {
     }
 
     /// Returns the prefixes that a chat shares with this session if it continues from it, shortest first.
-    pub fn prefixes(&self) -> Vec<Prefix> {
+    pub fn prefixes(&self) -> Vec<ChatPrefixDigest> {
         self.prefixes.all.clone()
     }
 
     /// Appends a text of the user to the tail.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn extend_tail(&mut self, text: &str) {
         append(&mut self.tail, text);
     }
 
@@ -171,46 +173,46 @@ impl History {
         append(&mut self.own, text);
     }
 
-    pub(crate) fn known(&self) -> &[Known] {
+    pub(crate) fn messages(&self) -> &[HistoryMessage] {
         &self.known
     }
 
-    pub(crate) fn set(&mut self, known: Vec<Known>) {
-        (self.known, self.prefixes) = (Vec::with_capacity(known.len()), Prefixes::default());
-        known.into_iter().for_each(|known| self.push(known));
+    pub(crate) fn replace_messages(&mut self, known: Vec<HistoryMessage>) {
+        (self.known, self.prefixes) = (Vec::with_capacity(known.len()), ChatPrefixDigests::default());
+        known.into_iter().for_each(|known| self.push_message(known));
     }
 
-    pub(crate) fn push(&mut self, known: Known) {
+    pub(crate) fn push_message(&mut self, known: HistoryMessage) {
         self.prefixes.push(&known.digest, known.is_written);
         self.known.push(known);
     }
 
     /// Extends a history whose known messages all keep their positions: the last one ends at `until`, and `new` follow.
-    pub(crate) fn go_on(&mut self, until: usize, new: Vec<Known>) {
+    pub(crate) fn append_messages(&mut self, until: usize, new: Vec<HistoryMessage>) {
         if let Some(last) = self.known.last_mut() {
             last.until = until;
         }
-        new.into_iter().for_each(|known| self.push(known));
+        new.into_iter().for_each(|known| self.push_message(known));
     }
 
     /// Returns the digests of a chat that begins with `kept` known messages and continues with `rest`.
-    pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<Digested> {
+    pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<MessageDigest> {
         let known = self.known.iter().take(kept).map(|known| known.digest);
-        known.chain(Chat::of(rest).digests().iter().copied()).collect()
+        known.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
     /// Whether the messages that `chat` holds only as digests are known here, at the same positions.
-    pub fn has_beginning(&self, chat: &Chat<'_>) -> bool {
-        chat.left_out() == 0 || chat.after(self.align(chat.digests()).kept).is_some()
+    pub fn knows_digests_of(&self, chat: &SentChat<'_>) -> bool {
+        chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).kept).is_some()
     }
 
     /// Compares a sent history with the known one.
-    pub(crate) fn align(&self, sent: &[Digested]) -> Alignment {
+    pub(crate) fn align(&self, sent: &[MessageDigest]) -> Alignment {
         self.align_in_rounds(sent).0
     }
 
     /// Compares as [`Self::align`] does, and also returns the number of rounds.
-    fn align_in_rounds(&self, sent: &[Digested]) -> (Alignment, usize) {
+    fn align_in_rounds(&self, sent: &[MessageDigest]) -> (Alignment, usize) {
         let mut most = self.known.len();
         let mut rounds = 0;
         loop {
@@ -219,7 +221,7 @@ impl History {
             rounds += 1;
             let found = self.align_to(sent, if rounds > ROUNDS { 0 } else { most });
             // A message that equals a missing one is ambiguous, and does not get the more permissive label of the two.
-            let gone: HashSet<&Digested> =
+            let gone: HashSet<&MessageDigest> =
                 self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
             let mut kept = self.known.iter().take(found.kept);
             match kept.position(|known| gone.contains(&known.digest)) {
@@ -230,16 +232,17 @@ impl History {
     }
 
     /// Compares with at most `most` unmoved messages at the beginning.
-    fn align_to(&self, sent: &[Digested], most: usize) -> Alignment {
+    fn align_to(&self, sent: &[MessageDigest], most: usize) -> Alignment {
         let all = self.known.len();
-        let same = |(known, sent): &(&Known, &Digested)| known.digest == **sent;
+        let same = |(known, sent): &(&HistoryMessage, &MessageDigest)| known.digest == **sent;
         let kept = self.known.iter().take(most).zip(sent).take_while(same).count();
         if kept == all {
             return Alignment { kept, gone: all..all, instead: kept..kept, retained: all..all };
         }
         // Find the longest suffix of the known messages in what was sent: what lies between was rewritten.
-        let known: Vec<&Digested> = self.known.iter().skip(kept).rev().map(|known| &known.digest).collect();
-        let behind: Vec<&Digested> = sent.iter().skip(kept).rev().collect();
+        let known: Vec<&MessageDigest> =
+            self.known.iter().skip(kept).rev().map(|known| &known.digest).collect();
+        let behind: Vec<&MessageDigest> = sent.iter().skip(kept).rev().collect();
         let lengths = common_beginnings(&known, &behind);
         let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));
@@ -247,7 +250,7 @@ impl History {
     }
 }
 
-pub(crate) type Digested = [u8; 32];
+pub(crate) type MessageDigest = [u8; 32];
 
 /// The most rounds of a comparison. Histories of agents take one or two.
 const ROUNDS: usize = 32;
@@ -283,14 +286,14 @@ fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
 
 /// The prefix digests of a chat, extended incrementally.
 #[derive(Debug, Clone, Default)]
-struct Prefixes {
-    all: Vec<Prefix>,
+struct ChatPrefixDigests {
+    all: Vec<ChatPrefixDigest>,
     /// The hash of all messages so far.
     before: Sha256,
 }
 
-impl Prefixes {
-    fn push(&mut self, digest: &Digested, is_written: bool) {
+impl ChatPrefixDigests {
+    fn push(&mut self, digest: &MessageDigest, is_written: bool) {
         self.before.update(digest);
         if is_written {
             self.all.push(self.before.clone().finalize().into());
@@ -307,24 +310,27 @@ mod tests {
     /// The prefixes depend only on the messages, not on how they were added.
     #[test]
     fn prefixes_grow_with_the_messages() {
-        let known = |text: &str| -> Vec<Known> {
-            let known = |message: &Message| Known::new(message, Label::BOTTOM, 0);
-            let mark = |(c, known): (char, Known)| if c.is_uppercase() { known.written() } else { known };
+        let known = |text: &str| -> Vec<HistoryMessage> {
+            let known = |message: &Message| HistoryMessage::new(message, Label::BOTTOM, 0);
+            let mark = |(c, known): (char, HistoryMessage)| {
+                if c.is_uppercase() { known.into_written() } else { known }
+            };
             text.chars().zip(messages(text).iter().map(known)).map(mark).collect()
         };
         let check = |steps: &[(&str, &str)]| {
             let mut history = History::new();
             for (how, text) in steps {
                 match *how {
-                    "set" => history.set(known(text)),
-                    "go on" => history.go_on(7, known(text)),
-                    _ => known(text).into_iter().for_each(|known| history.push(known)),
+                    "set" => history.replace_messages(known(text)),
+                    "go on" => history.append_messages(7, known(text)),
+                    _ => known(text).into_iter().for_each(|known| history.push_message(known)),
                 }
                 let mut before = Sha256::new();
-                let mut expected: Vec<Prefix> = Vec::new();
-                for known in history.known() {
+                let mut expected: Vec<ChatPrefixDigest> = Vec::new();
+                for known in history.messages() {
                     before.update(known.digest);
-                    expected.extend(known.is_written.then(|| Prefix::from(before.clone().finalize())));
+                    expected
+                        .extend(known.is_written.then(|| ChatPrefixDigest::from(before.clone().finalize())));
                 }
                 assert_eq!(history.prefixes(), expected, "{steps:?}");
             }
@@ -344,10 +350,11 @@ mod tests {
     fn what_was_sent_is_compared_with_what_is_known() {
         let check = |known: &'static str, sent: &'static str, expected: (usize, &str, &str, &str)| {
             let known_messages = messages(known);
-            let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
+            let known_list =
+                known_messages.iter().map(|m| HistoryMessage::new(m, Label::BOTTOM, 0)).collect();
             let mut history = History::new();
-            history.set(known_list);
-            let found = history.align(Chat::of(&messages(sent)).digests());
+            history.replace_messages(known_list);
+            let found = history.align(SentChat::of(&messages(sent)).digests());
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown =
                 (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));
@@ -373,8 +380,10 @@ mod tests {
     fn comparing_takes_few_rounds() {
         let check = |known: &[Message], sent: &[Message], rounds: usize, kept: usize| {
             let mut history = History::new();
-            history.set(known.iter().map(|message| Known::new(message, Label::BOTTOM, 0)).collect());
-            let (found, took) = history.align_in_rounds(Chat::of(sent).digests());
+            history.replace_messages(
+                known.iter().map(|message| HistoryMessage::new(message, Label::BOTTOM, 0)).collect(),
+            );
+            let (found, took) = history.align_in_rounds(SentChat::of(sent).digests());
             assert_eq!((took, found.kept), (rounds, kept));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);

@@ -15,10 +15,10 @@ pub mod nothing;
 pub mod provenance;
 
 use flowgate::monitor::Attribution;
-use flowgate::trace::{Entry, EventId, Trace};
+use flowgate::trace::{EventId, Trace, TraceEntry};
 
 /// An algorithm that estimates which regions a call depends on.
-pub trait Influence: Send + Sync {
+pub trait InfluenceMethod: Send + Sync {
     /// Returns its name on the command line and in reports.
     fn name(&self) -> &'static str;
 
@@ -26,24 +26,24 @@ pub trait Influence: Send + Sync {
     fn doc(&self) -> &'static str;
 
     /// Starts a session with an empty trace.
-    fn start(&self) -> Box<dyn Session>;
+    fn start(&self) -> Box<dyn AttributionSession>;
 }
 
 /// The state of a method over one session.
-pub trait Session: std::fmt::Debug + Send {
+pub trait AttributionSession: std::fmt::Debug + Send {
     /// Records an event that has been labelled.
     fn observe(&mut self, trace: &Trace, event: EventId);
 
     /// Returns what a call that is about to be judged depends on.
-    fn attribute(&mut self, trace: &Trace, call: &Entry) -> Attribution;
+    fn attribute(&mut self, trace: &Trace, call: &TraceEntry) -> Attribution;
 }
 
 /// All methods, the most conservative first.
-pub const METHODS: [&dyn Influence; 3] =
-    [&everything::Everything, &provenance::Provenance, &nothing::Nothing];
+pub const METHODS: [&dyn InfluenceMethod; 3] =
+    [&everything::EverythingMethod, &provenance::ProvenanceMethod, &nothing::NothingMethod];
 
 /// Returns the method with this name.
-pub fn find(name: &str) -> Option<&'static dyn Influence> {
+pub fn find(name: &str) -> Option<&'static dyn InfluenceMethod> {
     METHODS.into_iter().find(|method| method.name() == name)
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use flowgate::trace::read;
     use serde_json::json;
 
-    use super::Influence;
+    use super::InfluenceMethod;
     use crate::replay::replay;
 
     const POLICY: &str = "
@@ -72,7 +72,13 @@ require trusted if:
 ";
 
     /// Checks the verdict on a call after a user's message and a page of which only `owner` is trusted.
-    pub(super) fn check(method: &dyn Influence, user: &str, page: &str, arguments: &str, expected: &str) {
+    pub(super) fn check(
+        method: &dyn InfluenceMethod,
+        user: &str,
+        page: &str,
+        arguments: &str,
+        expected: &str,
+    ) {
         let call = |id: &str, name: &str, arguments: &str| {
             let function = json!({"name": name, "arguments": arguments});
             json!({"role": "assistant", "tool_calls": [{"id": id, "function": function}]})

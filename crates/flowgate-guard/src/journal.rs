@@ -2,10 +2,10 @@
 //!
 //! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same
 //! inputs produce the same conversation, with every label and every verdict. The journal therefore records the inputs
-//! ([`Conversation::inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::again) checks
+//! ([`Conversation::take_inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::replay) checks
 //! that it does not diverge.
 //!
-//! [`Conversation::inputs`]: crate::conversation::Conversation::inputs
+//! [`Conversation::take_inputs`]: crate::conversation::Conversation::take_inputs
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approve::Decision;
-use crate::catalogue::Offered;
+use crate::catalogue::OfferedTool;
 use crate::conversation::{Need, ToolAnswer};
-use crate::history::Recollected;
+use crate::history::TextQuotations;
 
 /// One input of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
     /// The caller queried the next need, with this result.
-    Need(Met),
+    Need(RecordedNeed),
     /// A message of this role.
     Note(String, Value),
     /// A message of the user.
@@ -40,7 +40,7 @@ pub enum Input {
     /// The label that was chosen for the next step, in names.
     Choose(Value),
     /// The tools on offer.
-    Offer(Vec<Offered>),
+    Offer(Vec<OfferedTool>),
     /// The sampling parameters.
     Sampling(Sampling),
     /// The labels of the account's stores.
@@ -56,7 +56,7 @@ pub enum Input {
         /// The remaining messages.
         rest: Vec<Message>,
         /// The results of lookups of these messages in the client's memory.
-        seen: Vec<Recollected>,
+        seen: Vec<TextQuotations>,
         /// The sources of their parts, as far as the client declared them.
         #[serde(default, skip_serializing_if = "Sources::is_empty")]
         sources: Sources,
@@ -95,7 +95,7 @@ pub enum Input {
 /// The need of a conversation, as far as a replay compares it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Met {
+pub enum RecordedNeed {
     /// A message of the model, from a view with this many hidden regions.
     Complete(usize),
     /// An answer of the screener.
@@ -115,7 +115,7 @@ pub enum Met {
     User,
 }
 
-impl Met {
+impl RecordedNeed {
     pub(crate) fn of(need: &Need) -> Self {
         match need {
             Need::Complete(view) => Self::Complete(view.names.all().len()),

@@ -25,4 +25,4 @@ pub mod screener;
 pub mod slot;
 pub mod view;
 
-pub use catalogue::{Offered, Words};
+pub use catalogue::{DescriptionAuthor, OfferedTool};

@@ -16,26 +16,26 @@
 
 mod address;
 mod cleaner;
+mod host_names;
 mod markup;
-mod names;
+pub(crate) mod rendered;
 mod segment;
-pub(crate) mod view;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
-use flowgate::trace::{Body, Call, Entry, Tool};
+use flowgate::trace::{Call, EventBody, Tool, TraceEntry};
 use serde_json::{Map, Value};
 
-pub use cleaner::{Answer, Cleaner, Judge};
+pub use cleaner::{Cleaner, LinkDecision, LinkJudge};
 
-use crate::placeholder::Neutral;
+use crate::placeholder::StreamNeutralizer;
 
 /// The most addresses of one text that are judged; further ones are refused.
 const MAX_JUDGED: usize = 200;
 
 /// The decision of a policy for all addresses at a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Policy {
+enum LinkPolicy {
     /// Every address is permitted, whatever the state of the session.
     Any,
     /// The decision depends on the address.
@@ -44,9 +44,9 @@ enum Policy {
     None,
 }
 
-impl Policy {
+impl LinkPolicy {
     fn of(monitor: &Monitor, label: &Label) -> Self {
-        let tool = Tool::of(Tool::OWN, "link");
+        let tool = Tool::of(Tool::FLOWGATE_SERVER, "link");
         if monitor.permits_any(&tool, label) {
             Self::Any
         } else if monitor.may_permit(&tool, label) {
@@ -65,59 +65,64 @@ pub(crate) fn disarm(
     label: Label,
     next_id: &mut usize,
 ) -> (String, Vec<String>) {
-    let policy = Policy::of(monitor, &label);
-    if policy == Policy::Any {
+    let policy = LinkPolicy::of(monitor, &label);
+    if policy == LinkPolicy::Any {
         return (text.to_owned(), Vec::new());
     }
     let mut judged = 0;
     let mut judge = |url: &str| {
         judged += 1;
-        let is_judged = policy == Policy::Some && judged <= MAX_JUDGED;
+        let is_judged = policy == LinkPolicy::Some && judged <= MAX_JUDGED;
         if is_judged && is_permitted(monitor, method, url, label, next_id) {
-            Answer::Permitted
+            LinkDecision::Permitted
         } else {
-            Answer::Refused
+            LinkDecision::Refused
         }
     };
     clean(text, &mut judge)
 }
 
 /// Cleans a whole text. Returns the cleaned text and what was refused.
-pub fn clean(text: &str, judge: Judge<'_>) -> (String, Vec<String>) {
+pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);
     cleaned.push_str(&cleaner.finish(judge));
-    (cleaned, cleaner.refused())
+    (cleaned, cleaner.into_refused())
 }
 
 /// Cleans a reply while it is generated: the shown prefix stays valid whatever follows.
 #[derive(Debug)]
-pub(crate) struct Live {
-    policy: Policy,
-    placeholders: Neutral,
+pub(crate) struct StreamCleaner {
+    policy: LinkPolicy,
+    placeholders: StreamNeutralizer,
     cleaner: Cleaner,
     has_begun: bool,
 }
 
-impl Live {
+impl StreamCleaner {
     /// Creates the cleaner for text generated from a view with this label and `hidden` hidden regions.
     pub(crate) fn new(monitor: &Monitor, label: &Label, hidden: usize) -> Self {
-        let placeholders = Neutral::new(hidden);
-        Self { placeholders, ..Self::under(Policy::of(monitor, label)) }
+        let placeholders = StreamNeutralizer::new(hidden);
+        Self { placeholders, ..Self::with_policy(LinkPolicy::of(monitor, label)) }
     }
 
-    fn under(policy: Policy) -> Self {
-        Self { policy, placeholders: Neutral::default(), cleaner: Cleaner::default(), has_begun: false }
+    fn with_policy(policy: LinkPolicy) -> Self {
+        Self {
+            policy,
+            placeholders: StreamNeutralizer::default(),
+            cleaner: Cleaner::default(),
+            has_begun: false,
+        }
     }
 
     /// Returns what may be shown in addition after this piece. From the first address that needs a decision, everything
     /// is held back until the end, when the whole text is judged once.
-    pub(crate) fn more(&mut self, piece: &str) -> String {
+    pub(crate) fn push(&mut self, piece: &str) -> String {
         let piece = self.placeholders.push(piece);
         let shown = match self.policy {
-            Policy::Any => piece,
-            Policy::Some => self.cleaner.push(&piece, &mut |_| Answer::Unknown),
-            Policy::None => self.cleaner.push(&piece, &mut |_| Answer::Refused),
+            LinkPolicy::Any => piece,
+            LinkPolicy::Some => self.cleaner.push(&piece, &mut |_| LinkDecision::Unknown),
+            LinkPolicy::None => self.cleaner.push(&piece, &mut |_| LinkDecision::Refused),
         };
         self.has_begun |= !shown.is_empty();
         shown
@@ -176,9 +181,10 @@ fn is_permitted(
     let mut arguments = Map::new();
     arguments.insert("url".to_owned(), Value::String(url.to_owned()));
     *next_id += 1;
-    let tool = Tool::of(Tool::OWN, "link");
+    let tool = Tool::of(Tool::FLOWGATE_SERVER, "link");
     let call = Call { id: format!("link{next_id}"), tool, arguments: Ok(arguments) };
-    let verdict = monitor.judge_entry(Entry::from(Body::Call(call)), Attribution::view(method, label, 0));
+    let verdict =
+        monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::view(method, label, 0));
     matches!(verdict, Verdict::Permit(_))
 }
 

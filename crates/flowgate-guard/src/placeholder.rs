@@ -10,7 +10,7 @@
 
 use serde_json::Value;
 
-use crate::links::view::{Seen, view};
+use crate::links::rendered::{RenderedChar, rendered_chars};
 
 /// The constant that replaces a placeholder in a reply.
 pub(crate) const NEUTRAL: &str = "(hidden text)";
@@ -29,7 +29,7 @@ pub(crate) struct Placeholder {
 }
 
 /// The result of reading a placeholder at a position.
-enum Read {
+enum PlaceholderMatch {
     /// One or more placeholders, in order.
     Placeholders(Vec<Placeholder>),
     /// Not decided without more text.
@@ -39,11 +39,15 @@ enum Read {
 
 /// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides.
 pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
-    let seen = decoded(text);
+    let seen = decoded_view(text);
     let mut found: Vec<Placeholder> = Vec::new();
     for (index, first) in seen.iter().enumerate() {
-        let is_open = begins(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
-        if is_open && let Read::Placeholders(placeholders) = read(&seen, index, text.len(), (true, known)) {
+        let is_open =
+            may_begin(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
+        if is_open
+            && let PlaceholderMatch::Placeholders(placeholders) =
+                read_placeholder(&seen, index, text.len(), (true, known))
+        {
             found.extend(placeholders);
         }
     }
@@ -51,17 +55,18 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
 }
 
 /// Returns the normalised view of a text, with percent and numeric character escapes decoded.
-fn decoded(text: &str) -> Vec<Seen> {
-    let seen = view(text);
+fn decoded_view(text: &str) -> Vec<RenderedChar> {
+    let seen = rendered_chars(text);
     if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
         return seen;
     }
     let (mut read, mut at) = (Vec::with_capacity(seen.len()), 0);
     while let Some(first) = seen.get(at) {
-        let escape = escaped(&seen, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
+        let escape =
+            decode_escape(&seen, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
         match escape.zip(escape.and_then(|(_, length)| seen.get(at + length - 1))) {
             Some(((c, length), last)) => {
-                read.push(Seen { c, end: last.end.max(last.start), ..*first });
+                read.push(RenderedChar { c, end: last.end.max(last.start), ..*first });
                 at += length;
             }
             None => {
@@ -74,7 +79,7 @@ fn decoded(text: &str) -> Vec<Seen> {
 }
 
 /// Returns the code point that is escaped here, and the length of the escape in characters.
-fn escaped(seen: &[Seen], at: usize) -> Option<(u32, usize)> {
+fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
     let c = |offset: usize| seen.get(at + offset).map(|seen| seen.c);
     let number = |from: usize, radix: u32, most: usize| {
         let digits: String =
@@ -97,9 +102,9 @@ fn escaped(seen: &[Seen], at: usize) -> Option<(u32, usize)> {
 const LONGEST_ESCAPE: usize = 10;
 
 /// Whether more text could complete an escape that begins here.
-fn may_be_escape(seen: &[Seen], at: usize) -> bool {
+fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
     let rest = seen.get(at..).unwrap_or_default();
-    let is_part = |seen: &Seen| seen.c.is_ascii_alphanumeric() || seen.c == '#';
+    let is_part = |seen: &RenderedChar| seen.c.is_ascii_alphanumeric() || seen.c == '#';
     let begins = match rest.first().map(|seen| seen.c) {
         Some('%') => rest.len() < 3,
         Some('&') => rest.len() < LONGEST_ESCAPE,
@@ -109,34 +114,34 @@ fn may_be_escape(seen: &[Seen], at: usize) -> bool {
 }
 
 /// Whether a placeholder could begin at a character.
-fn begins(seen: &[Seen], index: usize, known: usize) -> bool {
+fn may_begin(seen: &[RenderedChar], index: usize, known: usize) -> bool {
     let c = |index: usize| seen.get(index).map(|seen| seen.c);
     match c(index) {
-        Some(first) if opens(first) => true,
+        Some(first) if is_opening(first) => true,
         Some('h' | 'H') => known > 0 && !index.checked_sub(1).and_then(c).is_some_and(is_word),
         _ => false,
     }
 }
 
 /// Whether a field name in the value contains a placeholder.
-pub(crate) fn is_in_names(value: &Value, known: usize) -> bool {
+pub(crate) fn is_in_keys(value: &Value, known: usize) -> bool {
     match value {
-        Value::Array(items) => items.iter().any(|item| is_in_names(item, known)),
+        Value::Array(items) => items.iter().any(|item| is_in_keys(item, known)),
         Value::Object(entries) => {
-            entries.iter().any(|(name, value)| !find(name, known).is_empty() || is_in_names(value, known))
+            entries.iter().any(|(name, value)| !find(name, known).is_empty() || is_in_keys(value, known))
         }
         _ => false,
     }
 }
 
 /// Returns the names of the placeholders in the texts of a value, without duplicates.
-pub(crate) fn names(value: &Value, known: usize) -> Vec<String> {
+pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
     let mut names = Vec::new();
-    collect(value, known, &mut names);
+    collect_names(value, known, &mut names);
     names
 }
 
-fn collect(value: &Value, known: usize, names: &mut Vec<String>) {
+fn collect_names(value: &Value, known: usize, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
             for placeholder in find(text, known) {
@@ -145,8 +150,8 @@ fn collect(value: &Value, known: usize, names: &mut Vec<String>) {
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, known, names)),
-        Value::Object(entries) => entries.values().for_each(|value| collect(value, known, names)),
+        Value::Array(items) => items.iter().for_each(|item| collect_names(item, known, names)),
+        Value::Object(entries) => entries.values().for_each(|value| collect_names(value, known, names)),
         _ => {}
     }
 }
@@ -154,7 +159,7 @@ fn collect(value: &Value, known: usize, names: &mut Vec<String>) {
 /// Replaces placeholders by texts, in one pass: placeholders in a replacement stay text.
 pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
-        Value::String(text) => *text = replaced(text, known, text_of),
+        Value::String(text) => *text = replace_in_text(text, known, text_of),
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, known, text_of)),
         Value::Object(entries) => entries.values_mut().for_each(|value| replace(value, known, text_of)),
         _ => {}
@@ -162,11 +167,11 @@ pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&
 }
 
 /// Replaces each placeholder by a constant.
-pub(crate) fn neutral(text: &str, known: usize) -> String {
-    replaced(text, known, &mut |_| NEUTRAL.to_owned())
+pub(crate) fn neutralize(text: &str, known: usize) -> String {
+    replace_in_text(text, known, &mut |_| NEUTRAL.to_owned())
 }
 
-fn replaced(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
+fn replace_in_text(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
     let (mut written, mut at) = (String::with_capacity(text.len()), 0);
     for placeholder in find(text, known) {
         written.push_str(text.get(at..placeholder.start).unwrap_or_default());
@@ -177,9 +182,9 @@ fn replaced(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -
     written
 }
 
-/// Works as [`neutral`], piece by piece: returns the part that no later piece can change.
+/// Works as [`neutralize`], piece by piece: returns the part that no later piece can change.
 #[derive(Debug, Default)]
-pub(crate) struct Neutral {
+pub(crate) struct StreamNeutralizer {
     pending: String,
     /// The number of regions that the author's view hides.
     known: usize,
@@ -187,14 +192,14 @@ pub(crate) struct Neutral {
     before: Option<char>,
 }
 
-impl Neutral {
+impl StreamNeutralizer {
     pub(crate) fn new(known: usize) -> Self {
         Self { known, ..Self::default() }
     }
 
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
-        let mut seen = decoded(&self.pending);
+        let mut seen = decoded_view(&self.pending);
         // A possible escape at the end waits for its remaining characters.
         let tail = seen.len().saturating_sub(LONGEST_ESCAPE);
         let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
@@ -205,23 +210,23 @@ impl Neutral {
             if first.start < at {
                 continue;
             }
-            let is_inside = index == 0 && !opens(first.c) && self.before.is_some_and(is_word);
-            if is_inside || !begins(&seen, index, self.known) {
+            let is_inside = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
+            if is_inside || !may_begin(&seen, index, self.known) {
                 continue;
             }
-            match read(&seen, index, self.pending.len(), (false, self.known)) {
-                Read::Placeholders(placeholders) => {
+            match read_placeholder(&seen, index, self.pending.len(), (false, self.known)) {
+                PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {
                         written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
                         written.push_str(NEUTRAL);
                         at = placeholder.end;
                     }
                 }
-                Read::Unknown => {
+                PlaceholderMatch::Unknown => {
                     kept = first.start;
                     break;
                 }
-                Read::No => {}
+                PlaceholderMatch::No => {}
             }
         }
         written.push_str(self.pending.get(at..kept).unwrap_or_default());
@@ -236,7 +241,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
 
-fn opens(c: char) -> bool {
+fn is_opening(c: char) -> bool {
     matches!(
         c,
         '[' | '('
@@ -254,7 +259,7 @@ fn opens(c: char) -> bool {
     )
 }
 
-fn closes(c: char) -> bool {
+fn is_closing(c: char) -> bool {
     matches!(
         c,
         ']' | ')'
@@ -273,7 +278,7 @@ fn closes(c: char) -> bool {
 }
 
 /// Whether a character may stand between the words of a placeholder.
-fn separates(c: char) -> bool {
+fn is_separator(c: char) -> bool {
     c.is_whitespace()
         || matches!(
             c,
@@ -282,30 +287,30 @@ fn separates(c: char) -> bool {
 }
 
 /// Reads a placeholder from the characters of a view.
-struct Reader<'s> {
-    seen: &'s [Seen],
+struct PlaceholderReader<'s> {
+    seen: &'s [RenderedChar],
     /// The byte offset at which the longest possible placeholder ends.
     limit: usize,
 }
 
-impl Reader<'_> {
-    fn c(&self, index: usize) -> Option<char> {
+impl PlaceholderReader<'_> {
+    fn char_at(&self, index: usize) -> Option<char> {
         self.seen.get(index).filter(|seen| seen.start < self.limit).map(|seen| seen.c)
     }
 
     fn skip(&self, mut at: usize, is_skipped: impl Fn(char) -> bool) -> usize {
-        while self.c(at).is_some_and(&is_skipped) {
+        while self.char_at(at).is_some_and(&is_skipped) {
             at += 1;
         }
         at
     }
 
     /// Reads a name: returns the index after its digits, and the digits. They are empty if the text ends before them.
-    fn name(&self, at: usize) -> Option<(usize, String)> {
-        if !matches!(self.c(at), Some('h' | 'H')) {
+    fn read_name(&self, at: usize) -> Option<(usize, String)> {
+        if !matches!(self.char_at(at), Some('h' | 'H')) {
             return None;
         }
-        let digits = (at + 1..).map_while(|index| self.c(index)).map_while(|c| c.to_digit(10));
+        let digits = (at + 1..).map_while(|index| self.char_at(index)).map_while(|c| c.to_digit(10));
         let digits: String = digits.map(|digit| digit.to_string()).collect();
         Some((at + 1 + digits.len(), digits))
     }
@@ -316,106 +321,117 @@ impl Reader<'_> {
     }
 }
 
-fn named(digits: &str) -> String {
+fn region_name(digits: &str) -> String {
     let digits = digits.trim_start_matches('0');
     format!("h{}", if digits.is_empty() { "0" } else { digits })
 }
 
 /// Reads a possible placeholder at `open`. `length` is the length of the text in bytes; `is_whole` tells whether it is
 /// complete.
-fn read(seen: &[Seen], open: usize, length: usize, (is_whole, known): (bool, usize)) -> Read {
-    let Some(first) = seen.get(open) else { return Read::No };
+fn read_placeholder(
+    seen: &[RenderedChar],
+    open: usize,
+    length: usize,
+    (is_whole, known): (bool, usize),
+) -> PlaceholderMatch {
+    let Some(first) = seen.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
-    let reader = Reader { seen, limit };
-    let unknown = || if is_whole || length > limit { Read::No } else { Read::Unknown };
+    let reader = PlaceholderReader { seen, limit };
+    let unknown =
+        || if is_whole || length > limit { PlaceholderMatch::No } else { PlaceholderMatch::Unknown };
     let is_cut = |index: usize| seen.get(index).is_none() && !is_whole && length <= limit;
-    let is_bare = !opens(first.c);
+    let is_bare = !is_opening(first.c);
     // Brackets may be doubled.
-    let mut at = if is_bare { open } else { reader.skip(open + 1, |c| separates(c) || opens(c)) };
+    let mut at = if is_bare { open } else { reader.skip(open + 1, |c| is_separator(c) || is_opening(c)) };
     let is_known = |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=known).contains(&number));
     // The name alone.
     if matches!(first.c, '[' | '\u{3010}')
-        && let Some((end, digits)) = reader.name(at)
+        && let Some((end, digits)) = reader.read_name(at)
         && (is_known(&digits) || is_cut(end))
     {
-        let close = reader.skip(end, separates);
-        match reader.c(close) {
-            None if is_cut(close) => return Read::Unknown,
-            Some(c) if is_known(&digits) && closes(c) => {
+        let close = reader.skip(end, is_separator);
+        match reader.char_at(close) {
+            None if is_cut(close) => return PlaceholderMatch::Unknown,
+            Some(c) if is_known(&digits) && is_closing(c) => {
                 let end = reader.end_of(close);
-                return Read::Placeholders(vec![Placeholder { start, end, name: named(&digits) }]);
+                return PlaceholderMatch::Placeholders(vec![Placeholder {
+                    start,
+                    end,
+                    name: region_name(&digits),
+                }]);
             }
             _ => {}
         }
     }
     for letter in "hidden".chars() {
-        match reader.c(at) {
+        match reader.char_at(at) {
             Some(c) if c.eq_ignore_ascii_case(&letter) => at += 1,
-            Some(_) => return Read::No,
+            Some(_) => return PlaceholderMatch::No,
             None => return unknown(),
         }
     }
     let behind = at;
-    at = reader.skip(at, separates);
+    at = reader.skip(at, is_separator);
     if is_bare && at == behind {
-        return if reader.c(at).is_none() { unknown() } else { Read::No };
+        return if reader.char_at(at).is_none() { unknown() } else { PlaceholderMatch::No };
     }
     for word in ["region", "text", "placeholder", "value"] {
         let begins = word
             .chars()
             .enumerate()
-            .all(|(i, letter)| reader.c(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
-        if begins && reader.c(at).is_some() {
-            at = reader.skip(at + word.len(), separates);
+            .all(|(i, letter)| reader.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
+        if begins && reader.char_at(at).is_some() {
+            at = reader.skip(at + word.len(), is_separator);
         }
     }
-    let Some((end, digits)) = reader.name(at) else {
-        return if reader.c(at).is_none() { unknown() } else { Read::No };
+    let Some((end, digits)) = reader.read_name(at) else {
+        return if reader.char_at(at).is_none() { unknown() } else { PlaceholderMatch::No };
     };
-    match reader.c(end) {
-        Some(next) if digits.is_empty() || next.is_alphanumeric() => return Read::No,
+    match reader.char_at(end) {
+        Some(next) if digits.is_empty() || next.is_alphanumeric() => return PlaceholderMatch::No,
         Some(_) => {}
         None if digits.is_empty() => return unknown(),
-        None if is_cut(end) => return Read::Unknown,
+        None if is_cut(end) => return PlaceholderMatch::Unknown,
         None => {}
     }
-    let mut found = vec![Placeholder { start, end: reader.end_of(end - 1), name: named(&digits) }];
+    let mut found = vec![Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) }];
     if is_bare {
         // Without brackets these are words, unless the view has such a region.
-        return if is_known(&digits) { Read::Placeholders(found) } else { Read::No };
+        return if is_known(&digits) { PlaceholderMatch::Placeholders(found) } else { PlaceholderMatch::No };
     }
     at = end;
     // Further names in the same brackets.
     loop {
-        let mut next = reader.skip(at, |c| separates(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
-        if "and".chars().enumerate().all(|(i, letter)| reader.c(next + i) == Some(letter)) {
+        let mut next = reader.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
+        if "and".chars().enumerate().all(|(i, letter)| reader.char_at(next + i) == Some(letter)) {
             next = reader.skip(next + 3, char::is_whitespace);
         }
-        let more = reader.name(next).filter(|(_, digits)| next > at && !digits.is_empty());
-        let Some((end, digits)) = more.filter(|(end, _)| !reader.c(*end).is_some_and(char::is_alphanumeric))
+        let more = reader.read_name(next).filter(|(_, digits)| next > at && !digits.is_empty());
+        let Some((end, digits)) =
+            more.filter(|(end, _)| !reader.char_at(*end).is_some_and(char::is_alphanumeric))
         else {
             break;
         };
         let start = seen.get(next).map_or(start, |seen| seen.start);
-        found.push(Placeholder { start, end: reader.end_of(end - 1), name: named(&digits) });
+        found.push(Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) });
         at = end;
     }
     // The description of a region precedes the closing bracket.
     for index in at.. {
-        match reader.c(index) {
+        match reader.char_at(index) {
             Some('\n') => break,
-            Some(c) if closes(c) => {
+            Some(c) if is_closing(c) => {
                 if let Some(last) = found.last_mut() {
                     last.end = reader.end_of(index);
                 }
                 break;
             }
             Some(_) => {}
-            None if is_cut(index) => return Read::Unknown,
+            None if is_cut(index) => return PlaceholderMatch::Unknown,
             None => break,
         }
     }
-    Read::Placeholders(found)
+    PlaceholderMatch::Placeholders(found)
 }
 
 #[cfg(test)]
@@ -456,21 +472,21 @@ mod tests {
             check(text, 0, if expected.is_empty() { text } else { expected });
         }
         let all = json!(["[hidden h2] [hidden h1]", {"a": "(hidden h2)"}]);
-        assert_eq!(names(&all, 0), ["h2", "h1"]);
+        assert_eq!(placeholder_names(&all, 0), ["h2", "h1"]);
     }
 
     fn check(text: &str, known: usize, expected: &str) {
-        let shown = replaced(text, known, &mut |name| format!("<{name}>"));
+        let shown = replace_in_text(text, known, &mut |name| format!("<{name}>"));
         assert_eq!(shown, expected, "{text}");
-        assert_eq!(!names(&json!([{"a": text}]), known).is_empty(), text != expected);
-        assert_eq!(is_in_names(&json!([{text: 1}]), known), text != expected);
-        assert!(find(&neutral(text, known), known).is_empty(), "{text}");
+        assert_eq!(!placeholder_names(&json!([{"a": text}]), known).is_empty(), text != expected);
+        assert_eq!(is_in_keys(&json!([{text: 1}]), known), text != expected);
+        assert!(find(&neutralize(text, known), known).is_empty(), "{text}");
         // Processing in pieces returns a prefix of the same result.
         for size in 1..4 {
-            let (mut pieces, mut given) = (Neutral::new(known), String::new());
+            let (mut pieces, mut given) = (StreamNeutralizer::new(known), String::new());
             for piece in text.chars().collect::<Vec<_>>().chunks(size) {
                 given.push_str(&pieces.push(&piece.iter().collect::<String>()));
-                assert!(neutral(text, known).starts_with(&given), "{given} of {text}");
+                assert!(neutralize(text, known).starts_with(&given), "{given} of {text}");
             }
         }
     }
@@ -507,7 +523,7 @@ mod tests {
 
     #[test]
     fn little_is_held_back() {
-        let mut pieces = Neutral::new(0);
+        let mut pieces = StreamNeutralizer::new(0);
         assert_eq!(pieces.push("a [b] and (c) [hid"), "a [b] and (c) ");
         assert_eq!(pieces.push("e] and"), "[hide] and");
         for unit in [
@@ -523,7 +539,7 @@ mod tests {
             "&#",
             "[h",
         ] {
-            let (mut pieces, mut given) = (Neutral::new(3), 0);
+            let (mut pieces, mut given) = (StreamNeutralizer::new(3), 0);
             for _ in 0..2_000 {
                 given += pieces.push(unit).len();
             }

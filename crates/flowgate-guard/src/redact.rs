@@ -10,15 +10,15 @@
 use std::ops::Range;
 
 use flowgate::label::Label;
-use flowgate::trace::located::{self, Form};
-use flowgate::trace::{Content, Document, Event, EventId, NodeId, Step};
+use flowgate::trace::located_text::{self, Notation};
+use flowgate::trace::{Document, Event, EventId, NodeContent, NodeId, PathStep};
 use serde_json::Value;
 
 use crate::screener;
 
 /// A hidden region of a view, with the name by which a model refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hidden {
+pub struct HiddenRegion {
     /// The name in this view: `h1`, `h2`, ... in the order of the view, so that it reveals nothing else.
     pub name: String,
     /// The label that a view must have to show the region.
@@ -26,12 +26,12 @@ pub struct Hidden {
     /// The join of the labels of its whole content.
     pub(crate) reach: Label,
     /// The hidden content.
-    pub held: Held,
+    pub content: HiddenContent,
 }
 
 /// The content behind a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum HiddenContent {
     /// A part of an event.
     Region(EventId, NodeId),
     /// The output of the model in an earlier step, with the answers to its calls.
@@ -42,15 +42,15 @@ pub enum Held {
 
 /// The hidden regions of one view, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
-    hidden: Vec<Hidden>,
+pub struct HiddenRegions {
+    hidden: Vec<HiddenRegion>,
     /// If set, regions that would be hidden are put between tags instead.
-    tagging: Option<Box<Tagging>>,
+    tagging: Option<Box<RegionTagging>>,
 }
 
 /// Tags around regions that would be hidden, for a screener that decides which of them are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tagging {
+struct RegionTagging {
     /// The nonce of the tags, so that no text can forge them.
     nonce: String,
     /// The clearance of the screener: regions above it are placeholders.
@@ -59,11 +59,12 @@ struct Tagging {
     omitted: Option<Label>,
 }
 
-impl Names {
+impl HiddenRegions {
     /// Creates the names of a view that tags, with a nonce, the regions that it would hide and that flow to the
     /// reader's clearance.
-    pub(crate) fn tagging(tag: Option<(&str, Label)>) -> Self {
-        let tagging = tag.map(|(nonce, reader)| Tagging { nonce: nonce.to_owned(), reader, omitted: None });
+    pub(crate) fn with_tagging(tag: Option<(&str, Label)>) -> Self {
+        let tagging =
+            tag.map(|(nonce, reader)| RegionTagging { nonce: nonce.to_owned(), reader, omitted: None });
         Self { tagging: tagging.map(Box::new), ..Self::default() }
     }
 
@@ -85,12 +86,12 @@ impl Names {
     }
 
     /// The join of the labels of what is left out for the reader of the tags, if anything is.
-    pub(crate) fn omitted(&self) -> Option<Label> {
+    pub(crate) fn omitted_label(&self) -> Option<Label> {
         self.tagging.as_ref().and_then(|tagging| tagging.omitted)
     }
 
     /// All hidden regions.
-    pub fn all(&self) -> &[Hidden] {
+    pub fn all(&self) -> &[HiddenRegion] {
         &self.hidden
     }
 
@@ -105,7 +106,7 @@ impl Names {
     }
 
     /// Returns the hidden region with this name.
-    pub fn get(&self, name: &str) -> Option<&Hidden> {
+    pub fn get(&self, name: &str) -> Option<&HiddenRegion> {
         self.hidden.iter().find(|hidden| hidden.name == name)
     }
 
@@ -115,7 +116,7 @@ impl Names {
         &mut self,
         label: Label,
         reach: Label,
-        held: Held,
+        held: HiddenContent,
         schema: Option<&Value>,
         content: impl FnOnce() -> String,
     ) -> String {
@@ -124,12 +125,17 @@ impl Names {
         let placeholder = match (&self.tagging, kind) {
             (Some(tagging), _) if reach.flows_to(&tagging.reader) => {
                 let nonce = &tagging.nonce;
-                format!("{}{}{}", screener::open(nonce, &name), content(), screener::close(nonce, &name))
+                format!(
+                    "{}{}{}",
+                    screener::opening_tag(nonce, &name),
+                    content(),
+                    screener::closing_tag(nonce, &name)
+                )
             }
             (_, Some(kind)) => format!("[hidden {name}: {kind}]"),
             (_, None) => format!("[hidden {name}]"),
         };
-        self.hidden.push(Hidden { name, label, reach, held });
+        self.hidden.push(HiddenRegion { name, label, reach, content: held });
         placeholder
     }
 }
@@ -149,7 +155,7 @@ pub struct Redactor<'a> {
 
 impl Redactor<'_> {
     /// Returns the content as the view shows it: text, or a list of blocks.
-    pub fn content(&self, names: &mut Names) -> Value {
+    pub fn redacted_content(&self, names: &mut HiddenRegions) -> Value {
         let document = &self.event.document;
         let root = document.key(0, "content").unwrap_or(0);
         // A view that may not show the structure of the event shows one placeholder for all of its content.
@@ -198,7 +204,7 @@ impl Redactor<'_> {
     }
 
     /// Returns a region with placeholders in it; `None` if all of it is shown.
-    fn render(&self, id: NodeId, schema: Option<&Value>, names: &mut Names) -> Option<Value> {
+    fn render(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Option<Value> {
         if self.document().label_of(id).flows_to(self.label) {
             return None;
         }
@@ -208,8 +214,8 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                let is = |form| located::locate(text, Some(form)).is_ok();
-                let is_literal = is(Form::Json) || is(Form::Python);
+                let is = |form| located_text::locate(text, Some(form)).is_ok();
+                let is_literal = is(Notation::Json) || is(Notation::Python);
                 Some(Value::String(if is_literal {
                     self.spell(id, text, schema, names)
                 } else {
@@ -221,17 +227,17 @@ impl Redactor<'_> {
     }
 
     /// Builds the value of a list or a map whose own structure is shown.
-    fn rebuild(&self, id: NodeId, schema: Option<&Value>, names: &mut Names) -> Value {
+    fn rebuild(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
-            let schema = document.node(child).and_then(|node| below(schema, &node.step));
+            let schema = document.node(child).and_then(|node| child_schema(schema, &node.step));
             self.render(child, schema, names).unwrap_or_else(|| document.to_value(child))
         };
         match document.node(id).map(|node| &node.content) {
-            Some(Content::List) => document.children(id).map(part).collect(),
-            Some(Content::Map) => {
+            Some(NodeContent::List) => document.children(id).map(part).collect(),
+            Some(NodeContent::Map) => {
                 let entries = document.children(id).filter_map(|child| {
-                    let Step::Key(key) = &document.node(child)?.step else { return None };
+                    let PathStep::Key(key) = &document.node(child)?.step else { return None };
                     Some((key.to_string(), part(child)))
                 });
                 Value::Object(entries.collect())
@@ -241,9 +247,9 @@ impl Redactor<'_> {
     }
 
     /// Returns the text of a literal with placeholders in place of hidden parts.
-    fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, names: &mut Names) -> String {
+    fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-        self.edits(id, schema, names, &mut edits);
+        self.collect_edits(id, schema, names, &mut edits);
         let mut spelled = String::with_capacity(text.len());
         let mut at = 0;
         for (range, placeholder) in edits {
@@ -256,21 +262,21 @@ impl Redactor<'_> {
         spelled
     }
 
-    fn edits(
+    fn collect_edits(
         &self,
         id: NodeId,
         schema: Option<&Value>,
-        names: &mut Names,
+        names: &mut HiddenRegions,
         edits: &mut Vec<(Range<usize>, String)>,
     ) {
         for child in self.document().children(id) {
             let Some(node) = self.document().node(child) else { continue };
-            let schema = below(schema, &node.step);
+            let schema = child_schema(schema, &node.step);
             match &node.span {
                 Some(span) if !node.label.flows_to(self.label) => {
                     edits.push((span.clone(), self.typed_placeholder(child, child, schema, names)));
                 }
-                _ => self.edits(child, schema, names, edits),
+                _ => self.collect_edits(child, schema, names, edits),
             }
         }
     }
@@ -280,19 +286,20 @@ impl Redactor<'_> {
         id: NodeId,
         region: NodeId,
         schema: Option<&Value>,
-        names: &mut Names,
+        names: &mut HiddenRegions,
     ) -> String {
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {
             let value = self.document().to_value(region);
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
-        let mut placeholder = names.hide(label, label, Held::Region(self.id, region), schema, content);
+        let mut placeholder =
+            names.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
         // Parts that the policy captures from the text and labels on their own.
         let captures = self.document().children(id).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures
             .filter_map(|child| match &self.document().node(child)?.step {
-                Step::Capture(name) => Some(format!("{name}: {}", self.document().to_value(child))),
+                PathStep::Capture(name) => Some(format!("{name}: {}", self.document().to_value(child))),
                 _ => None,
             })
             .collect();
@@ -304,16 +311,16 @@ impl Redactor<'_> {
     }
 
     /// Returns the placeholder for a whole answer.
-    fn placeholder(&self, id: NodeId, region: NodeId, names: &mut Names) -> String {
+    fn placeholder(&self, id: NodeId, region: NodeId, names: &mut HiddenRegions) -> String {
         self.typed_placeholder(id, region, self.schema, names)
     }
 }
 
 /// Returns the part of a JSON schema that describes the child at `step`.
-fn below<'s>(schema: Option<&'s Value>, step: &Step) -> Option<&'s Value> {
+fn child_schema<'s>(schema: Option<&'s Value>, step: &PathStep) -> Option<&'s Value> {
     match step {
-        Step::Key(key) => schema?.get("properties")?.get(&**key),
-        Step::Index(_) => schema?.get("items"),
-        Step::Capture(_) => None,
+        PathStep::Key(key) => schema?.get("properties")?.get(&**key),
+        PathStep::Index(_) => schema?.get("items"),
+        PathStep::Capture(_) => None,
     }
 }

@@ -7,7 +7,7 @@ use flowgate::monitor::{Judgement, ReasonKind};
 use serde_json::{Value, json};
 
 /// Returns the refusal of a call that was judged.
-pub(crate) fn judged(judgement: &Judgement, verdict: &str, payload: &[String]) -> String {
+pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, payload: &[String]) -> String {
     let reasons: Vec<Value> = judgement
         .reasons
         .iter()
@@ -32,14 +32,14 @@ pub(crate) fn judged(judgement: &Judgement, verdict: &str, payload: &[String]) -
     if judgement.reasons.iter().any(|reason| reason.kind == ReasonKind::Rule) {
         advice.push("do without this call, and tell the user which rule forbids it".to_owned());
     }
-    refusal(verdict, &reasons, &advice)
+    refusal_json(verdict, &reasons, &advice)
 }
 
 /// Returns the refusal of a call that was not judged.
-pub(crate) fn unreadable(message: &str, advice: &str) -> String {
-    refusal("deny", &[json!({"kind": "malformed", "says": message})], &[advice.to_owned()])
+pub(crate) fn malformed_refusal(message: &str, advice: &str) -> String {
+    refusal_json("deny", &[json!({"kind": "malformed", "says": message})], &[advice.to_owned()])
 }
 
-fn refusal(verdict: &str, reasons: &[Value], advice: &[String]) -> String {
+fn refusal_json(verdict: &str, reasons: &[Value], advice: &[String]) -> String {
     json!({"refused": verdict, "reasons": reasons, "try": advice}).to_string()
 }

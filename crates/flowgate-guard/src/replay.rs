@@ -6,21 +6,21 @@
 
 use std::sync::Arc;
 
-use flowgate::monitor::{Attribution, Finding, Judgement, Limits, Monitor, Outcome, PushError};
+use flowgate::monitor::{Attribution, EventFinding, Judgement, Limits, Monitor, Outcome, PushError};
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
-use flowgate::trace::read::Run;
-use flowgate::trace::{Body, EventId, Tool};
+use flowgate::trace::read::RecordedRun;
+use flowgate::trace::{EventBody, EventId, Tool};
 
-use crate::influence::Influence;
+use crate::influence::InfluenceMethod;
 
 /// A judged run.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct ReplayedRun {
     /// All calls, in order.
     pub calls: Vec<JudgedCall>,
     /// Findings of rules and readers on the other events.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<EventFinding>,
     /// Events that the monitor rejected, by their index in the run.
     pub refused: Vec<(usize, PushError)>,
     /// The session at its end, for further inspection.
@@ -49,7 +49,7 @@ pub struct JudgedCall {
 }
 
 /// Judges a run under a policy, without answers to its extern predicates.
-pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replayed {
+pub fn replay(policy: &Arc<Policy>, method: &dyn InfluenceMethod, run: &RecordedRun) -> ReplayedRun {
     replay_with(policy, &Predicates::new(), method, run)
 }
 
@@ -57,16 +57,16 @@ pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replay
 pub fn replay_with(
     policy: &Arc<Policy>,
     predicates: &Predicates,
-    method: &dyn Influence,
-    run: &Run,
-) -> Replayed {
+    method: &dyn InfluenceMethod,
+    run: &RecordedRun,
+) -> ReplayedRun {
     let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
     monitor.set_predicates(predicates.clone(), Vec::new());
     let mut session = method.start();
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in run.entries.iter().enumerate() {
         match &entry.body {
-            Body::Call(call) => {
+            EventBody::Call(call) => {
                 let attribution = session.attribute(monitor.trace(), entry);
                 let (id, tool) = (call.id.clone(), call.tool.clone());
                 let origin = entry.extra.get("origin").and_then(|origin| origin.as_str()).map(str::to_owned);
@@ -95,5 +95,5 @@ pub fn replay_with(
             },
         }
     }
-    Replayed { calls, findings, refused, monitor }
+    ReplayedRun { calls, findings, refused, monitor }
 }

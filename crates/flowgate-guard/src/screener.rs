@@ -6,7 +6,7 @@
 //!
 //! The guarantee is weaker: *given the sequence of chosen labels*, every byte and verdict below is independent of
 //! hidden text. The sequence itself is computed from that text. Each step reveals at most the logarithm of the number
-//! of labels in bits, which are counted ([`Spent::bits`](crate::conversation::Spent)).
+//! of labels in bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
 //!
 //! | screener | question | model |
 //! |---|---|---|
@@ -32,17 +32,17 @@ pub trait Screener: Debug + Sync {
     /// Returns one sentence on what it asks.
     fn doc(&self) -> &'static str;
 
-    /// Returns the question about a chat in which every region that could be hidden is tagged: see [`open`] and
-    /// [`close`].
-    fn question(&self, tagged: Tagged) -> Request;
+    /// Returns the question about a chat in which every region that could be hidden is tagged: see [`opening_tag`] and
+    /// [`closing_tag`].
+    fn question(&self, tagged: TaggedChat) -> Request;
 
     /// Parses the names of the regions from the answer; `None` if it is malformed, and then every region counts.
-    fn answer(&self, completion: &Completion) -> Option<Vec<String>>;
+    fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>>;
 }
 
 /// A chat with tags around every region that could be hidden.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tagged {
+pub struct TaggedChat {
     /// The chat and the tools of the agent.
     pub request: Request,
     /// The string that is in every tag and in no text: content cannot forge a region.
@@ -52,12 +52,12 @@ pub struct Tagged {
 }
 
 /// Returns the tag before a region.
-pub fn open(nonce: &str, name: &str) -> String {
+pub fn opening_tag(nonce: &str, name: &str) -> String {
     format!("<<REGION_{nonce}_{name}>>")
 }
 
 /// Returns the tag after a region.
-pub fn close(nonce: &str, name: &str) -> String {
+pub fn closing_tag(nonce: &str, name: &str) -> String {
     format!("<</REGION_{nonce}_{name}>>")
 }
 

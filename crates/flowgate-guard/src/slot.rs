@@ -29,12 +29,12 @@ pub struct Slot {
     /// The instruction to the filler; `None` to copy the regions unchanged.
     pub fill: Option<String>,
     /// The argument as the model wrote it, if it refers to the regions by placeholders in its texts.
-    pub(crate) around: Option<Value>,
+    pub(crate) template: Option<Value>,
 }
 
 /// A request to see hidden regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct LookRequest {
     /// The names of the regions.
     pub names: Vec<String>,
     /// Whether the level below continues, without what was seen, after the model is done with it.
@@ -45,7 +45,7 @@ pub struct Look {
 ///
 /// # Errors
 /// The problem, if the value looks like a slot but is malformed.
-pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
+pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     let Some(slot) = value.as_object().and_then(|map| map.get(SLOT)) else { return Ok(None) };
     let Value::Object(slot) = slot else { return Err("a slot is an object with `regions`") };
     let fill = match slot.get("fill") {
@@ -53,7 +53,7 @@ pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) => return Err("the `fill` of a slot is a text"),
     };
-    Ok(Some(Slot { names: names(slot)?, fill, around: None }))
+    Ok(Some(Slot { names: parse_region_names(slot)?, fill, template: None }))
 }
 
 /// Converts an argument with placeholders in its texts to a slot; `None` if it has none. `known` is the number of
@@ -61,22 +61,22 @@ pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
 ///
 /// # Errors
 /// The problem with the placeholders.
-pub(crate) fn of_placeholders(value: &Value, known: usize) -> Result<Option<Slot>, &'static str> {
-    if placeholder::is_in_names(value, known) {
+pub(crate) fn slot_from_placeholders(value: &Value, known: usize) -> Result<Option<Slot>, &'static str> {
+    if placeholder::is_in_keys(value, known) {
         return Err("the name of a field holds a placeholder");
     }
-    match placeholder::names(value, known) {
+    match placeholder::placeholder_names(value, known) {
         names if names.is_empty() => Ok(None),
         names if names.len() > MAX_NAMES => Err("an argument holds too many placeholders"),
-        names => Ok(Some(Slot { names, fill: None, around: Some(value.clone()) })),
+        names => Ok(Some(Slot { names, fill: None, template: Some(value.clone()) })),
     }
 }
 
 /// Whether a value contains a slot at any depth.
-pub(crate) fn holds_slot(value: &Value) -> bool {
+pub(crate) fn has_slot(value: &Value) -> bool {
     match value {
-        Value::Object(map) => map.contains_key(SLOT) || map.values().any(holds_slot),
-        Value::Array(items) => items.iter().any(holds_slot),
+        Value::Object(map) => map.contains_key(SLOT) || map.values().any(has_slot),
+        Value::Array(items) => items.iter().any(has_slot),
         _ => false,
     }
 }
@@ -85,16 +85,16 @@ pub(crate) fn holds_slot(value: &Value) -> bool {
 ///
 /// # Errors
 /// The problem with the arguments.
-pub(crate) fn look(arguments: &Map<String, Value>) -> Result<Look, &'static str> {
+pub(crate) fn parse_look(arguments: &Map<String, Value>) -> Result<LookRequest, &'static str> {
     let then_return = match arguments.get("then_return") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(then_return)) => *then_return,
         Some(_) => return Err("`then_return` is true or false"),
     };
-    Ok(Look { names: names(arguments)?, then_return })
+    Ok(LookRequest { names: parse_region_names(arguments)?, then_return })
 }
 
-fn names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
+fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
     let error = "`regions` is a list of names of hidden regions, such as [\"h1\"]";
     let names: Option<Vec<String>> = match map.get("regions") {
         Some(Value::Array(names)) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
@@ -104,7 +104,7 @@ fn names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
 }
 
 /// Returns the schema of a slot, which the model sees as an alternative to the schema of a payload argument.
-pub(crate) fn schema() -> Value {
+pub(crate) fn slot_schema() -> Value {
     json!({
         "type": "object",
         "description": "Stands for hidden text that you need not see. With `fill`, a text is written from it.",
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn slots_are_read_strictly() {
         let check = |value: Value, expected: &str| {
-            let shown = match slot(&value) {
+            let shown = match parse_slot(&value) {
                 Ok(None) => "none".to_owned(),
                 Ok(Some(slot)) => format!("{} {:?}", slot.names.join(","), slot.fill),
                 Err(error) => error.to_owned(),
@@ -166,7 +166,7 @@ mod tests {
         check(json!({"$slot": {"regions": [1]}}), names);
         check(json!({"$slot": "h1"}), "a slot is an object with `regions`");
         check(json!({"$slot": {"regions": ["h1"], "fill": 1}}), "the `fill` of a slot is a text");
-        assert!(holds_slot(&json!([{"a": {"$slot": 1}}])) && !holds_slot(&json!({"a": ["$slot"]})));
+        assert!(has_slot(&json!([{"a": {"$slot": 1}}])) && !has_slot(&json!({"a": ["$slot"]})));
     }
 
     #[test]
@@ -175,21 +175,21 @@ mod tests {
             [(MAX_NAMES - 1, true), (MAX_NAMES, true), (MAX_NAMES + 1, false), (MAX_NAMES + 2, false)]
         {
             let texts: Value = (1..=count).map(|number| json!(format!("[hidden h{number}]"))).collect();
-            let read = of_placeholders(&texts, count);
+            let read = slot_from_placeholders(&texts, count);
             assert_eq!(
                 read.map(|slot| slot.map(|slot| slot.names.len())).ok(),
                 is_read.then_some(Some(count))
             );
             let names: Value = (1..=count).map(|number| json!(format!("h{number}"))).collect();
-            assert_eq!(slot(&json!({"$slot": {"regions": names}})).is_ok(), is_read, "{count}");
+            assert_eq!(parse_slot(&json!({"$slot": {"regions": names}})).is_ok(), is_read, "{count}");
         }
-        assert!(matches!(of_placeholders(&json!(["text"]), 1), Ok(None)));
+        assert!(matches!(slot_from_placeholders(&json!(["text"]), 1), Ok(None)));
     }
 
     /// What a model writes by the schema is read as a slot.
     #[test]
     fn the_schema_says_what_is_read() {
-        let schema = schema();
+        let schema = slot_schema();
         let inner = &schema["properties"][SLOT];
         assert_eq!((&schema["required"], &inner["required"]), (&json!([SLOT]), &json!(["regions"])));
         let names: Vec<&String> = inner["properties"].as_object().unwrap().keys().collect();

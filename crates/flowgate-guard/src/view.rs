@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Body, EventId, Tool};
+use flowgate::trace::{EventBody, EventId, Tool};
 use flowgate_lm::chat::{Message, Messages, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 use serde_json::Value;
 
 use crate::catalogue::Catalogue;
-use crate::redact::{Held, Names, Redactor};
+use crate::redact::{HiddenContent, HiddenRegions, Redactor};
 use crate::slot;
 
-pub(crate) use items::{Begun, Items};
+pub(crate) use items::{ConversationItems, ViewPrefix};
 
 /// What a model is shown for one step.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,51 +29,51 @@ pub struct View {
     /// The chat and the tools.
     pub request: Arc<Request>,
     /// The hidden regions.
-    pub names: Names,
+    pub names: HiddenRegions,
 }
 
 /// An item of a conversation.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum ConversationItem {
     /// A message of a principal other than the model.
-    Said(EventId),
+    Message(EventId),
     /// A message in a chat that the caller sent. Its existence is known to the caller, so only its content can be
     /// hidden.
-    Sent(EventId),
+    ClientMessage(EventId),
     /// The output of the model in one step.
-    Step(Step),
+    Step(ModelStep),
 }
 
 /// The output of a model in one step, unchanged.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct ModelStep {
     /// The label of the view, and so of everything here except the answers.
     pub(crate) label: Label,
-    pub(crate) names: Names,
+    pub(crate) names: HiddenRegions,
     pub(crate) text: String,
-    pub(crate) calls: Vec<Made>,
+    pub(crate) calls: Vec<StepCall>,
 }
 
 /// A call that a model wrote, with its answer.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct StepCall {
     pub(crate) call: ToolCall,
-    pub(crate) answer: Answer,
+    pub(crate) answer: CallOutcome,
 }
 
 /// The outcome of a call.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum CallOutcome {
     /// The call is not processed yet.
     Pending,
     /// The call runs elsewhere, and has no answer yet.
-    Handed(EventId),
+    HandedOver(EventId),
     /// The call ran, and the caller replaced the tool's answer by this text.
     Rewritten { text: String, label: Label },
     /// The call ran, and this event is the tool's answer.
     Output(EventId),
     /// The call did not run, or a rule stopped its answer, which is this event; the text reports the reason to the model.
-    Told { text: String, label: Label, tool: Option<Tool>, stopped: Option<EventId> },
+    Refused { text: String, label: Label, tool: Option<Tool>, stopped: Option<EventId> },
     /// A look, after which the model was shown a view at this label.
     Looked(Label),
 }
@@ -84,10 +84,10 @@ const LOOKED: &str = "You have looked. What you saw, and what you did then, is h
 const SHOWN: &str = "It is shown now, where the placeholder was.";
 
 /// The inputs from which a view is built.
-pub(crate) struct Source<'a> {
+pub(crate) struct ViewBuilder<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) catalogue: &'a Catalogue,
-    pub(crate) items: &'a [Item],
+    pub(crate) items: &'a [ConversationItem],
     pub(crate) sampling: &'a Sampling,
     /// The tools on offer, if not all.
     pub(crate) roster: Option<&'a [String]>,
@@ -100,32 +100,38 @@ pub(crate) struct Source<'a> {
     pub(crate) tag: Option<(&'a str, Label)>,
 }
 
-impl Source<'_> {
+impl ViewBuilder<'_> {
     /// Builds the view at `label`.
-    pub(crate) fn view(&self, label: Label) -> View {
-        let names = Names::tagging(self.tag);
-        self.view_from(label, Begun { names, ..Begun::default() }).0
+    pub(crate) fn build(&self, label: Label) -> View {
+        let names = HiddenRegions::with_tagging(self.tag);
+        self.build_from(label, ViewPrefix { names, ..ViewPrefix::default() }).0
     }
 
     /// Builds the view at `label` from a known beginning, and returns it with the number of calls that it shows.
-    pub(crate) fn view_from(&self, label: Label, begun: Begun) -> (View, usize) {
-        let Begun { mut messages, mut names, mut calls, items, tools } = begun;
+    pub(crate) fn build_from(&self, label: Label, begun: ViewPrefix) -> (View, usize) {
+        let ViewPrefix { mut messages, mut names, mut calls, items, tools } = begun;
         let hid = !names.is_empty();
         for item in self.items.iter().skip(items) {
             match item {
-                Item::Said(event) => messages.extend(self.said(*event, false, &label, &mut names)),
-                Item::Sent(event) => messages.extend(self.said(*event, true, &label, &mut names)),
-                Item::Step(step) if !step.label.flows_to(&label) => {
+                ConversationItem::Message(event) => {
+                    messages.extend(self.message(*event, false, &label, &mut names))
+                }
+                ConversationItem::ClientMessage(event) => {
+                    messages.extend(self.message(*event, true, &label, &mut names))
+                }
+                ConversationItem::Step(step) if !step.label.flows_to(&label) => {
                     // The existence of a step above the screener's clearance is hidden from the screener, too.
                     match names.reader() {
                         None => {}
                         Some(reader) if step.label.flows_to(reader) => {
-                            messages.push(self.past(step, &mut names));
+                            messages.push(self.hidden_step(step, &mut names));
                         }
                         Some(_) => names.omit(&step.label),
                     }
                 }
-                Item::Step(step) => self.step(step, &label, &mut names, &mut calls, &mut messages),
+                ConversationItem::Step(step) => {
+                    self.push_step(step, &label, &mut names, &mut calls, &mut messages)
+                }
             }
         }
         let hides = !names.is_empty();
@@ -137,32 +143,39 @@ impl Source<'_> {
 
     /// Returns the tools on offer in a view at `label`; `hides` states whether the view hides anything.
     fn tools(&self, label: &Label, hides: bool) -> Vec<ToolSpec> {
-        let specs = self.catalogue.at(self.monitor, label).map(|known| known.spec(self.can_slot && hides));
+        let specs =
+            self.catalogue.visible_at(self.monitor, label).map(|known| known.spec(self.can_slot && hides));
         let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
         let look = (self.can_look && hides).then(slot::look_spec);
         specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
-    fn said(&self, id: EventId, is_known: bool, label: &Label, names: &mut Names) -> Option<Message> {
+    fn message(
+        &self,
+        id: EventId,
+        is_known: bool,
+        label: &Label,
+        names: &mut HiddenRegions,
+    ) -> Option<Message> {
         let event = self.monitor.trace().event(id)?;
-        let Body::Message(message) = &event.body else { return None };
-        let existence = self.monitor.trace().existence(id);
+        let EventBody::Message(message) = &event.body else { return None };
+        let existence = self.monitor.trace().existence_label(id);
         if !is_known && !existence.flows_to(names.reader().unwrap_or(label)) {
             names.omit(&existence.join(&event.label));
             return None;
         }
-        let content = parts(Redactor { id, event, label, schema: None }.content(names));
+        let content = to_parts(Redactor { id, event, label, schema: None }.redacted_content(names));
         Some(match message.role.as_str() {
             "system" | "developer" => Message::System(content),
             _ => Message::User(content),
         })
     }
 
-    fn step(
+    fn push_step(
         &self,
-        step: &Step,
+        step: &ModelStep,
         label: &Label,
-        names: &mut Names,
+        names: &mut HiddenRegions,
         count: &mut usize,
         messages: &mut Messages,
     ) {
@@ -173,36 +186,38 @@ impl Source<'_> {
         });
         messages.push(Message::Assistant { text: step.text.clone(), calls: calls.collect() });
         for (index, made) in step.calls.iter().enumerate() {
-            let (content, is_error) = self.answer(&made.answer, label, names);
+            let (content, is_error) = self.outcome_parts(&made.answer, label, names);
             let call_id = format!("call_{}", first + index + 1);
             messages.push(Message::Tool { call_id, content, is_error: Some(is_error) });
         }
     }
 
     /// Shows a step of a higher label as a region, for a screener that judges whether the next step depends on it.
-    fn past(&self, step: &Step, names: &mut Names) -> Message {
+    fn hidden_step(&self, step: &ModelStep, names: &mut HiddenRegions) -> Message {
         // The reader must be cleared for the answers of the step, too.
-        let answered = step.calls.iter().map(|made| self.answer_label(&made.answer));
+        let answered = step.calls.iter().map(|made| self.outcome_label(&made.answer));
         let reach = answered.fold(step.label, |reach, label| reach.join(&label));
         let content = || {
             let mut text = step.text.clone();
             for made in &step.calls {
-                let mut inner = Names::default();
+                let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
-                let (answer, _) = self.answer(&made.answer, &top, &mut inner);
+                let (answer, _) = self.outcome_parts(&made.answer, &top, &mut inner);
                 let _ = write!(text, "\n{} {} -> {answer:?}", made.call.name, made.call.arguments);
             }
             text
         };
-        let text = names.hide(step.label, reach, Held::Step, None, content);
+        let text = names.hide(step.label, reach, HiddenContent::Step, None, content);
         Message::Assistant { text, calls: Vec::new() }
     }
 
-    fn answer_label(&self, answer: &Answer) -> Label {
+    fn outcome_label(&self, answer: &CallOutcome) -> Label {
         match answer {
-            Answer::Pending | Answer::Handed(_) | Answer::Looked(_) => Label::BOTTOM,
-            Answer::Told { label, .. } | Answer::Rewritten { label, .. } => *label,
-            Answer::Output(id) => self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label),
+            CallOutcome::Pending | CallOutcome::HandedOver(_) | CallOutcome::Looked(_) => Label::BOTTOM,
+            CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => *label,
+            CallOutcome::Output(id) => {
+                self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label)
+            }
         }
     }
 
@@ -210,24 +225,32 @@ impl Source<'_> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
 
-    fn answer(&self, answer: &Answer, label: &Label, names: &mut Names) -> (Vec<Part>, bool) {
+    fn outcome_parts(
+        &self,
+        answer: &CallOutcome,
+        label: &Label,
+        names: &mut HiddenRegions,
+    ) -> (Vec<Part>, bool) {
         let text = |text: &str| vec![Part::from(text)];
         match answer {
-            Answer::Pending | Answer::Handed(_) => (text("There is no answer."), true),
-            Answer::Rewritten { text: now, label: upper } if upper.flows_to(label) => (text(now), false),
-            Answer::Rewritten { text: now, label: upper } => {
-                (text(&names.hide(*upper, *upper, Held::Text(now.clone()), None, || now.clone())), false)
+            CallOutcome::Pending | CallOutcome::HandedOver(_) => (text("There is no answer."), true),
+            CallOutcome::Rewritten { text: now, label: upper } if upper.flows_to(label) => (text(now), false),
+            CallOutcome::Rewritten { text: now, label: upper } => (
+                text(&names.hide(*upper, *upper, HiddenContent::Text(now.clone()), None, || now.clone())),
+                false,
+            ),
+            CallOutcome::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
+            CallOutcome::Looked(_) => (text(LOOKED), false),
+            CallOutcome::Refused { text: told, label: upper, .. } if upper.flows_to(label) => {
+                (text(told), true)
             }
-            Answer::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
-            Answer::Looked(_) => (text(LOOKED), false),
-            Answer::Told { text: told, label: upper, .. } if upper.flows_to(label) => (text(told), true),
             // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
-            Answer::Told { text: told, label: upper, tool, .. } => {
+            CallOutcome::Refused { text: told, label: upper, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                let held = Held::Text(told.clone());
+                let held = HiddenContent::Text(told.clone());
                 (text(&names.hide(*upper, *upper, held, schema, || told.clone())), false)
             }
-            Answer::Output(id) => {
+            CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {
                     return (text("There is no answer."), true);
                 };
@@ -235,17 +258,17 @@ impl Source<'_> {
                 let tool = call.and_then(|call| call.tool());
                 let schema = tool.and_then(|tool| self.schema(label, tool));
                 let redactor = Redactor { id: *id, event, label, schema };
-                (parts(redactor.content(names)), redactor.is_error())
+                (to_parts(redactor.redacted_content(names)), redactor.is_error())
             }
         }
     }
 }
 
 /// Converts content to the parts that models are shown.
-pub(crate) fn parts(content: Value) -> Vec<Part> {
+pub(crate) fn to_parts(content: Value) -> Vec<Part> {
     match content {
         Value::String(text) => vec![Part::Text(text)],
-        Value::Array(blocks) if blocks.iter().any(is_block) => blocks.iter().map(part).collect(),
+        Value::Array(blocks) if blocks.iter().any(is_block) => blocks.iter().map(to_part).collect(),
         other => vec![Part::Text(other.to_string())],
     }
 }
@@ -254,7 +277,7 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string)
 }
 
-fn part(block: &Value) -> Part {
+fn to_part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     // A placeholder in place of an image is text.
     let shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
@@ -291,7 +314,7 @@ mod tests {
     #[test]
     fn blocks_become_parts() {
         let check = |content: Value, expected: &str| {
-            assert_eq!(format!("{:?}", parts(content.clone())), expected, "{content}");
+            assert_eq!(format!("{:?}", to_parts(content.clone())), expected, "{content}");
         };
         check(json!("hello"), "[Text(\"hello\")]");
         check(json!({"a": 1}), "[Text(\"{\\\"a\\\":1}\")]");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, EventId, Output, Tool};
-use flowgate_guard::redact::{Names, Redactor};
+use flowgate::trace::{Call, EventBody, EventId, Output, Tool, TraceEntry};
+use flowgate_guard::redact::{HiddenRegions, Redactor};
 use serde_json::{Value, json};
 
 const READ: &str = "\n    (out: ToolOutput) is tool:read\n";
@@ -26,7 +26,7 @@ fn answered(labels: &str, content: &Value, is_error: bool) -> (Monitor, EventId)
     assert!(monitor.redeem(permit).is_ok());
     let (call_id, content) = ("1".to_owned(), content.clone());
     let output = Output { call_id, tool: None, content, structured: None, is_error: Some(is_error) };
-    let (event, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+    let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
     (monitor, event)
 }
 
@@ -79,9 +79,9 @@ fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
     for (labels, schema, (content, expected)) in checks {
         let (monitor, id) = answered(labels, &content, false);
         let event = monitor.trace().event(id).unwrap();
-        let mut names = Names::default();
+        let mut names = HiddenRegions::default();
         let redactor = Redactor { id, event, label: &Label::BOTTOM, schema };
-        let shown = redactor.content(&mut names);
+        let shown = redactor.redacted_content(&mut names);
         assert_eq!(shown, expected, "{labels}{content}");
         assert_eq!(names.len(), shown.to_string().matches("[hidden h").count(), "{labels}{content}");
         let root = event.document.key(0, "content").unwrap();
@@ -89,7 +89,7 @@ fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
         // A view with the top label shows the original content.
         let top = monitor.policy().space().top();
         let redactor = Redactor { label: &top, ..redactor };
-        assert_eq!(redactor.content(&mut names), content, "{labels}");
+        assert_eq!(redactor.redacted_content(&mut names), content, "{labels}");
         assert!(redactor.shows_all(root), "{labels}{content}");
     }
 }

@@ -11,8 +11,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use flowgate_lm::json::Json;
-use flowgate_lm::sse::Event;
-use flowgate_lm::wire::{Api, Head};
+use flowgate_lm::sse::SseEvent;
+use flowgate_lm::wire::{Api, ResponseHead};
 use serde_json::Value;
 
 /// The longest request, in bytes.
@@ -63,12 +63,12 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
         Ok(understood) => understood,
         Err(why) => return send(&mut stream, "400 Bad Request", &api.encode_error(400, &why).to_string()),
     };
-    let head = Head { id: "r1", model: scenario.name, created: 1_700_000_000 };
+    let head = ResponseHead { id: "r1", model: scenario.name, created: 1_700_000_000 };
     if !asked.stream {
         return send(&mut stream, "200 OK", &api.encode_response(&scenario.completion, head).to_string());
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
-    let events: Vec<Event> = api.encode_stream(&scenario.completion, head, asked.usage);
+    let events: Vec<SseEvent> = api.encode_stream(&scenario.completion, head, asked.usage);
     for (index, event) in events.iter().enumerate() {
         if Some(index) != without {
             stream.write_all(event.encode().as_bytes())?;
@@ -79,7 +79,10 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
 }
 
 /// Returns the scenario of a request, if the request equals that of the scenario.
-fn understood(api: Api, body: &[u8]) -> Result<(scenarios::Scenario, flowgate_lm::wire::Asked), String> {
+fn understood(
+    api: Api,
+    body: &[u8],
+) -> Result<(scenarios::Scenario, flowgate_lm::wire::ReceivedRequest), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let asked = api.decode_request(&Json::from(&body)).map_err(|error| error.to_string())?;
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == asked.model);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use messages::Messages;
-pub(crate) use messages::Written;
+pub(crate) use messages::SerializedPrefix;
 pub use source::{Source, Sources};
 
 /// A request to a model for the next message of a chat.

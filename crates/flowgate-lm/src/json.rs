@@ -42,7 +42,7 @@ impl<'t> Json<'t> {
     /// contains the position, never content.
     pub fn parse(text: &'t str) -> Result<Self, serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let value = Read.deserialize(&mut reader)?;
+        let value = JsonSeed.deserialize(&mut reader)?;
         reader.end()?;
         Ok(value)
     }
@@ -121,9 +121,9 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-struct Read;
+struct JsonSeed;
 
-impl<'de> DeserializeSeed<'de> for Read {
+impl<'de> DeserializeSeed<'de> for JsonSeed {
     type Value = Json<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
@@ -131,7 +131,7 @@ impl<'de> DeserializeSeed<'de> for Read {
     }
 }
 
-impl<'de> Visitor<'de> for Read {
+impl<'de> Visitor<'de> for JsonSeed {
     type Value = Json<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,8 +175,8 @@ impl<'de> Visitor<'de> for Read {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut read: A) -> Result<Json<'de>, A::Error> {
-        let (mut entries, mut keys) = (Vec::new(), Keys::default());
-        while let Some(key) = read.next_key_seed(Key)? {
+        let (mut entries, mut keys) = (Vec::new(), DuplicateKeyFinder::default());
+        while let Some(key) = read.next_key_seed(KeySeed)? {
             if !keys.add(&entries, &key) {
                 return Err(de::Error::custom("duplicate key"));
             }
@@ -187,9 +187,9 @@ impl<'de> Visitor<'de> for Read {
 }
 
 /// Parses a key.
-struct Key;
+struct KeySeed;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for KeySeed {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -197,7 +197,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for KeySeed {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,12 +218,12 @@ const FEW: usize = 16;
 
 /// Finds duplicate keys in an object.
 #[derive(Default)]
-struct Keys {
+struct DuplicateKeyFinder {
     hashes: HashSet<u64>,
     state: Option<RandomState>,
 }
 
-impl Keys {
+impl DuplicateKeyFinder {
     /// Adds a key. Returns whether it was absent.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
         let is_new = || entries.iter().all(|(known, _)| known != key);

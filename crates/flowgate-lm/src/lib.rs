@@ -2,16 +2,16 @@
 //!
 //! | trait | result | implemented by |
 //! |---|---|---|
-//! | [`Complete`] | the next message of a chat, with tool calls | every provider |
-//! | [`Score`] | the log-probability of a given continuation | servers that return those of the prompt |
-//! | [`Hidden`] | the vectors that a model computes for a text | local models |
-//! | [`Attend`] | which earlier token each token attended to | local models |
+//! | [`ChatModel`] | the next message of a chat, with tool calls | every provider |
+//! | [`ScoringModel`] | the log-probability of a given continuation | servers that return those of the prompt |
+//! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
+//! | [`AttentionModel`] | which earlier token each token attended to | local models |
 //!
 //! A method depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
 //!
-//! [`Remote`] queries a model over HTTP, in one of the three formats of [`wire`], which also implements their server
-//! side. [`Recorded`] stores answers in a file and replays them; [`Scripted`] returns fixed answers for tests.
+//! [`RemoteModel`] queries a model over HTTP, in one of the three formats of [`wire`], which also implements their server
+//! side. [`RecordedModel`] stores answers in a file and replays them; [`ScriptedModel`] returns fixed answers for tests.
 
 pub mod chat;
 mod estimate;
@@ -23,7 +23,10 @@ mod scripted;
 pub mod sse;
 pub mod wire;
 
-pub use model::{Attend, Complete, Delta, Error, Hidden, Listener, Score, Token, ignore, tell};
-pub use recorded::Recorded;
-pub use remote::Remote;
-pub use scripted::Scripted;
+pub use model::{
+    AttentionModel, ChatModel, Delta, Error, HiddenStateModel, Listener, ScoredToken, ScoringModel,
+    ignore_deltas, send_completion,
+};
+pub use recorded::RecordedModel;
+pub use remote::RemoteModel;
+pub use scripted::ScriptedModel;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::chat::{Completion, Request};
 
 /// A model that writes the next message of a chat.
-pub trait Complete: Send + Sync {
+pub trait ChatModel: Send + Sync {
     /// Returns the name for reports: the model, and where it runs if that matters.
     fn name(&self) -> &str;
 
@@ -19,7 +19,7 @@ pub trait Complete: Send + Sync {
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error>;
 }
 
-impl<M: Complete + ?Sized> Complete for Arc<M> {
+impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
     fn name(&self) -> &str {
         (**self).name()
     }
@@ -29,7 +29,7 @@ impl<M: Complete + ?Sized> Complete for Arc<M> {
     }
 }
 
-impl<M: Complete + ?Sized> Complete for Box<M> {
+impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
     fn name(&self) -> &str {
         (**self).name()
     }
@@ -40,38 +40,38 @@ impl<M: Complete + ?Sized> Complete for Box<M> {
 }
 
 /// A model that returns the probability of a given text.
-pub trait Score: Send + Sync {
+pub trait ScoringModel: Send + Sync {
     /// Returns the tokens of `continuation`, each with its natural log-probability after `prompt` and the preceding
     /// tokens.
     ///
     /// # Errors
     /// If the server does not return it, or a token spans the end of the prompt.
-    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<Token>, Error>;
+    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error>;
 }
 
 /// A model that exposes its hidden states.
-pub trait Hidden: Send + Sync {
+pub trait HiddenStateModel: Send + Sync {
     /// Returns one vector per token: the output of the last layer but one.
     ///
     /// # Errors
     /// If the text is too long for the model.
-    fn hidden(&self, text: &str) -> Result<Vec<Vec<f32>>, Error>;
+    fn hidden_states(&self, text: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
 /// A model that exposes its attention.
-pub trait Attend: Send + Sync {
+pub trait AttentionModel: Send + Sync {
     /// Returns for each token of `continuation` its dependence on each token of `prompt`: rows of equal length.
     ///
     /// # Errors
     /// If the texts are too long for the model.
-    fn attend(&self, prompt: &str, continuation: &str) -> Result<Vec<Vec<f32>>, Error>;
+    fn attention(&self, prompt: &str, continuation: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
 /// Receives a completion while it is generated; `Break` cancels it.
 pub type Listener<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 
 /// A listener that ignores everything.
-pub fn ignore(_: Delta<'_>) -> ControlFlow<()> {
+pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -79,7 +79,7 @@ pub fn ignore(_: Delta<'_>) -> ControlFlow<()> {
 ///
 /// # Errors
 /// If the listener cancels.
-pub fn tell(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), Error> {
+pub fn send_completion(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), Error> {
     let mut hear = |delta| if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
     if !completion.text.is_empty() {
         hear(Delta::Text(&completion.text))?;
@@ -115,12 +115,12 @@ pub enum Delta<'a> {
         json: &'a str,
     },
     /// The attempt failed and is retried: what was received before is void.
-    Again,
+    Restart,
 }
 
 /// A token with its log-probability.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Token {
+pub struct ScoredToken {
     /// The text of the token.
     pub text: String,
     /// The natural logarithm of its probability.

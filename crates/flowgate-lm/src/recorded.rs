@@ -13,14 +13,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::chat::{Completion, Request};
-use crate::{Complete, Error, Listener, ignore, tell};
+use crate::{ChatModel, Error, Listener, ignore_deltas, send_completion};
 
 /// The longest line of a file, in bytes.
 const MAX_LINE: u64 = 32 << 20;
 
 /// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum RecordingMode {
     /// Queries the model, and records the answer.
     Record,
     /// Returns the recorded answer.
@@ -31,7 +31,7 @@ pub enum Mode {
 
 /// Why a file of answers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileError {
+pub enum AnswerFileError {
     /// It cannot be read or written; with the system's description.
     Io(String),
     /// A line is not an answer.
@@ -43,7 +43,7 @@ pub enum FileError {
     },
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for AnswerFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(why) => write!(f, "the recorded answers cannot be used: {why}"),
@@ -54,28 +54,28 @@ impl fmt::Display for FileError {
     }
 }
 
-impl std::error::Error for FileError {}
+impl std::error::Error for AnswerFileError {}
 
-impl From<io::Error> for FileError {
+impl From<io::Error> for AnswerFileError {
     fn from(error: io::Error) -> Self {
         Self::Io(error.kind().to_string())
     }
 }
 
 /// A model whose answers are recorded.
-pub struct Recorded<M> {
+pub struct RecordedModel<M> {
     model: M,
-    mode: Mode,
-    kept: Mutex<Kept>,
+    mode: RecordingMode,
+    kept: Mutex<RecordedAnswers>,
 }
 
-struct Kept {
+struct RecordedAnswers {
     answers: BTreeMap<String, Completion>,
     /// The file for new answers; `None` in replay mode, or after a failed write.
     file: Option<File>,
 }
 
-impl<M> fmt::Debug for Recorded<M> {
+impl<M> fmt::Debug for RecordedModel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorded").field("mode", &self.mode).finish_non_exhaustive()
     }
@@ -83,9 +83,9 @@ impl<M> fmt::Debug for Recorded<M> {
 
 /// A model of which only the name is known: every request fails.
 #[derive(Debug, Clone)]
-pub struct Nobody(pub String);
+pub struct UnavailableModel(pub String);
 
-impl Complete for Nobody {
+impl ChatModel for UnavailableModel {
     fn name(&self) -> &str {
         &self.0
     }
@@ -95,28 +95,30 @@ impl Complete for Nobody {
     }
 }
 
-impl Recorded<Nobody> {
+impl RecordedModel<UnavailableModel> {
     /// Opens the recorded answers of the model `name`.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn replay(name: &str, path: &Path) -> Result<Self, FileError> {
-        Self::open(Nobody(name.to_owned()), path, Mode::Replay)
+    pub fn replay(name: &str, path: &Path) -> Result<Self, AnswerFileError> {
+        Self::open(UnavailableModel(name.to_owned()), path, RecordingMode::Replay)
     }
 }
 
-impl<M: Complete> Recorded<M> {
+impl<M: ChatModel> RecordedModel<M> {
     /// Opens the file of a model's answers. Creates it if it does not exist and `mode` writes.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn open(model: M, path: &Path, mode: Mode) -> Result<Self, FileError> {
+    pub fn open(model: M, path: &Path, mode: RecordingMode) -> Result<Self, AnswerFileError> {
         let file = match mode {
-            Mode::Replay => None,
-            Mode::Record | Mode::Both => Some(OpenOptions::new().append(true).create(true).open(path)?),
+            RecordingMode::Replay => None,
+            RecordingMode::Record | RecordingMode::Both => {
+                Some(OpenOptions::new().append(true).create(true).open(path)?)
+            }
         };
         let answers = read(File::open(path)?)?;
-        Ok(Self { model, mode, kept: Mutex::new(Kept { answers, file }) })
+        Ok(Self { model, mode, kept: Mutex::new(RecordedAnswers { answers, file }) })
     }
 
     /// Returns the number of answers.
@@ -129,7 +131,7 @@ impl<M: Complete> Recorded<M> {
         self.len() == 0
     }
 
-    fn keep(&self, key: String, completion: &Completion) -> Result<(), Error> {
+    fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         // After a truncated line, the next answer would be damaged as well.
@@ -143,30 +145,30 @@ impl<M: Complete> Recorded<M> {
     }
 }
 
-impl<M: Complete> Complete for Recorded<M> {
+impl<M: ChatModel> ChatModel for RecordedModel<M> {
     fn name(&self) -> &str {
         self.model.name()
     }
 
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
         let key = line::key(self.model.name(), request);
-        if self.mode != Mode::Record {
+        if self.mode != RecordingMode::Record {
             let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(&key).cloned();
             if let Some(completion) = known {
-                tell(&completion, listener)?;
+                send_completion(&completion, listener)?;
                 return Ok(completion);
             }
-            if self.mode == Mode::Replay {
-                return Nobody(String::new()).complete(request, &mut ignore);
+            if self.mode == RecordingMode::Replay {
+                return UnavailableModel(String::new()).complete(request, &mut ignore_deltas);
             }
         }
         let completion = self.model.complete(request, listener)?;
-        self.keep(key, &completion)?;
+        self.store_answer(key, &completion)?;
         Ok(completion)
     }
 }
 
-fn read(file: File) -> Result<BTreeMap<String, Completion>, FileError> {
+fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
     let mut reader = BufReader::new(file);
     let mut answers = BTreeMap::new();
     for number in 1.. {
@@ -174,7 +176,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, FileError> {
         if (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
-        let damaged = |problem| FileError::Damaged { line: number, problem };
+        let damaged = |problem| AnswerFileError::Damaged { line: number, problem };
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
             return Err(damaged("it is too long"));
         }
@@ -193,13 +195,13 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::Scripted;
+    use crate::ScriptedModel;
     use crate::chat::{Message, Part, Stop, ToolCall, Usage};
 
     /// A unique path, which is removed on drop.
-    struct Place(PathBuf);
+    struct TemporaryFile(PathBuf);
 
-    impl Place {
+    impl TemporaryFile {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let name =
@@ -208,7 +210,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryFile {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
@@ -226,19 +228,19 @@ mod tests {
 
     #[test]
     fn answers_are_kept_and_given_again() {
-        let place = Place::new();
-        let model = Scripted::list([said("a"), said("b"), said("secret answer")]).named("m");
-        let recorded = Recorded::open(model, &place.0, Mode::Both).unwrap();
+        let place = TemporaryFile::new();
+        let model = ScriptedModel::from_answers([said("a"), said("b"), said("secret answer")]).with_name("m");
+        let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         assert!(recorded.is_empty());
         for (question, answer) in [("1", "a"), ("secret question", "b"), ("1", "a")] {
-            assert_eq!(recorded.complete(&asked(question), &mut ignore).unwrap(), said(answer));
+            assert_eq!(recorded.complete(&asked(question), &mut ignore_deltas).unwrap(), said(answer));
         }
         assert_eq!((recorded.len(), recorded.model.requests()), (2, 2));
         let text = std::fs::read_to_string(&place.0).unwrap();
         assert!(!text.contains("question"), "{text}");
         assert_eq!(text.lines().count(), 2);
 
-        let replayed = Recorded::replay("m", &place.0).unwrap();
+        let replayed = RecordedModel::replay("m", &place.0).unwrap();
         let mut heard = 0;
         let mut listener = |_: crate::Delta<'_>| {
             heard += 1;
@@ -247,15 +249,19 @@ mod tests {
         assert_eq!(replayed.complete(&asked("1"), &mut listener).unwrap(), said("a"));
         assert_eq!(heard, 3);
         let missing = "the model's server does not have this answer: it was not recorded";
-        assert_eq!(replayed.complete(&asked("2"), &mut ignore).unwrap_err().to_string(), missing);
-        let other = Recorded::replay("other", &place.0).unwrap();
-        assert_eq!(other.complete(&asked("1"), &mut ignore).unwrap_err().to_string(), missing);
+        assert_eq!(replayed.complete(&asked("2"), &mut ignore_deltas).unwrap_err().to_string(), missing);
+        let other = RecordedModel::replay("other", &place.0).unwrap();
+        assert_eq!(other.complete(&asked("1"), &mut ignore_deltas).unwrap_err().to_string(), missing);
 
-        let again = Scripted::list([said("new")]).named("m");
-        let recorded = Recorded::open(again, &place.0, Mode::Record).unwrap();
-        assert_eq!(recorded.complete(&asked("1"), &mut ignore).unwrap(), said("new"));
-        let replayed = Recorded::replay("m", &place.0).unwrap();
-        assert_eq!(replayed.complete(&asked("1"), &mut ignore).unwrap(), said("new"), "the last one counts");
+        let again = ScriptedModel::from_answers([said("new")]).with_name("m");
+        let recorded = RecordedModel::open(again, &place.0, RecordingMode::Record).unwrap();
+        assert_eq!(recorded.complete(&asked("1"), &mut ignore_deltas).unwrap(), said("new"));
+        let replayed = RecordedModel::replay("m", &place.0).unwrap();
+        assert_eq!(
+            replayed.complete(&asked("1"), &mut ignore_deltas).unwrap(),
+            said("new"),
+            "the last one counts"
+        );
     }
 
     #[test]
@@ -264,21 +270,21 @@ mod tests {
         if !full.exists() {
             return;
         }
-        let place = Place::new();
-        let model = Scripted::answering(|_| Ok(said("a"))).named("m");
-        let recorded = Recorded::open(model, &place.0, Mode::Both).unwrap();
+        let place = TemporaryFile::new();
+        let model = ScriptedModel::from_function(|_| Ok(said("a"))).with_name("m");
+        let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         recorded.kept.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
         for why in ["no storage space", "an earlier answer is cut off"] {
-            let error = recorded.complete(&asked("1"), &mut ignore).unwrap_err().to_string();
+            let error = recorded.complete(&asked("1"), &mut ignore_deltas).unwrap_err().to_string();
             assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));
         }
         assert!(recorded.is_empty());
     }
 
     fn check(text: &str, expected: &str) {
-        let place = Place::new();
+        let place = TemporaryFile::new();
         std::fs::write(&place.0, text).unwrap();
-        let error = Recorded::replay("m", &place.0).unwrap_err();
+        let error = RecordedModel::replay("m", &place.0).unwrap_err();
         assert_eq!(error.to_string(), format!("the recorded answers {expected}"), "{text}");
     }
 
@@ -292,7 +298,7 @@ mod tests {
             &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
             "are damaged: line 1: it has no answer",
         );
-        let missing = Recorded::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
+        let missing = RecordedModel::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(missing.to_string(), "the recorded answers cannot be used: entity not found");
     }
 }

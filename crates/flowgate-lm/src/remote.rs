@@ -7,46 +7,46 @@
 //!
 //! ```no_run
 //! use flowgate_lm::chat::{Message, Part, Request};
-//! use flowgate_lm::{Complete, Remote, ignore, wire::Api};
+//! use flowgate_lm::{ChatModel, RemoteModel, ignore_deltas, wire::Api};
 //!
-//! let model = Remote::new(Api::ChatCompletions, "http://localhost:8080/v1", "qwen3")?;
+//! let model = RemoteModel::new(Api::ChatCompletions, "http://localhost:8080/v1", "qwen3")?;
 //! let request = Request { messages: vec![Message::User(vec![Part::from("Hello")])].into(), ..Request::default() };
-//! println!("{}", model.complete(&request, &mut ignore)?.text);
+//! println!("{}", model.complete(&request, &mut ignore_deltas)?.text);
 //! # Ok::<(), flowgate_lm::Error>(())
 //! ```
 
+mod address_cache;
 mod authorities;
 mod budget;
 mod client;
 mod connection;
-#[cfg(test)]
-mod double;
-mod leftovers;
-mod names;
 mod retry;
 pub mod score;
 mod socket;
+mod stream_drain;
+#[cfg(test)]
+mod test_server;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::chat::{Completion, Request, Sampling, Usage, Written};
-use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, Sent};
+use crate::chat::{Completion, Request, Sampling, SerializedPrefix, Usage};
+use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::{Api, MAX_ANSWER};
-use crate::{Complete, Delta, Error, Listener, estimate, sse, tell};
+use crate::{ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
 pub use authorities::{Authorities, AuthoritiesError};
 pub use budget::Budget;
 pub use client::UNTRUSTED;
-use client::{Answer, Client, Exchange};
-use retry::Failure;
-pub use retry::Retries;
+use client::{HttpClient, HttpResponse, ResponseHandler};
+use retry::AttemptFailure;
+pub use retry::RetryPolicy;
 
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct Timeouts {
     /// For establishing the connection.
     pub connect: Duration,
     /// From the connection until the answer begins.
@@ -55,7 +55,7 @@ pub struct Times {
     pub whole: Duration,
 }
 
-impl Default for Times {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -67,8 +67,8 @@ impl Default for Times {
 
 /// A model behind an HTTP address.
 #[derive(Clone)]
-pub struct Remote {
-    client: Client,
+pub struct RemoteModel {
+    client: HttpClient,
     api: Api,
     model: String,
     name: String,
@@ -77,20 +77,20 @@ pub struct Remote {
     old_max_tokens: bool,
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for RemoteModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
     }
 }
 
-impl Remote {
+impl RemoteModel {
     /// Creates a client of the model `model` at a base address, such as `https://api.openai.com/v1`,
     /// `https://api.anthropic.com/v1` or `http://localhost:8080/v1`.
     ///
     /// # Errors
     /// If the address is not an HTTP URL, or has more than a host and a path.
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
-        let client = Client::new(base)?;
+        let client = HttpClient::new(base)?;
         let name = format!("{model} at {}", client.host());
         // All providers accept the old name of the limit, except the newest models of the provider that
         // renamed it.
@@ -108,7 +108,7 @@ impl Remote {
 
     /// Returns a client of another model on the same server.
     #[must_use]
-    pub fn asked_for(&self, model: &str) -> Self {
+    pub fn with_model(&self, model: &str) -> Self {
         let name = format!("{model} at {}", self.client.host());
         Self { model: model.to_owned(), name, ..self.clone() }
     }
@@ -142,7 +142,7 @@ impl Remote {
 
     /// Sets the time limits.
     #[must_use]
-    pub fn times(mut self, times: Times) -> Self {
+    pub fn times(mut self, times: Timeouts) -> Self {
         self.client.times = times;
         self
     }
@@ -165,7 +165,7 @@ impl Remote {
 
     /// Sets the retries.
     #[must_use]
-    pub fn retries(mut self, retries: Retries) -> Self {
+    pub fn retries(mut self, retries: RetryPolicy) -> Self {
         self.client.retries = retries;
         self
     }
@@ -195,7 +195,7 @@ impl Remote {
     /// Returns a scorer for the same server and model. The format, sampling and streaming have no effect on
     /// it.
     #[must_use]
-    pub fn scorer(&self, by: score::ScoreBy) -> score::Scorer {
+    pub fn scorer(&self, by: score::ScoreMethod) -> score::Scorer {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
@@ -205,7 +205,7 @@ impl Remote {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
-            let body = Sent { request, model, stream, limit }.body();
+            let body = SentRequest { request, model, stream, limit }.body();
             // Keys of these types are strings, so serialisation does not fail; a server rejects an empty
             // body.
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
@@ -231,47 +231,49 @@ impl Remote {
     }
 }
 
-impl Complete for Remote {
+impl ChatModel for RemoteModel {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
         let request = self.with_defaults(request);
-        if let Some(what) = self.api.lost(&request) {
+        if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
-        let mut chat = Chat { remote: self, request: &request, listener, heard: 0 };
+        let mut chat = ChatHandler { remote: self, request: &request, listener, received_bytes: 0 };
         let (mut body, end) = self.body(&request);
         let answered = self.client.ask(self.api.path(), &body, &mut chat);
         if let Some(end) = end {
             body.truncate(end);
-            request.messages.leave_written(Written { text: body, messages: request.messages.len() });
+            request
+                .messages
+                .store_serialized_prefix(SerializedPrefix { text: body, messages: request.messages.len() });
         }
         answered
     }
 }
 
 /// One completion, over all attempts.
-struct Chat<'a, 'b> {
-    remote: &'a Remote,
+struct ChatHandler<'a, 'b> {
+    remote: &'a RemoteModel,
     request: &'a Request,
     listener: &'a mut Listener<'b>,
     /// The number of bytes that the listener received in this attempt.
-    heard: usize,
+    received_bytes: usize,
 }
 
-impl Chat<'_, '_> {
-    fn read_stream(&mut self, answer: &mut Answer) -> Result<Completion, Failure> {
+impl ChatHandler<'_, '_> {
+    fn read_stream(&mut self, answer: &mut HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut decoder = self.remote.api.decoder();
-        let mut splitter = sse::Splitter::default();
+        let mut splitter = sse::EventSplitter::default();
         let mut buffer = vec![0_u8; 16 << 10];
-        let (heard, listener) = (&mut self.heard, &mut *self.listener);
+        let (heard, listener) = (&mut self.received_bytes, &mut *self.listener);
         let mut hear = |delta: Delta<'_>| {
             *heard += match delta {
                 Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
                 Delta::Call { name, .. } => name.len(),
-                Delta::Again => 0,
+                Delta::Restart => 0,
             };
             listener(delta)
         };
@@ -279,7 +281,7 @@ impl Chat<'_, '_> {
             let bytes = answer.read(&mut buffer)?;
             if bytes.is_empty() {
                 // A connection that closes in the middle of an answer may succeed on retry.
-                return decoder.finish().map_err(Failure::passing);
+                return decoder.finish().map_err(AttemptFailure::transient);
             }
             for event in splitter.feed(bytes) {
                 // Events after the end of the answer are ignored.
@@ -298,16 +300,18 @@ impl Chat<'_, '_> {
         let usage = match completion {
             Some(completion) if completion.usage != Usage::default() => completion.usage,
             Some(completion) => estimate::usage(self.request, completion),
-            None => Usage { input: estimate::input(self.request), output: estimate::tokens(self.heard) },
+            None => {
+                Usage { input: estimate::input(self.request), output: estimate::tokens(self.received_bytes) }
+            }
         };
         budget.spend(usage);
     }
 }
 
-impl Exchange for Chat<'_, '_> {
+impl ResponseHandler for ChatHandler<'_, '_> {
     type Out = Completion;
 
-    fn read(&mut self, mut answer: Answer) -> Result<Completion, Failure> {
+    fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let read = if answer.is_stream() {
             self.read_stream(&mut answer)
         } else {
@@ -316,15 +320,15 @@ impl Exchange for Chat<'_, '_> {
         self.spend(read.as_ref().ok());
         let completion = read?;
         if answer.is_stream() {
-            answer.leave();
+            answer.release_connection();
         } else {
-            tell(&completion, self.listener)?;
+            send_completion(&completion, self.listener)?;
         }
         Ok(completion)
     }
 
-    fn again(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.heard) > 0 && (self.listener)(Delta::Again).is_break() {
+    fn begin_retry(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.received_bytes) > 0 && (self.listener)(Delta::Restart).is_break() {
             return Err(Error::Cancelled);
         }
         Ok(())

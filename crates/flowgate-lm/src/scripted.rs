@@ -6,36 +6,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::chat::{Completion, Request};
-use crate::{Complete, Error, Listener, estimate, tell};
+use crate::{ChatModel, Error, Listener, estimate, send_completion};
 
-type Answer = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
+type AnswerFunction = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
 
 /// A model that returns scripted answers and counts its requests.
-pub struct Scripted {
+pub struct ScriptedModel {
     name: String,
-    answer: Box<Answer>,
+    answer: Box<AnswerFunction>,
     requests: AtomicU64,
     tokens: AtomicU64,
 }
 
-impl fmt::Debug for Scripted {
+impl fmt::Debug for ScriptedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scripted").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Scripted {
+impl ScriptedModel {
     /// Creates a model that returns these answers in order, whatever the request, and then fails.
-    pub fn list(answers: impl IntoIterator<Item = Completion>) -> Self {
+    pub fn from_answers(answers: impl IntoIterator<Item = Completion>) -> Self {
         let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
-        Self::answering(move |_| {
+        Self::from_function(move |_| {
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.pop_front().ok_or(Error::Unsupported("another scripted answer"))
         })
     }
 
     /// Creates a model that answers with a function.
-    pub fn answering(answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static) -> Self {
+    pub fn from_function(
+        answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             name: "scripted".to_owned(),
             answer: Box::new(answer),
@@ -46,7 +48,7 @@ impl Scripted {
 
     /// Sets the name of the model.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
+    pub fn with_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
@@ -64,7 +66,7 @@ impl Scripted {
     }
 }
 
-impl Complete for Scripted {
+impl ChatModel for ScriptedModel {
     fn name(&self) -> &str {
         &self.name
     }
@@ -78,7 +80,7 @@ impl Complete for Scripted {
         };
         self.tokens.fetch_add(usage.input.saturating_add(usage.output), Ordering::Relaxed);
         let completion = answer?;
-        tell(&completion, listener)?;
+        send_completion(&completion, listener)?;
         Ok(completion)
     }
 }
@@ -87,7 +89,7 @@ impl Complete for Scripted {
 mod tests {
     use super::*;
     use crate::chat::{Message, Part};
-    use crate::ignore;
+    use crate::ignore_deltas;
 
     fn said(text: &str) -> Completion {
         Completion { text: text.to_owned(), ..Completion::default() }
@@ -95,21 +97,21 @@ mod tests {
 
     #[test]
     fn answers_in_order_and_counts() {
-        let model = Scripted::list([said("12345678"), said("b")]).named("double");
+        let model = ScriptedModel::from_answers([said("12345678"), said("b")]).with_name("double");
         let request =
             Request { messages: vec![Message::User(vec![Part::from("1234")])].into(), ..Request::default() };
         assert_eq!(model.name(), "double");
-        assert_eq!(model.complete(&request, &mut ignore).unwrap().text, "12345678");
+        assert_eq!(model.complete(&request, &mut ignore_deltas).unwrap().text, "12345678");
         assert_eq!((model.requests(), model.tokens()), (1, 3));
-        assert_eq!(model.complete(&request, &mut ignore).unwrap().text, "b");
-        let none = model.complete(&request, &mut ignore).unwrap_err();
+        assert_eq!(model.complete(&request, &mut ignore_deltas).unwrap().text, "b");
+        let none = model.complete(&request, &mut ignore_deltas).unwrap_err();
         assert_eq!(none.to_string(), "the model's server does not have another scripted answer");
         assert_eq!((model.requests(), model.tokens()), (3, 6));
     }
 
     #[test]
     fn answers_as_a_function() {
-        let model = Scripted::answering(|request| Ok(said(&request.messages.len().to_string())));
+        let model = ScriptedModel::from_function(|request| Ok(said(&request.messages.len().to_string())));
         let mut heard = String::new();
         let mut listener = |delta: crate::Delta<'_>| {
             heard += &format!("{delta:?}");

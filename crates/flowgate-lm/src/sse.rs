@@ -9,14 +9,14 @@ pub const MAX_EVENT: usize = 16 << 20;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub struct SseEvent {
     /// The type of the event; empty if the stream states none.
     pub name: String,
     /// The data of the event.
     pub data: String,
 }
 
-impl Event {
+impl SseEvent {
     /// Creates an event.
     #[must_use]
     pub fn new(name: &str, data: impl Into<String>) -> Self {
@@ -48,7 +48,7 @@ impl Event {
 
 /// Splits a stream of bytes into events.
 #[derive(Debug, Default)]
-pub struct Splitter {
+pub struct EventSplitter {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
@@ -62,13 +62,13 @@ pub struct Splitter {
     begun: bool,
 }
 
-impl Splitter {
+impl EventSplitter {
     /// Takes the next bytes, and returns the events that end in them one by one, so that an error in a later event does
     /// not discard earlier ones. Text that is not ended by an empty line is not an event. Dropping the iterator early
     /// loses the remaining bytes.
     ///
     /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and the last item.
-    pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<Event, Error>> + 's {
+    pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<SseEvent, Error>> + 's {
         let mut rest = bytes;
         std::iter::from_fn(move || {
             let next = self.next(&mut rest);
@@ -92,7 +92,7 @@ impl Splitter {
         self.retry
     }
 
-    fn next(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Error> {
+    fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 *rest = tail;
@@ -116,7 +116,7 @@ impl Splitter {
         Ok(None)
     }
 
-    fn end_of_line(&mut self) -> Result<Option<Event>, Error> {
+    fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes).map_err(|_| Error::Malformed("the stream is no UTF-8"))?;
         let line = if self.begun { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
@@ -126,7 +126,7 @@ impl Splitter {
                 self.last_id = id;
             }
             let name = std::mem::take(&mut self.name);
-            return Ok(self.data.take().map(|data| Event { name, data }));
+            return Ok(self.data.take().map(|data| SseEvent { name, data }));
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Event>, Error> {
-        let mut splitter = Splitter::default();
+    fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<SseEvent>, Error> {
+        let mut splitter = EventSplitter::default();
         let mut events = Vec::new();
         for piece in pieces {
             for event in splitter.feed(piece) {
@@ -168,7 +168,8 @@ mod tests {
     }
 
     fn check(stream: &str, expected: &[(&str, &str)]) {
-        let expected: Vec<Event> = expected.iter().map(|(name, data)| Event::new(name, *data)).collect();
+        let expected: Vec<SseEvent> =
+            expected.iter().map(|(name, data)| SseEvent::new(name, *data)).collect();
         assert_eq!(split([stream.as_bytes()]).unwrap(), expected, "{stream:?}");
         assert_eq!(split(stream.as_bytes().chunks(1)).unwrap(), expected, "{stream:?}, byte by byte");
     }
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn where_a_stream_can_be_asked_for_again() {
         let check = |stream: &str, id: &str, retry: Option<u64>| {
-            let mut splitter = Splitter::default();
+            let mut splitter = EventSplitter::default();
             assert!(splitter.feed(stream.as_bytes()).all(|event| event.is_ok()));
             assert_eq!((splitter.last_id(), splitter.retry()), (id, retry), "{stream:?}");
         };
@@ -205,23 +206,23 @@ mod tests {
 
     #[test]
     fn what_came_before_an_error_has_come() {
-        let mut splitter = Splitter::default();
+        let mut splitter = EventSplitter::default();
         let events: Vec<_> = splitter.feed(b"data: a\n\ndata: \xff\n\ndata: b\n\n").collect();
-        assert_eq!(events, [Ok(Event::new("", "a")), Err(Error::Malformed("the stream is no UTF-8"))]);
+        assert_eq!(events, [Ok(SseEvent::new("", "a")), Err(Error::Malformed("the stream is no UTF-8"))]);
     }
 
     #[test]
     fn limits() {
-        let last = |splitter: &mut Splitter, bytes: &[u8]| splitter.feed(bytes).last().transpose();
+        let last = |splitter: &mut EventSplitter, bytes: &[u8]| splitter.feed(bytes).last().transpose();
         assert_eq!(split([&b"data: \xff\n"[..]]).unwrap_err(), Error::Malformed("the stream is no UTF-8"));
         let piece = vec![b'x'; 1 << 20];
-        let mut splitter = Splitter::default();
+        let mut splitter = EventSplitter::default();
         let ended = std::iter::repeat_with(|| last(&mut splitter, &piece)).take(32).find_map(Result::err);
         assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "a line");
         let mut line = b"data: ".to_vec();
         line.extend(&piece);
         line.push(b'\n');
-        let mut splitter = Splitter::default();
+        let mut splitter = EventSplitter::default();
         let ended = std::iter::repeat_with(|| last(&mut splitter, &line)).take(32).find_map(Result::err);
         assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "many lines");
     }
@@ -253,8 +254,8 @@ mod tests {
         fn what_is_encoded_is_read(
             events in prop::collection::vec(("[a-z_.]{0,6}", "[ -~ü\n]{0,12}"), 0..6),
         ) {
-            let events: Vec<Event> = events.iter().map(|(name, data)| Event::new(name, data.as_str())).collect();
-            let stream: String = events.iter().map(Event::encode).collect();
+            let events: Vec<SseEvent> = events.iter().map(|(name, data)| SseEvent::new(name, data.as_str())).collect();
+            let stream: String = events.iter().map(SseEvent::encode).collect();
             prop_assert_eq!(split([stream.as_bytes()]).unwrap(), events);
         }
 

@@ -10,14 +10,14 @@
 //! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is either
 //! understood or rejected by name; nothing is passed on unexamined.
 //!
-//! Limits of the formats: [`Api::lost`] names what changes the meaning of a request. In addition, only Anthropic's
+//! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only Anthropic's
 //! format can mark a tool output as an error, and only chat completions have a seed.
 
 mod assembly;
 pub mod chat_completions;
+mod extension;
 mod fields;
 pub mod messages;
-mod own;
 pub mod responses;
 mod status;
 #[cfg(test)]
@@ -34,8 +34,8 @@ use crate::model::Listener;
 use crate::{Error, sse};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
-pub(crate) use status::{of_status, reported};
-pub use writer::Writer;
+pub(crate) use status::{error_for_status, reported_error};
+pub use writer::ResponseWriter;
 
 /// One of the three formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ pub enum Api {
 
 /// The metadata of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct ResponseHead<'a> {
     /// The id of the answer.
     pub id: &'a str,
     /// The model that answers.
@@ -61,7 +61,7 @@ pub struct Head<'a> {
 
 /// A request as a server receives it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The request.
     pub request: Request,
     /// The name of the requested model.
@@ -107,7 +107,7 @@ impl Api {
 
     /// Returns what this format cannot express of a request and without which the answer would be wrong.
     #[must_use]
-    pub fn lost(self, request: &Request) -> Option<&'static str> {
+    pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self == Self::Responses && !request.sampling.stop.is_empty()).then_some("texts that end a message")
     }
 
@@ -125,7 +125,7 @@ impl Api {
     ///
     /// # Errors
     /// If it asks for something that a [`Request`] cannot express.
-    pub fn decode_request(self, body: &Json<'_>) -> Result<Asked, WireError> {
+    pub fn decode_request(self, body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
         match self {
             Self::ChatCompletions => chat_completions::decode_request(body),
             Self::Responses => responses::decode_request(body),
@@ -135,7 +135,7 @@ impl Api {
 
     /// Encodes the body of an answer.
     #[must_use]
-    pub fn encode_response(self, completion: &Completion, head: Head<'_>) -> Value {
+    pub fn encode_response(self, completion: &Completion, head: ResponseHead<'_>) -> Value {
         match self {
             Self::ChatCompletions => chat_completions::encode_response(completion, head),
             Self::Responses => responses::encode_response(completion, head),
@@ -155,9 +155,14 @@ impl Api {
         }
     }
 
-    /// Encodes an answer as a stream; `usage` as in [`Asked`].
+    /// Encodes an answer as a stream; `usage` as in [`ReceivedRequest`].
     #[must_use]
-    pub fn encode_stream(self, completion: &Completion, head: Head<'_>, usage: bool) -> Vec<sse::Event> {
+    pub fn encode_stream(
+        self,
+        completion: &Completion,
+        head: ResponseHead<'_>,
+        usage: bool,
+    ) -> Vec<sse::SseEvent> {
         self.encode_pieces(completion, &pieces(&completion.text), head, usage)
     }
 
@@ -166,9 +171,9 @@ impl Api {
         self,
         completion: &Completion,
         pieces: &[&str],
-        head: Head<'_>,
+        head: ResponseHead<'_>,
         usage: bool,
-    ) -> Vec<sse::Event> {
+    ) -> Vec<sse::SseEvent> {
         match self {
             Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),
             Self::Responses => responses::encode_stream(completion, pieces, head),
@@ -209,7 +214,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If the event violates the format, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &sse::Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &sse::SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
         match self {
             Self::ChatCompletions(decoder) => decoder.feed(event, listener),
             Self::Responses(decoder) => decoder.feed(event, listener),
@@ -258,7 +263,7 @@ fn pieces(text: &str) -> Vec<&str> {
 }
 
 /// Corrects the stop reason: servers that were told which tool to call report a normal end.
-fn settled(mut completion: Completion) -> Result<Completion, Error> {
+fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
         Stop::Calls if completion.calls.is_empty() => {
@@ -269,7 +274,7 @@ fn settled(mut completion: Completion) -> Result<Completion, Error> {
     Ok(completion)
 }
 
-fn data(event: &sse::Event) -> Result<Value, Error> {
+fn data(event: &sse::SseEvent) -> Result<Value, Error> {
     serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))
 }
 
@@ -293,7 +298,7 @@ fn image_url(part: &Part) -> Option<String> {
 
 /// Parses the URL of an image. Accepts only web and data URLs: another scheme could name a local file of the host that
 /// resolves it.
-fn image_at(url: &str) -> Result<Part, &'static str> {
+fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
         if !is_plain(media_type) {

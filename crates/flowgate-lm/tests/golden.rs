@@ -7,9 +7,9 @@ mod scenarios;
 use std::path::{Path, PathBuf};
 
 use flowgate_lm::json::Json;
-use flowgate_lm::sse::{Event, Splitter};
-use flowgate_lm::wire::{Api, Head};
-use flowgate_lm::{Delta, ignore};
+use flowgate_lm::sse::{EventSplitter, SseEvent};
+use flowgate_lm::wire::{Api, ResponseHead};
+use flowgate_lm::{Delta, ignore_deltas};
 use scenarios::{Scenario, all};
 use serde_json::Value;
 
@@ -53,17 +53,17 @@ fn check(api: Api, scenario: &Scenario) {
             assert_eq!(asked.request, scenario.request);
         }
     }
-    let head = Head { id: "r1", model: name, created: 1_700_000_000 };
+    let head = ResponseHead { id: "r1", model: name, created: 1_700_000_000 };
     let body = pretty(&api.encode_response(&scenario.completion, head));
     let kept = golden(api, &format!("{name}.response.json"), &body);
     let read = api.decode_response(&serde_json::from_str(&kept).unwrap());
     assert_eq!(read.unwrap(), scenario.completion, "{api:?} {name}");
     let stream: String =
-        api.encode_stream(&scenario.completion, head, true).iter().map(Event::encode).collect();
+        api.encode_stream(&scenario.completion, head, true).iter().map(SseEvent::encode).collect();
     let kept = golden(api, &format!("{name}.stream.txt"), &stream);
     let mut decoder = api.decoder();
-    for event in Splitter::default().feed(kept.as_bytes()) {
-        decoder.feed(&event.unwrap(), &mut |delta: Delta<'_>| ignore(delta)).unwrap();
+    for event in EventSplitter::default().feed(kept.as_bytes()) {
+        decoder.feed(&event.unwrap(), &mut |delta: Delta<'_>| ignore_deltas(delta)).unwrap();
     }
     assert_eq!(decoder.finish().unwrap(), scenario.completion, "{api:?} {name}, streamed");
 }

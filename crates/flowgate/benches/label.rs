@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "benchmarks")]
 
 use divan::{Bencher, black_box};
-use flowgate::label::{Bound, Dimension, Kind, Label, Lattice, Purpose, Roster, Space};
+use flowgate::label::{
+    ComputedLabelUse, Dimension, DimensionKind, Label, Lattice, NameTable, Purpose, Space,
+};
 
 #[global_allocator]
 static ALLOCATOR: divan::AllocProfiler = divan::AllocProfiler::system();
@@ -17,15 +19,16 @@ fn labels() -> (Space, Label, Label) {
     let names = |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
     let chain = Lattice::chain(&names("level", 17)).unwrap();
     let space = Space::new(vec![
-        Dimension::new("level", Purpose::Integrity, Kind::Order(chain)),
-        Dimension::new("categories", Purpose::Secrecy, Kind::Set(names("category", 64))),
-        Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
+        Dimension::new("level", Purpose::Integrity, DimensionKind::Order(chain)),
+        Dimension::new("categories", Purpose::Secrecy, DimensionKind::Set(names("category", 64))),
+        Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers),
     ])
     .unwrap();
-    let mut roster = Roster::new(&space);
+    let mut roster = NameTable::new(&space);
     let mut label = |level: &str, category: &str, reader: &str| {
-        let categories = roster.set(&space, "categories", &[category.to_owned()], Bound::Data).unwrap();
-        let readers = roster.set(&space, "readers", &[reader.to_owned()], Bound::Data).unwrap();
+        let categories =
+            roster.set(&space, "categories", &[category.to_owned()], ComputedLabelUse::Data).unwrap();
+        let readers = roster.set(&space, "readers", &[reader.to_owned()], ComputedLabelUse::Data).unwrap();
         let level = space.element("level", level).unwrap();
         level.label.join(&categories.label).join(&readers.label)
     };

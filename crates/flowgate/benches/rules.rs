@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use flowgate::analysis::{self, Options};
+use flowgate::analysis::{self, AnalysisOptions};
 use flowgate::monitor::{Attribution, Limits, Monitor};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, Tool, read};
+use flowgate::trace::{Call, EventBody, Tool, TraceEntry, read};
 use serde_json::{Value, json};
 
 fn main() {
@@ -45,7 +45,7 @@ fn messages(count: usize) -> Vec<Value> {
     (0..count).map(message).collect()
 }
 
-fn entries(count: usize) -> Vec<Entry> {
+fn entries(count: usize) -> Vec<TraceEntry> {
     read::list(&messages(count)).unwrap()
 }
 
@@ -62,8 +62,8 @@ fn many(count: usize) -> String {
 
 fn analyzed(bencher: Bencher<'_, '_>, policy: &str, count: usize) {
     let policy = Policy::parse(policy).unwrap();
-    let trace = analysis::trace(entries(count)).unwrap();
-    let options = Options { fuel: u64::MAX, ..Options::default() };
+    let trace = analysis::build_trace(entries(count)).unwrap();
+    let options = AnalysisOptions { fuel: u64::MAX, ..AnalysisOptions::default() };
     bencher.bench_local(|| analysis::analyze_trace(&policy, black_box(&trace), &options));
 }
 
@@ -75,7 +75,7 @@ fn flow_rule(bencher: Bencher<'_, '_>, messages: usize) {
 #[divan::bench(args = [10, 100, 1_000, 3_000])]
 fn flow_rule_with_reading(bencher: Bencher<'_, '_>, count: usize) {
     let (policy, messages) = (Policy::parse(FLOW).unwrap(), messages(count));
-    let options = Options { fuel: u64::MAX, ..Options::default() };
+    let options = AnalysisOptions { fuel: u64::MAX, ..AnalysisOptions::default() };
     bencher.bench_local(|| {
         let entries = read::list(black_box(&messages)).unwrap();
         analysis::analyze(&policy, entries, &options).unwrap()
@@ -99,7 +99,7 @@ fn one_call_more(bencher: Bencher<'_, '_>, count: usize) {
     let mut monitor = Monitor::with_limits(Arc::new(Policy::parse(FLOW).unwrap()), limits);
     for entry in entries(count) {
         match entry.body {
-            Body::Call(_) => drop(monitor.record(entry, &Attribution::everything())),
+            EventBody::Call(_) => drop(monitor.record(entry, &Attribution::everything())),
             _ => drop(monitor.push(entry).unwrap()),
         }
     }

@@ -14,11 +14,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flowgate::analysis::{self, Options};
+use flowgate::analysis::{self, AnalysisOptions};
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::{Attribution, Limits, Monitor};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, read};
+use flowgate::trace::{Call, EventBody, TraceEntry, read};
 use serde_json::{Value, json};
 
 /// How long one thing is measured, and how often at most.
@@ -70,7 +70,7 @@ fn report(what: &str, workload: &str, messages: usize, time: f64, found: usize) 
     );
 }
 
-fn entries(json: &str) -> Vec<Entry> {
+fn entries(json: &str) -> Vec<TraceEntry> {
     let value = json::parse(json, Numbers::Any).unwrap();
     read::list(value.as_array().unwrap()).unwrap()
 }
@@ -79,7 +79,7 @@ fn entries(json: &str) -> Vec<Entry> {
 fn analysis(policy: &str, trace: &Value, workload: &str) {
     let (messages, source) = (trace.as_array().unwrap().len(), trace.to_string());
     let policy = Policy::parse(policy).unwrap();
-    let options = Options { fuel: u64::MAX, ..Options::default() };
+    let options = AnalysisOptions { fuel: u64::MAX, ..AnalysisOptions::default() };
     let read = entries(&source);
     let result = analysis::analyze(&policy, read.clone(), &options).unwrap();
     assert!(result.failures.is_empty(), "a rule fails");
@@ -87,7 +87,7 @@ fn analysis(policy: &str, trace: &Value, workload: &str) {
 
     let time = median(|| (), |()| entries(black_box(&source)));
     report("read", workload, messages, time, found);
-    let parsed = analysis::trace(read).unwrap();
+    let parsed = analysis::build_trace(read).unwrap();
     let time = median(|| (), |()| analysis::analyze_trace(&policy, black_box(&parsed), &options));
     report("analyze", workload, messages, time, found);
     let time = median(|| (), |()| analysis::analyze(&policy, entries(black_box(&source)), &options).unwrap());
@@ -96,8 +96,8 @@ fn analysis(policy: &str, trace: &Value, workload: &str) {
 
 /// Ever more rules, each about a tool of its own, over the same trace.
 fn rules(trace: &Value) {
-    let parsed = analysis::trace(entries(&trace.to_string())).unwrap();
-    let options = Options { fuel: u64::MAX, ..Options::default() };
+    let parsed = analysis::build_trace(entries(&trace.to_string())).unwrap();
+    let options = AnalysisOptions { fuel: u64::MAX, ..AnalysisOptions::default() };
     for count in [10, 100, 1_000, 10_000] {
         let rule = |n: usize| {
             format!(
@@ -117,14 +117,14 @@ fn judge(policy: &str, trace: &Value, call: &Value) {
     let mut monitor = Monitor::with_limits(Arc::new(Policy::parse(policy).unwrap()), limits);
     for entry in entries(&trace.to_string()) {
         match entry.body {
-            Body::Call(_) => drop(monitor.record(entry, &Attribution::everything())),
+            EventBody::Call(_) => drop(monitor.record(entry, &Attribution::everything())),
             _ => drop(monitor.push(entry).unwrap()),
         }
     }
     let template = entries(&Value::Array(vec![call.clone()]).to_string())
         .into_iter()
         .find_map(|entry| match entry.body {
-            Body::Call(call) => Some(call),
+            EventBody::Call(call) => Some(call),
             _ => None,
         })
         .unwrap();

@@ -12,10 +12,12 @@ use serde_json::{Map, Value};
 use crate::eval::{EvalError, Parameters};
 use crate::label::Label;
 use crate::policy::{Action, Policy, Span};
-use crate::predicates::{Answers, Predicates};
-use crate::rules::{Context, Rules, Which, naive};
-use crate::trace::{Body, Document, Entry, EventId, Influence, PlaceError, Status, Trace};
-use violations::Violations;
+use crate::predicates::{PredicateAnswers, Predicates};
+use crate::rules::{RuleContext, RuleMatcher, RuleSelection, naive};
+use crate::trace::{
+    Document, EventBody, EventId, EventPositionError, PossibleInfluence, Status, Trace, TraceEntry,
+};
+use violations::ViolationCollector;
 
 /// The findings of the rules of a policy in a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,7 +25,7 @@ pub struct Analysis {
     /// Every match of every rule that could be evaluated.
     pub violations: Vec<Violation>,
     /// Rules that could not be evaluated for some events; the other rules are still reported.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<EvaluationFailure>,
 }
 
 /// One match of one rule.
@@ -48,20 +50,20 @@ pub struct Violation {
 
 /// A rule that could not be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct EvaluationFailure {
     /// The index of the rule among the rules of the policy.
     pub rule: usize,
     /// The rule's first line.
     pub statement: Span,
     /// The kind of failure.
-    pub kind: FailureKind,
+    pub kind: EvaluationFailureKind,
     /// The error, on one line.
     pub message: String,
 }
 
 /// The reason why a rule could not be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum EvaluationFailureKind {
     /// It reads a parameter (`input.NAME`) that was not given; the message is its name.
     MissingParameter,
     /// The fuel is spent.
@@ -76,7 +78,7 @@ pub enum FailureKind {
     Type,
 }
 
-impl From<&EvalError> for FailureKind {
+impl From<&EvalError> for EvaluationFailureKind {
     fn from(error: &EvalError) -> Self {
         match error {
             EvalError::Fuel => Self::Fuel,
@@ -90,7 +92,7 @@ impl From<&EvalError> for FailureKind {
 
 /// The inputs of an analysis in addition to the policy and the trace.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AnalysisOptions {
     /// The policy's parameters: `input.NAME`.
     pub parameters: Map<String, Value>,
     /// Evaluation steps, for all events together.
@@ -101,7 +103,7 @@ pub struct Options {
     pub violations: usize,
 }
 
-impl Default for Options {
+impl Default for AnalysisOptions {
     fn default() -> Self {
         Self { parameters: Map::new(), fuel: 500_000_000, predicates: Predicates::new(), violations: 100_000 }
     }
@@ -113,7 +115,7 @@ pub struct TraceError {
     /// The index of the event that has no position, from 0.
     pub event: usize,
     /// The reason.
-    pub problem: PlaceError,
+    pub problem: EventPositionError,
 }
 
 impl fmt::Display for TraceError {
@@ -128,42 +130,46 @@ impl std::error::Error for TraceError {}
 ///
 /// # Errors
 /// If an event names a parent that is not in the trace, or has a name that is taken.
-pub fn trace(entries: impl IntoIterator<Item = Entry>) -> Result<Trace, TraceError> {
+pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trace, TraceError> {
     let mut trace = Trace::new();
-    entries.into_iter().try_for_each(|entry| append(&mut trace, entry))?;
+    entries.into_iter().try_for_each(|entry| append_event(&mut trace, entry))?;
     Ok(trace)
 }
 
-fn append(trace: &mut Trace, entry: Entry) -> Result<(), TraceError> {
+fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> {
     let event = trace.len();
-    let place = trace.place(&entry).map_err(|problem| TraceError { event, problem })?;
+    let place = trace.position_of(&entry).map_err(|problem| TraceError { event, problem })?;
     let document = Document::new(&entry.body, Label::BOTTOM);
     let call = match &entry.body {
-        Body::Output(output) => trace.calls_with_id(&output.call_id).next(),
+        EventBody::Output(output) => trace.calls_with_id(&output.call_id).next(),
         _ => None,
     };
-    trace.append(entry, place, document, Status::Done, call, Influence::All);
+    trace.append(entry, place, document, Status::Done, call, PossibleInfluence::All);
     Ok(())
 }
 
 /// Evaluates the rules of a policy over a list of events.
 ///
 /// # Errors
-/// As [`trace`].
-pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, TraceError> {
-    Ok(analyze_trace(policy, &trace(entries)?, options))
+/// As [`build_trace`].
+pub fn analyze(
+    policy: &Policy,
+    entries: Vec<TraceEntry>,
+    options: &AnalysisOptions,
+) -> Result<Analysis, TraceError> {
+    Ok(analyze_trace(policy, &build_trace(entries)?, options))
 }
 
 /// Evaluates the rules of a policy over a trace.
-pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analysis {
+pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
-    let answers = Answers::new(options.predicates.clone(), []);
-    let context = Context { plan: &policy.plan, trace, parameters: &parameters, answers: &answers };
+    let answers = PredicateAnswers::new(options.predicates.clone(), []);
+    let context = RuleContext { plan: &policy.plan, trace, parameters: &parameters, answers: &answers };
     let mut fuel = options.fuel;
-    let mut report = Violations::new(&policy.plan, trace, options.violations);
-    let mut rules = Rules::new(&policy.plan);
+    let mut report = ViolationCollector::new(&policy.plan, trace, options.violations);
+    let mut rules = RuleMatcher::new(&policy.plan);
     for id in 0..trace.len() {
-        rules.meet(context, EventId(id), Which::Settled, &mut fuel, &mut report);
+        rules.match_event(context, EventId(id), RuleSelection::Settled, &mut fuel, &mut report);
     }
     rules.finish(context, &mut fuel, &mut report);
     report.finish()
@@ -173,18 +179,19 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analy
 /// to the power of the number of variables.
 ///
 /// # Errors
-/// As [`trace`].
+/// As [`build_trace`].
 pub fn analyze_naively(
     policy: &Policy,
-    entries: Vec<Entry>,
-    options: &Options,
+    entries: Vec<TraceEntry>,
+    options: &AnalysisOptions,
 ) -> Result<Analysis, TraceError> {
-    let trace = trace(entries)?;
+    let trace = build_trace(entries)?;
     let parameters = Parameters::new(&options.parameters);
-    let answers = Answers::new(options.predicates.clone(), []);
-    let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
+    let answers = PredicateAnswers::new(options.predicates.clone(), []);
+    let context =
+        RuleContext { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
     let mut fuel = options.fuel;
-    let mut report = Violations::new(&policy.plan, &trace, options.violations);
+    let mut report = ViolationCollector::new(&policy.plan, &trace, options.violations);
     naive::analyze(context, &mut fuel, &mut report);
     Ok(report.finish())
 }
@@ -193,49 +200,51 @@ pub fn analyze_naively(
 /// event, or a block that counts it.
 ///
 /// # Errors
-/// As [`trace`].
+/// As [`build_trace`].
 pub fn analyze_steps(
     policy: &Policy,
-    entries: Vec<Entry>,
-    options: &Options,
+    entries: Vec<TraceEntry>,
+    options: &AnalysisOptions,
 ) -> Result<Vec<Analysis>, TraceError> {
-    let mut rules = Rules::new(&policy.plan);
-    steps(policy, entries, options, &mut |context, id, fuel, report| {
-        rules.meet(context, id, Which::All, fuel, report);
+    let mut rules = RuleMatcher::new(&policy.plan);
+    analyze_each_event(policy, entries, options, &mut |context, id, fuel, report| {
+        rules.match_event(context, id, RuleSelection::All, fuel, report);
     })
 }
 
 /// Evaluates like [`analyze_steps`] by exhaustive search, and serves as its test oracle.
 ///
 /// # Errors
-/// As [`trace`].
+/// As [`build_trace`].
 pub fn analyze_steps_naively(
     policy: &Policy,
-    entries: Vec<Entry>,
-    options: &Options,
+    entries: Vec<TraceEntry>,
+    options: &AnalysisOptions,
 ) -> Result<Vec<Analysis>, TraceError> {
-    steps(policy, entries, options, &mut |context, id, fuel, report| naive::step(context, id, fuel, report))
+    analyze_each_event(policy, entries, options, &mut |context, id, fuel, report| {
+        naive::match_event(context, id, fuel, report)
+    })
 }
 
 /// Evaluates one event.
-type Step<'s> = dyn FnMut(Context<'_>, EventId, &mut u64, &mut Violations<'_>) + 's;
+type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
-fn steps(
+fn analyze_each_event(
     policy: &Policy,
-    entries: Vec<Entry>,
-    options: &Options,
-    step: &mut Step<'_>,
+    entries: Vec<TraceEntry>,
+    options: &AnalysisOptions,
+    step: &mut EventEvaluation<'_>,
 ) -> Result<Vec<Analysis>, TraceError> {
     let parameters = Parameters::new(&options.parameters);
-    let answers = Answers::new(options.predicates.clone(), []);
+    let answers = PredicateAnswers::new(options.predicates.clone(), []);
     let mut fuel = options.fuel;
     let mut trace = Trace::new();
     let mut analyses = Vec::with_capacity(entries.len());
     for entry in entries {
-        append(&mut trace, entry)?;
+        append_event(&mut trace, entry)?;
         let context =
-            Context { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
-        let mut report = Violations::new(&policy.plan, &trace, options.violations);
+            RuleContext { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
+        let mut report = ViolationCollector::new(&policy.plan, &trace, options.violations);
         step(context, EventId(trace.len() - 1), &mut fuel, &mut report);
         analyses.push(report.finish());
     }

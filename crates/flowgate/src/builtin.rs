@@ -18,7 +18,7 @@ mod text;
 pub(crate) use date::seconds;
 
 use crate::detect;
-use crate::eval::{EvalError, Evaluator, Function, Functions, Missing, Result, Value};
+use crate::eval::{EvalError, Evaluator, Function, Functions, MissingValueMode, Result, Value};
 use crate::policy::plan::Plan;
 use crate::trace::Trace;
 
@@ -34,7 +34,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
         access::TABLE,
         detector::TABLE,
     ],
-    finds,
+    finds: has_finding,
 };
 
 /// Creates an evaluator with these functions.
@@ -42,7 +42,7 @@ pub(crate) fn evaluator<'a>(
     plan: &'a Plan,
     trace: &'a Trace,
     fuel: &'a mut u64,
-    missing: Missing,
+    missing: MissingValueMode,
 ) -> Evaluator<'a> {
     Evaluator::new(plan, trace, fuel, missing, &FUNCTIONS)
 }
@@ -52,7 +52,7 @@ pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 
 /// Returns the name, the arguments and the description of every function, for the reference page.
-pub(crate) fn reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
+pub(crate) fn function_reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
     FUNCTIONS.all().map(|function| (function.name, function.arguments, function.doc))
 }
 
@@ -61,14 +61,14 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern.
-fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
+fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;
         let found = match kind {
             "DUMMY" => &*piece.text == "__DUMMY__",
             "SECRET" => detect::secrets(&piece.text).next().is_some(),
             "MODERATED" => !detect::moderation::find(&piece.text).is_empty(),
-            kind => detect::personal::all(&piece.text).iter().any(|finding| finding.kind == kind),
+            kind => detect::personal::all_findings(&piece.text).iter().any(|finding| finding.kind == kind),
         };
         if found {
             return Ok(true);
@@ -78,24 +78,24 @@ fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<boo
 }
 
 /// Returns the n-th argument with parts of events resolved; missing if there is none.
-fn plain(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
+fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
 
 /// Applies `f` to the first argument if it is text.
-fn on_text(
+fn map_text(
     evaluator: &mut Evaluator<'_>,
     arguments: &[Value],
     name: &str,
     f: impl FnOnce(&str) -> Value,
 ) -> Result<Value> {
-    let value = plain(evaluator, arguments, 0)?;
+    let value = resolved_argument(evaluator, arguments, 0)?;
     match value.as_text() {
         Some(text) => {
             evaluator.spend(text.len() / 16)?;
             Ok(f(text))
         }
-        None => evaluator.not_text(&value, &format!("`{name}`")),
+        None => evaluator.outcome_without_text(&value, &format!("`{name}`")),
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     /// Checks one row of a family: function, arguments as JSON, and result as JSON or the error.
     pub(super) fn check(name: &str, arguments: &str, expected: &str) {
         let (plan, trace, mut fuel) = (Plan::default(), Trace::new(), 100_000);
-        let mut evaluator = evaluator(&plan, &trace, &mut fuel, Missing::IsNone);
+        let mut evaluator = evaluator(&plan, &trace, &mut fuel, MissingValueMode::IsNone);
         let json: Json = serde_json::from_str(&format!("[{arguments}]")).unwrap();
         let arguments: Vec<Value> = json.as_array().unwrap().iter().map(Value::from_json).collect();
         let (_, function) = FUNCTIONS.find(name).unwrap();
@@ -165,6 +165,6 @@ mod tests {
         let mut names: Vec<_> = names().collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
-        assert!(reference().all(|(_, (least, most), doc)| least <= most && doc.ends_with('.')));
+        assert!(function_reference().all(|(_, (least, most), doc)| least <= most && doc.ends_with('.')));
     }
 }

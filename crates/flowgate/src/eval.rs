@@ -9,22 +9,22 @@ mod compare;
 mod expression;
 mod function;
 mod member;
-mod missing;
-mod pieces;
+mod missing_values;
+mod text_locations;
 
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value as Json};
 
-pub(crate) use crate::value::{EvalError, Part, Result, Value};
+pub(crate) use crate::value::{EvalError, RegionKind, Result, Value};
 pub(crate) use function::{Function, Functions};
-pub(crate) use pieces::{Mark, Piece, Place};
+pub(crate) use text_locations::{MatchLocation, TextLocation, TextPiece};
 
 use crate::label::Label;
 use crate::policy::dialect::Dialect;
-use crate::policy::plan::{Ex, Op, Plan, Slot, Type};
-use crate::predicates::Answers;
-use crate::trace::{Body, Content, EventId, NodeId, Status, Trace};
+use crate::policy::plan::{CompiledExpr, Plan, SearchOp, Type, VariableSlot};
+use crate::predicates::PredicateAnswers;
+use crate::trace::{EventBody, EventId, NodeContent, NodeId, Status, Trace};
 
 /// The parameters of a policy: the values of `input.NAME`.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +49,7 @@ impl Parameters {
 
 /// A region that a condition has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Read {
+pub(crate) struct RegionRead {
     pub(crate) event: EventId,
     pub(crate) node: NodeId,
     /// Whether the subtree was read too, or only the node's own scalar or structure.
@@ -58,7 +58,7 @@ pub(crate) struct Read {
 
 /// The meaning of a missing value in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingValueMode {
     /// It is `None`, which equals nothing else; an operation that needs a value, such as an order, has no result. For
     /// rules.
     IsNone,
@@ -72,35 +72,35 @@ pub(crate) type Frame = Vec<Value>;
 /// The events that a variable may be bound to.
 pub(crate) trait Candidates {
     /// Returns the events for a variable; `None` means every event of the trace.
-    fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>>;
+    fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>>;
 }
 
 /// Candidates that bind every variable to every event.
-pub(crate) struct Everywhere;
+pub(crate) struct AllEvents;
 
-impl Candidates for Everywhere {
-    fn events(&self, _: Slot, _: &Frame) -> Option<Vec<EventId>> {
+impl Candidates for AllEvents {
+    fn events(&self, _: VariableSlot, _: &Frame) -> Option<Vec<EventId>> {
         None
     }
 }
 
 /// The callback for each assignment that satisfies a query; returns whether to stop.
-pub(crate) type OnMatch<'f> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'f;
+pub(crate) type MatchCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'f;
 
 pub(crate) struct Evaluator<'a> {
     pub(crate) plan: &'a Plan,
     functions: &'a Functions,
     pub(crate) trace: &'a Trace,
     pub(crate) fuel: &'a mut u64,
-    pub(crate) missing: Missing,
+    pub(crate) missing: MissingValueMode,
     pub(crate) parameters: &'a Parameters,
-    pub(crate) answers: &'a Answers,
+    pub(crate) answers: &'a PredicateAnswers,
     pub(crate) candidates: &'a dyn Candidates,
-    pub(crate) reads: Vec<Read>,
+    pub(crate) reads: Vec<RegionRead>,
     /// While set, the join of the labels of everything that was read and then forgotten.
     pub(crate) touched: Option<Label>,
     /// While `touched` is set, the regions that were read and then forgotten.
-    pub(crate) forgotten: Vec<Read>,
+    pub(crate) forgotten: Vec<RegionRead>,
     /// Whether the query may iterate over rows without recording a read of the structure around them.
     pub(crate) quiet: bool,
     /// Set during such an iteration.
@@ -111,13 +111,13 @@ pub(crate) struct Evaluator<'a> {
     /// only restrict.
     pub(crate) doubt_restricts: bool,
     /// The locations that a match concerns, while they are recorded.
-    pub(crate) marks: Option<Vec<Mark>>,
+    pub(crate) marks: Option<Vec<MatchLocation>>,
     /// The reasons why assignments that satisfy all other conditions could not be decided, without duplicates.
     pub(crate) failures: Vec<EvalError>,
     /// The number of such assignments.
     undecided: u64,
     /// The first condition of the current assignment that could not be evaluated.
-    trouble: Option<Trouble>,
+    trouble: Option<UndecidedReason>,
     depth: usize,
     /// The total size of computed values in bytes, including values that have been dropped.
     made: usize,
@@ -125,7 +125,7 @@ pub(crate) struct Evaluator<'a> {
 
 /// The reason why an assignment cannot be decided.
 #[derive(Debug, Clone)]
-struct Trouble {
+struct UndecidedReason {
     error: EvalError,
     /// The number of assignments that it represents; more than one if the values of a variable could not be read.
     assignments: u64,
@@ -135,7 +135,7 @@ struct Trouble {
 const MAX_DEPTH: usize = 32;
 
 /// The answers of an evaluation without external predicates.
-static NOBODY: LazyLock<Answers> = LazyLock::new(Answers::default);
+static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::default);
 
 /// Maximum number of failures that are kept.
 const MAX_FAILURES: usize = 100;
@@ -151,7 +151,7 @@ impl<'a> Evaluator<'a> {
         plan: &'a Plan,
         trace: &'a Trace,
         fuel: &'a mut u64,
-        missing: Missing,
+        missing: MissingValueMode,
         functions: &'a Functions,
     ) -> Self {
         Self {
@@ -161,8 +161,8 @@ impl<'a> Evaluator<'a> {
             fuel,
             missing,
             parameters: Parameters::NONE,
-            answers: &NOBODY,
-            candidates: &Everywhere,
+            answers: &NO_ANSWERS,
+            candidates: &AllEvents,
             reads: Vec::new(),
             touched: None,
             forgotten: Vec::new(),
@@ -180,7 +180,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Sets the parameters and the answers of external predicates.
-    pub(crate) fn given(mut self, parameters: &'a Parameters, answers: &'a Answers) -> Self {
+    pub(crate) fn with_inputs(mut self, parameters: &'a Parameters, answers: &'a PredicateAnswers) -> Self {
         self.parameters = parameters;
         self.answers = answers;
         self
@@ -205,7 +205,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Charges for a value of this many bytes before it is allocated, which bounds memory as well as time.
-    pub(crate) fn make(&mut self, bytes: usize) -> Result<()> {
+    pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
         self.made = self.made.saturating_add(bytes);
         if self.made > MAX_MADE {
             return Err(EvalError::Fuel);
@@ -214,22 +214,22 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Charges for a value that has been computed, with its content.
-    pub(crate) fn made(&mut self, value: &Value) -> Result<()> {
+    pub(crate) fn charge_value(&mut self, value: &Value) -> Result<()> {
         let mut size = 0;
-        measure(value, &mut size);
-        self.make(size)
+        add_value_size(value, &mut size);
+        self.charge_bytes(size)
     }
 
     /// Charges for a copy of a region.
-    fn copied(&mut self, event: EventId, node: NodeId) -> Result<()> {
+    fn charge_copy(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
         let end = document.node(node).map_or(node, |found| found.end);
         let text = |node: NodeId| match document.node(node).map(|node| (&node.text, &node.content)) {
             Some((Some(text), _)) => text.len(),
-            Some((None, Content::Scalar(Json::String(text)))) => text.len(),
+            Some((None, NodeContent::Scalar(Json::String(text)))) => text.len(),
             _ => 0,
         };
-        self.make((node..end).map(|node| ITEM + text(node)).sum())
+        self.charge_bytes((node..end).map(|node| ITEM + text(node)).sum())
     }
 
     /// Returns the join of the labels of all regions read so far.
@@ -237,8 +237,8 @@ impl<'a> Evaluator<'a> {
         self.label_of(&self.reads)
     }
 
-    fn label_of(&self, reads: &[Read]) -> Label {
-        let label = |read: &Read| {
+    fn label_of(&self, reads: &[RegionRead]) -> Label {
+        let label = |read: &RegionRead| {
             let document = self.trace.event(read.event).map(|event| &event.document);
             document.map_or(Label::BOTTOM, |document| match read.deep {
                 true => document.label_of(read.node),
@@ -249,7 +249,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Drops the reads after the first `noted`. Where reads are tracked, their label stays in `touched`.
-    pub(crate) fn forget(&mut self, noted: usize) {
+    pub(crate) fn truncate_reads(&mut self, noted: usize) {
         let forgotten = self.reads.split_off(noted.min(self.reads.len()));
         if let Some(touched) = self.touched {
             self.touched = Some(touched.join(&self.label_of(&forgotten)));
@@ -261,7 +261,12 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// If an assignment could not be decided, or the fuel is spent.
-    pub(crate) fn solve(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
+    pub(crate) fn solve(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
         let before = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
         let failures = std::mem::replace(&mut self.failures, before.0);
@@ -281,9 +286,9 @@ impl<'a> Evaluator<'a> {
     /// assignments that could not be decided, and the first reason.
     fn tally(
         &mut self,
-        ops: &[Op],
+        ops: &[SearchOp],
         frame: &mut Frame,
-        found: &mut OnMatch<'_>,
+        found: &mut MatchCallback<'_>,
     ) -> Result<(u64, Option<EvalError>)> {
         let before = (std::mem::take(&mut self.failures), std::mem::take(&mut self.undecided));
         let result = self.search(ops, frame, found);
@@ -301,14 +306,24 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// If the fuel is spent.
-    pub(crate) fn search(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
+    pub(crate) fn search(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
         let trouble = self.trouble.take();
         let result = self.descend(ops, frame, found);
         self.trouble = trouble;
         result
     }
 
-    fn descend(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
+    fn descend(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
         self.spend(1)?;
         let Some((op, rest)) = ops.split_first() else {
             let Some(trouble) = self.trouble.clone() else { return found(self, frame) };
@@ -321,13 +336,13 @@ impl<'a> Evaluator<'a> {
         let noted = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {
-            Op::Test(ex) => match self.holds(ex, frame) {
+            SearchOp::Test(ex) => match self.holds(ex, frame) {
                 Ok(true) => self.descend(rest, frame, found),
                 Ok(false) => Ok(false),
-                Err(EvalError::Missing) if self.gives_doubt() => self.descend(rest, frame, found),
-                Err(error) => self.in_trouble(error, 1, rest, frame, found),
+                Err(EvalError::Missing) if self.accepts_undecided() => self.descend(rest, frame, found),
+                Err(error) => self.continue_undecided(error, 1, rest, frame, found),
             },
-            Op::Let(slot, ex) => match self.evaluate(ex, frame) {
+            SearchOp::Let(slot, ex) => match self.evaluate(ex, frame) {
                 Ok(value) => {
                     set(frame, *slot, value);
                     self.descend(rest, frame, found)
@@ -335,22 +350,22 @@ impl<'a> Evaluator<'a> {
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
                     match error {
-                        EvalError::Missing if self.gives_doubt() => self.descend(rest, frame, found),
-                        error => self.in_trouble(error, 1, rest, frame, found),
+                        EvalError::Missing if self.accepts_undecided() => self.descend(rest, frame, found),
+                        error => self.continue_undecided(error, 1, rest, frame, found),
                     }
                 }
             },
-            Op::Events(slot, ty) => {
+            SearchOp::Events(slot, ty) => {
                 let events = self.candidates.events(*slot, frame).filter(|_| self.depth == 0);
                 let events = events.unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
                 let events = events.into_iter().map(Value::Event).collect();
                 self.descend_each(*slot, *ty, events, rest, frame, found)
             }
-            Op::Each(slot, ty, domain) => match self.domain(domain, *ty, frame) {
+            SearchOp::Each(slot, ty, domain) => match self.domain_values(domain, *ty, frame) {
                 Ok(items) => self.descend_each(*slot, *ty, items, rest, frame, found),
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
-                    self.in_trouble(error, ANY_NUMBER, rest, frame, found)
+                    self.continue_undecided(error, ANY_NUMBER, rest, frame, found)
                 }
             },
         };
@@ -358,36 +373,36 @@ impl<'a> Evaluator<'a> {
         // A branch that fails grants nothing, so its reads are forgotten. The reads of a predicate that does not hold
         // are kept: its negative result is an answer too, and depends on everything that it read.
         if !matches!(result, Ok(true)) && self.depth == 0 {
-            self.forget(noted);
+            self.truncate_reads(noted);
         }
         result
     }
 
     /// Returns whether a condition that a missing value leaves undecided counts as satisfied. Within a predicate it
     /// does not, since the predicate may be negated.
-    fn gives_doubt(&self) -> bool {
+    fn accepts_undecided(&self) -> bool {
         self.doubt_restricts && self.depth == 0
     }
 
     /// Continues an assignment after one of its conditions could not be evaluated.
-    fn in_trouble(
+    fn continue_undecided(
         &mut self,
         error: EvalError,
         assignments: u64,
-        rest: &[Op],
+        rest: &[SearchOp],
         frame: &mut Frame,
-        found: &mut OnMatch<'_>,
+        found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
         if error == EvalError::Fuel {
             return Err(error);
         }
-        let trouble = self.trouble.get_or_insert(Trouble { error, assignments });
+        let trouble = self.trouble.get_or_insert(UndecidedReason { error, assignments });
         trouble.assignments = trouble.assignments.max(assignments);
         self.descend(rest, frame, found)
     }
 
     /// Returns whether a condition holds. In the dialect of the paper's analyzer only `True` holds.
-    pub(crate) fn holds(&mut self, ex: &Ex, frame: &mut Frame) -> Result<bool> {
+    pub(crate) fn holds(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<bool> {
         let value = self.evaluate(ex, frame)?;
         match self.dialect() {
             Dialect::Flowgate => self.truth(&value),
@@ -396,11 +411,16 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Returns the values that a variable ranges over.
-    pub(crate) fn domain(&mut self, domain: &Ex, ty: Type, frame: &mut Frame) -> Result<Vec<Value>> {
+    pub(crate) fn domain_values(
+        &mut self,
+        domain: &CompiledExpr,
+        ty: Type,
+        frame: &mut Frame,
+    ) -> Result<Vec<Value>> {
         // The parts of an event have the type already; the list of them is not one of them.
-        let are_chosen = matches!(domain, Ex::Parts(..));
+        let are_chosen = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        if self.missing == Missing::IsNone {
+        if self.missing == MissingValueMode::IsNone {
             if ty == Type::Any || are_chosen {
                 return self.items(&domain);
             }
@@ -426,12 +446,12 @@ impl<'a> Evaluator<'a> {
 
     fn descend_each(
         &mut self,
-        slot: Slot,
+        slot: VariableSlot,
         ty: Type,
         values: Vec<Value>,
-        rest: &[Op],
+        rest: &[SearchOp],
         frame: &mut Frame,
-        found: &mut OnMatch<'_>,
+        found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
         for value in values {
             self.spend(1)?;
@@ -450,22 +470,22 @@ impl<'a> Evaluator<'a> {
     /// Returns whether a region is the schema of a tool, whose items are the tool's parameters.
     pub(crate) fn is_schema(&self, event: EventId, node: NodeId) -> bool {
         self.trace.event(event).is_some_and(|event| {
-            matches!(event.body, Body::Tool(_)) && event.document.key(0, "inputSchema") == Some(node)
+            matches!(event.body, EventBody::Tool(_)) && event.document.key(0, "inputSchema") == Some(node)
         })
     }
 
     /// Returns the items of a list or the values of a map; no items for a missing value in a rule.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
-            Value::Absent | Value::None | Value::Silent => self.items_of_none(value),
+            Value::Absent | Value::None | Value::Silent => self.items_of_non_list(value),
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
             // A single block of text is represented by its text.
             Value::Node(event, node)
-                if self.is_sole_block(*event, *node) && self.missing == Missing::IsNone =>
+                if self.is_sole_block(*event, *node) && self.missing == MissingValueMode::IsNone =>
             {
-                Ok(vec![Value::Part(Part::Text, *event, *node)])
+                Ok(vec![Value::Part(RegionKind::Text, *event, *node)])
             }
             Value::Node(event, node) if self.is_schema(*event, *node) => {
                 self.parts(&Value::Event(*event), Type::ToolParameter)
@@ -475,33 +495,35 @@ impl<'a> Evaluator<'a> {
                     return Ok(Vec::new());
                 };
                 match document.node(*node).map(|node| &node.content) {
-                    Some(Content::List | Content::Map) => {
+                    Some(NodeContent::List | NodeContent::Map) => {
                         if !self.is_quiet {
-                            self.reads.push(Read { event: *event, node: *node, deep: false });
+                            self.reads.push(RegionRead { event: *event, node: *node, deep: false });
                         }
                         Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
                     }
                     content => {
                         if !self.is_quiet {
-                            self.reads.push(Read { event: *event, node: *node, deep: true });
+                            self.reads.push(RegionRead { event: *event, node: *node, deep: true });
                         }
                         match content {
-                            Some(Content::Scalar(value)) => self.items_of_none(&Value::from_json(value)),
+                            Some(NodeContent::Scalar(value)) => {
+                                self.items_of_non_list(&Value::from_json(value))
+                            }
                             _ => Ok(Vec::new()),
                         }
                     }
                 }
             }
-            other => self.items_of_none(other),
+            other => self.items_of_non_list(other),
         }
     }
 
     /// Returns the items of a value that is not a list. A text or a null where a list is expected must neither evade
     /// a rule nor satisfy a condition over all items.
-    fn items_of_none(&self, value: &Value) -> Result<Vec<Value>> {
+    fn items_of_non_list(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
-            (Value::Absent | Value::None, Missing::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
-            (Value::Absent | Value::None, Missing::FailsAll) => Err(EvalError::Missing),
+            (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
+            (Value::Absent | Value::None, MissingValueMode::FailsAll) => Err(EvalError::Missing),
             (other, _) => Err(EvalError::Type(format!("{} has no items", other.type_name()))),
         }
     }
@@ -514,29 +536,31 @@ impl<'a> Evaluator<'a> {
             Value::Event(id) => {
                 self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(|event| {
                     match &event.body {
-                        Body::Message(_) => matches!(ty, Type::Message | Type::Event | Type::Any),
-                        Body::Call(_) => matches!(ty, Type::ToolCall | Type::Event | Type::Any),
-                        Body::Output(_) => matches!(ty, Type::ToolOutput | Type::Event | Type::Any),
-                        Body::Tool(_) => matches!(ty, Type::Tool | Type::Event | Type::Any),
+                        EventBody::Message(_) => matches!(ty, Type::Message | Type::Event | Type::Any),
+                        EventBody::Call(_) => matches!(ty, Type::ToolCall | Type::Event | Type::Any),
+                        EventBody::Output(_) => matches!(ty, Type::ToolOutput | Type::Event | Type::Any),
+                        EventBody::Tool(_) => matches!(ty, Type::Tool | Type::Event | Type::Any),
                     }
                 })
             }
             Value::Node(event, node) => {
                 let node = self.trace.event(*event).and_then(|event| event.document.node(*node));
                 node.is_some_and(|node| match &node.content {
-                    Content::List => {
+                    NodeContent::List => {
                         matches!(ty, Type::List | Type::Any) || (ty == Type::Str && node.text.is_some())
                     }
-                    Content::Map => {
+                    NodeContent::Map => {
                         matches!(ty, Type::Dict | Type::Any) || (ty == Type::Str && node.text.is_some())
                     }
-                    Content::Scalar(value) => self.has_type(&Value::from_json(value), ty),
+                    NodeContent::Scalar(value) => self.has_type(&Value::from_json(value), ty),
                 })
             }
             Value::Function(_) => matches!(ty, Type::Function | Type::Any),
-            Value::Part(Part::Text, ..) => matches!(ty, Type::TextChunk | Type::Dict | Type::Any),
-            Value::Part(Part::Image, ..) => matches!(ty, Type::Image | Type::Dict | Type::Any),
-            Value::Part(Part::Parameter, ..) => matches!(ty, Type::ToolParameter | Type::Dict | Type::Any),
+            Value::Part(RegionKind::Text, ..) => matches!(ty, Type::TextChunk | Type::Dict | Type::Any),
+            Value::Part(RegionKind::Image, ..) => matches!(ty, Type::Image | Type::Dict | Type::Any),
+            Value::Part(RegionKind::Parameter, ..) => {
+                matches!(ty, Type::ToolParameter | Type::Dict | Type::Any)
+            }
             Value::Str(_) | Value::ToolName(_) => matches!(ty, Type::Str | Type::Any),
             Value::Int(_) => matches!(ty, Type::Int | Type::Any),
             Value::Float(_) => matches!(ty, Type::Float | Type::Any),
@@ -549,24 +573,24 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Adds the size of a value; stops once it exceeds the limit.
-fn measure(value: &Value, size: &mut usize) {
+fn add_value_size(value: &Value, size: &mut usize) {
     *size = size.saturating_add(ITEM);
     if *size > MAX_MADE {
         return;
     }
     match value {
         Value::Str(text) => *size = size.saturating_add(text.len()),
-        Value::List(items) | Value::Texts(items) => items.iter().for_each(|item| measure(item, size)),
+        Value::List(items) | Value::Texts(items) => items.iter().for_each(|item| add_value_size(item, size)),
         Value::Dict(entries) => entries.iter().for_each(|(key, item)| {
             *size = size.saturating_add(key.len());
-            measure(item, size);
+            add_value_size(item, size);
         }),
         Value::Answers(answers) => *size = size.saturating_add(answers.len()),
         _ => {}
     }
 }
 
-pub(crate) fn set(frame: &mut Frame, slot: Slot, value: Value) {
+pub(crate) fn set(frame: &mut Frame, slot: VariableSlot, value: Value) {
     if let Some(place) = frame.get_mut(slot) {
         *place = value;
     }

@@ -47,21 +47,21 @@ impl std::error::Error for JsonError {}
 /// is [`Numbers::Exact`].
 pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict(numbers).deserialize(&mut reader).map_err(|error| located(&error))?;
-    reader.end().map_err(|error| located(&error))?;
+    let value = StrictJsonSeed(numbers).deserialize(&mut reader).map_err(|error| to_json_error(&error))?;
+    reader.end().map_err(|error| to_json_error(&error))?;
     Ok(value)
 }
 
-fn located(error: &serde_json::Error) -> JsonError {
+fn to_json_error(error: &serde_json::Error) -> JsonError {
     let text = error.to_string();
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
     // Our own messages are constants, and the syntax errors of the library quote no content either.
     JsonError { line: error.line(), column: error.column(), message: message.to_owned() }
 }
 
-struct Strict(Numbers);
+struct StrictJsonSeed(Numbers);
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictJsonSeed {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -69,7 +69,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictJsonSeed {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-impl Strict {
+impl StrictJsonSeed {
     fn exact<E: de::Error>(&self, value: f64) -> Result<(), E> {
         if self.0 == Numbers::Exact && value.abs() > MAX_EXACT && value.fract() == 0.0 {
             return Err(E::custom("number is too large to be exact"));

@@ -8,14 +8,14 @@
 
 mod dimension;
 pub mod lattice;
-mod portable;
-mod roster;
+mod name_table;
+mod portable_names;
 mod space;
 
-pub use dimension::{Dimension, Kind, OPEN_SLOTS, Purpose};
+pub use dimension::{Dimension, DimensionKind, OPEN_SLOTS, Purpose};
 pub use lattice::Lattice;
-pub use roster::{Bound, Roster};
-pub use space::{Dims, MAX_BITS, MAX_DIMENSIONS, Partial, Space, SpaceError};
+pub use name_table::{ComputedLabelUse, NameTable};
+pub use space::{DimensionSet, MAX_BITS, MAX_DIMENSIONS, PartialLabel, Space, SpaceError};
 
 /// The number of 64-bit words in the bits of a label.
 pub(crate) const WORDS: usize = 4;
@@ -64,23 +64,29 @@ mod tests {
 
     /// A product of one dimension of each kind, M3 and N5 among them.
     fn space() -> Space {
-        let order = |edges: &[(&str, &str)]| Kind::Order(Lattice::from_edges(&[] as &[&str], edges).unwrap());
+        let order = |edges: &[(&str, &str)]| {
+            DimensionKind::Order(Lattice::from_edges(&[] as &[&str], edges).unwrap())
+        };
         let m3 = order(&[("o", "a"), ("o", "b"), ("o", "c"), ("a", "i"), ("b", "i"), ("c", "i")]);
         let n5 = order(&[("0", "p"), ("p", "q"), ("q", "1"), ("0", "r"), ("r", "1")]);
-        let integrity = Kind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
+        let integrity = DimensionKind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
         Space::new(vec![
             Dimension::new("integrity", Purpose::Integrity, integrity),
             Dimension::new("m3", Purpose::Secrecy, m3),
             Dimension::new("n5", Purpose::Secrecy, n5),
-            Dimension::new("categories", Purpose::Secrecy, Kind::Set(vec!["pii".into(), "money".into()])),
-            Dimension::new("sources", Purpose::Secrecy, Kind::OpenSet),
-            Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
-            Dimension::new("age", Purpose::Secrecy, Kind::Time),
+            Dimension::new(
+                "categories",
+                Purpose::Secrecy,
+                DimensionKind::Set(vec!["pii".into(), "money".into()]),
+            ),
+            Dimension::new("sources", Purpose::Secrecy, DimensionKind::OpenSet),
+            Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers),
+            Dimension::new("age", Purpose::Secrecy, DimensionKind::Time),
         ])
         .unwrap()
     }
 
-    fn label(space: &Space, roster: &mut Roster, pick: &[u8; 7]) -> Label {
+    fn label(space: &Space, roster: &mut NameTable, pick: &[u8; 7]) -> Label {
         let integrity = ["trusted", "untrusted"][pick[0] as usize % 2];
         let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
         let n5 = ["0", "p", "q", "r", "1"][pick[2] as usize % 5];
@@ -96,9 +102,15 @@ mod tests {
             space.element("integrity", integrity).unwrap(),
             space.element("m3", m3).unwrap(),
             space.element("n5", n5).unwrap(),
-            roster.set(space, "categories", &subset(pick[3], &["pii", "money"]), Bound::Data).unwrap(),
-            roster.set(space, "sources", &subset(pick[4], &["web", "mail", "disk"]), Bound::Data).unwrap(),
-            roster.set(space, "readers", &subset(pick[5], &["ann", "bob", "eve"]), Bound::Data).unwrap(),
+            roster
+                .set(space, "categories", &subset(pick[3], &["pii", "money"]), ComputedLabelUse::Data)
+                .unwrap(),
+            roster
+                .set(space, "sources", &subset(pick[4], &["web", "mail", "disk"]), ComputedLabelUse::Data)
+                .unwrap(),
+            roster
+                .set(space, "readers", &subset(pick[5], &["ann", "bob", "eve"]), ComputedLabelUse::Data)
+                .unwrap(),
             space.instant("age", i64::from(pick[6])).unwrap(),
         ];
         parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label))
@@ -108,7 +120,7 @@ mod tests {
         #[test]
         fn products_obey_the_laws(a: [u8; 7], b: [u8; 7], c: [u8; 7]) {
             let space = space();
-            let mut roster = Roster::new(&space);
+            let mut roster = NameTable::new(&space);
             let [a, b, c] = [a, b, c].map(|pick| label(&space, &mut roster, &pick));
             // Idempotent, commutative, associative.
             prop_assert_eq!(a.join(&a), a);
@@ -134,12 +146,12 @@ mod tests {
         #[test]
         fn readers_join_by_intersection(a in 1_u8..8, b in 1_u8..8) {
             let space = space();
-            let mut roster = Roster::new(&space);
+            let mut roster = NameTable::new(&space);
             let names = |bits: u8| -> Vec<String> {
                 ["ann", "bob", "eve"].iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1)
                     .map(|(_, n)| (*n).to_owned()).collect()
             };
-            let mut readers = |bits| roster.set(&space, "readers", &names(bits), Bound::Data).unwrap().label;
+            let mut readers = |bits| roster.set(&space, "readers", &names(bits), ComputedLabelUse::Data).unwrap().label;
             prop_assert_eq!(readers(a).join(&readers(b)), readers(a & b));
             prop_assert_eq!(readers(a).flows_to(&readers(b)), a & b == b, "fewer readers is higher");
         }

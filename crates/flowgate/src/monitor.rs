@@ -5,20 +5,20 @@
 //! give the same verdicts, live or over a log.
 
 mod attribution;
-mod examine;
+mod call_examination;
+mod consent_withdrawal;
+mod external_state;
 mod failure;
 mod floors;
 mod fork;
 mod labelling;
-mod memory;
-mod offer;
 mod reasons;
-mod references;
+mod referenced_state;
 mod regions;
 mod requirement;
 mod stores;
+mod tool_bounds;
 mod verdict;
-mod withdraw;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,25 +26,27 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-pub use attribution::{Attribution, Source};
+pub use attribution::{Attribution, CallDependency};
 pub use floors::Floors;
 pub use verdict::{
-    Authorized, Denial, Finding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
+    AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
 
 use crate::eval::Parameters;
-use crate::label::{Label, Roster};
-use crate::policy::pattern::Servers;
+use crate::label::{Label, NameTable};
+use crate::policy::pattern::MatchedServers;
 use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
-use crate::predicates::{Answered, Answers, Predicates};
-use crate::rules::Rules;
-use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
-use examine::Examined;
-pub use memory::MemoryError;
-use references::Versions;
-use stores::{Access, Stores};
-use verdict::{Approval, Ticket};
+use crate::predicates::{PredicateAnswer, PredicateAnswers, Predicates};
+use crate::rules::RuleMatcher;
+use crate::trace::{
+    Call, EventBody, EventId, EventPositionError, PossibleInfluence, Region, Status, Tool, Trace, TraceEntry,
+};
+use call_examination::ExaminedCall;
+pub use external_state::ExternalStateError;
+use referenced_state::StoreVersions;
+use stores::{StoreAccess, StoreLabels};
+use verdict::{Approval, PermitDropFlag};
 
 /// Bounds on one session. What exceeds them is not permitted.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +69,7 @@ const MAX_ARGUMENTS: usize = 1_000;
 
 /// The statements that apply to a tool, by index; computed once per tool.
 #[derive(Debug, Default)]
-struct Applicable {
+struct ApplicableStatements {
     labels: Vec<usize>,
     requirements: Vec<usize>,
     payloads: Vec<usize>,
@@ -81,28 +83,28 @@ pub struct Monitor {
     policy: Arc<Policy>,
     limits: Limits,
     trace: Trace,
-    roster: Roster,
-    servers: Servers,
+    roster: NameTable,
+    servers: MatchedServers,
     /// The tools that were declared or have run.
-    met: std::collections::HashSet<Tool>,
+    known_tools: std::collections::HashSet<Tool>,
     /// The identity of this monitor: permits and questions are valid only in the monitor that created them.
-    home: Arc<()>,
-    stores: Stores,
-    rules: Rules,
-    applicable: HashMap<Tool, Arc<Applicable>>,
-    messages: Arc<Applicable>,
-    tools: Arc<Applicable>,
+    session_identity: Arc<()>,
+    stores: StoreLabels,
+    rules: RuleMatcher,
+    applicable: HashMap<Tool, Arc<ApplicableStatements>>,
+    messages: Arc<ApplicableStatements>,
+    tools: Arc<ApplicableStatements>,
     parameters: Parameters,
-    answers: Answers,
+    answers: PredicateAnswers,
     /// The stores that a tool accesses, by tool and by whether the call is harmless.
-    known_accesses: HashMap<(Tool, bool), Access>,
-    accesses: HashMap<EventId, Access>,
+    known_accesses: HashMap<(Tool, bool), StoreAccess>,
+    accesses: HashMap<EventId, StoreAccess>,
     /// Calls of a log that were denied but ran.
     unpermitted: std::collections::HashSet<EventId>,
     answered: std::collections::HashSet<EventId>,
     /// The withdrawn consents, by the start of their spans.
     withdrawn: std::collections::BTreeSet<usize>,
-    reserved: Vec<(EventId, Arc<Ticket>)>,
+    reserved: Vec<(EventId, Arc<PermitDropFlag>)>,
     version: u64,
 }
 
@@ -110,7 +112,7 @@ pub struct Monitor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushError {
     /// The event has no place in the trace.
-    Place(PlaceError),
+    Position(EventPositionError),
     /// The event is a call; calls are judged, not pushed.
     IsCall,
     /// The session has reached [`Limits::events`].
@@ -120,7 +122,7 @@ pub enum PushError {
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Place(error) => error.fmt(f),
+            Self::Position(error) => error.fmt(f),
             Self::IsCall => f.write_str("a call is judged, not pushed"),
             Self::Full => f.write_str("the session has as many events as it may have"),
         }
@@ -131,7 +133,7 @@ impl std::error::Error for PushError {}
 
 /// A call of a log, judged after the fact.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedCall {
     /// The outcome that the verdict would have had.
     pub outcome: Outcome,
     /// The judgement of the call.
@@ -148,28 +150,28 @@ impl Monitor {
 
     /// Creates a monitor for one session, with the given limits.
     pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
-        let mut roster = Roster::new(policy.space());
+        let mut roster = NameTable::new(policy.space());
         // The names in the policy take their slots first, so that names in data cannot exhaust the roster
         // before.
         policy.plan.intern(&mut roster);
-        let messages = Arc::new(labelling::for_kind(&policy.plan, Type::Message));
-        let tools = Arc::new(labelling::for_kind(&policy.plan, Type::Tool));
-        let rules = Rules::new(&policy.plan);
+        let messages = Arc::new(labelling::statements_for_kind(&policy.plan, Type::Message));
+        let tools = Arc::new(labelling::statements_for_kind(&policy.plan, Type::Tool));
+        let rules = RuleMatcher::new(&policy.plan);
         Self {
             policy,
             limits,
             trace: Trace::new(),
             roster,
-            servers: Servers::default(),
-            met: std::collections::HashSet::new(),
-            home: Arc::new(()),
-            stores: Stores::default(),
+            servers: MatchedServers::default(),
+            known_tools: std::collections::HashSet::new(),
+            session_identity: Arc::new(()),
+            stores: StoreLabels::default(),
             rules,
             applicable: HashMap::new(),
             messages,
             tools,
             parameters: Parameters::default(),
-            answers: Answers::default(),
+            answers: PredicateAnswers::default(),
             known_accesses: HashMap::new(),
             accesses: HashMap::new(),
             unpermitted: std::collections::HashSet::new(),
@@ -208,7 +210,7 @@ impl Monitor {
 
     /// Allows one more output for the call that an output answers: an intermediary saw that output, and may
     /// pass it on in other words.
-    pub fn reopen(&mut self, output: EventId) {
+    pub fn allow_another_output(&mut self, output: EventId) {
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
             self.answered.remove(&call);
         }
@@ -219,20 +221,20 @@ impl Monitor {
     ///
     /// An answer holds for the whole session. A replay that is given the record of another run reaches the
     /// same verdicts.
-    pub fn set_predicates(&mut self, predicates: Predicates, recorded: Vec<Answered>) {
-        self.answers = Answers::new(predicates, recorded);
+    pub fn set_predicates(&mut self, predicates: Predicates, recorded: Vec<PredicateAnswer>) {
+        self.answers = PredicateAnswers::new(predicates, recorded);
         self.version += 1;
     }
 
     /// Returns all recorded answers, sorted by question.
-    pub fn answers(&self) -> Vec<Answered> {
+    pub fn predicate_answers(&self) -> Vec<PredicateAnswer> {
         self.answers.recorded()
     }
 
     /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start.
     pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
         for tool in tools {
-            self.meet(tool);
+            self.register_tool(tool);
         }
     }
 
@@ -241,8 +243,8 @@ impl Monitor {
     ///
     /// # Errors
     /// If the event is a call, has no place in the trace, or exceeds [`Limits::events`].
-    pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, None, &Floors::default())
+    pub fn push(&mut self, entry: TraceEntry) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.push_with_view(entry, None, &Floors::default())
     }
 
     /// Appends an event that carries at least the given floors, in addition to the label that the policy
@@ -251,12 +253,12 @@ impl Monitor {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn push_raised(
+    pub fn push_with_floors(
         &mut self,
-        entry: Entry,
+        entry: TraceEntry,
         floors: &Floors,
-    ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, None, floors)
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.push_with_view(entry, None, floors)
     }
 
     /// Returns a label as names, for another session: see [`from_names`](Self::from_names).
@@ -277,73 +279,78 @@ impl Monitor {
     /// As [`push`](Self::push).
     pub fn push_generated(
         &mut self,
-        entry: Entry,
+        entry: TraceEntry,
         view: Label,
-    ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, Some(view), &Floors::default())
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.push_with_view(entry, Some(view), &Floors::default())
     }
 
-    fn push_seen(
+    fn push_with_view(
         &mut self,
-        entry: Entry,
+        entry: TraceEntry,
         view: Option<Label>,
         floors: &Floors,
-    ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_labelled(entry, view, floors, false)
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.push_event(entry, view, floors, false)
     }
 
     /// Appends an event. The outcome of a failed call carries its floors; label statements do not apply to
     /// it.
-    fn push_labelled(
+    fn push_event(
         &mut self,
-        entry: Entry,
+        entry: TraceEntry,
         view: Option<Label>,
         floors: &Floors,
         is_failure: bool,
-    ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.sweep();
-        if matches!(entry.body, Body::Call(_)) {
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.withdraw_dropped_permits();
+        if matches!(entry.body, EventBody::Call(_)) {
             return Err(PushError::IsCall);
         }
         if self.trace.len() >= self.limits.events {
             return Err(PushError::Full);
         }
-        let place = self.trace.place(&entry).map_err(PushError::Place)?;
+        let place = self.trace.position_of(&entry).map_err(PushError::Position)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
         let (id, mut findings) = self.label_and_append(entry, place, view, floors, is_failure, &mut fuel);
-        for reason in self.meet_rules(id, &mut fuel) {
-            findings.push(Finding { event: id, reason });
+        for reason in self.match_rules(id, &mut fuel) {
+            findings.push(EventFinding { event: id, reason });
         }
         Ok((id, findings))
     }
 
     /// Judges a call as if everything had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
-        self.judge_entry(Entry::from(Body::Call(call)), Attribution::everything())
+        self.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::everything())
     }
 
     /// Judges a call of one agent, given what the call depends on.
     ///
     /// Never fails: a call that cannot be decided is denied, with the reason.
-    pub fn judge_entry(&mut self, entry: Entry, attribution: Attribution) -> Verdict {
-        self.sweep();
+    pub fn judge_entry(&mut self, entry: TraceEntry, attribution: Attribution) -> Verdict {
+        self.withdraw_dropped_permits();
         self.judge_with(entry, attribution, None)
     }
 
-    fn judge_with(&mut self, entry: Entry, attribution: Attribution, approval: Option<Approval>) -> Verdict {
+    fn judge_with(
+        &mut self,
+        entry: TraceEntry,
+        attribution: Attribution,
+        approval: Option<Approval>,
+    ) -> Verdict {
         let original = entry.clone();
         let examined = self.examine(entry, &attribution, approval.as_ref());
-        let Examined { judgement, event, entry, access, seen } = examined;
+        let ExaminedCall { judgement, event, entry, access, seen } = examined;
         match (judgement.outcome(), event) {
             (Outcome::Permit, Some(event)) => {
-                let ticket = Arc::new(Ticket::default());
+                let ticket = Arc::new(PermitDropFlag::default());
                 self.reserved.push((event, Arc::clone(&ticket)));
                 self.accesses.insert(event, access);
                 // A reservation alone changes no verdict that was given before it, so the version stays the
                 // same: calls of one message are judged in order, and may run in that order.
                 let version = self.version;
-                let home = Arc::clone(&self.home);
+                let home = Arc::clone(&self.session_identity);
                 Verdict::Permit(Permit {
                     entry,
                     attribution,
@@ -351,19 +358,27 @@ impl Monitor {
                     event,
                     version,
                     approval,
-                    home,
+                    session_identity: home,
                     ticket,
                 })
             }
             (Outcome::Confirm, Some(event)) => {
-                self.take_back(event, &seen);
-                let (stores, referred) = self.touched(&original, &access);
-                let home = Arc::clone(&self.home);
+                self.retract(event, &seen);
+                let (stores, referred) = self.touched_versions(&original, &access);
+                let home = Arc::clone(&self.session_identity);
                 let entry = original;
-                Verdict::Confirm(Question { entry, attribution, judgement, event, stores, referred, home })
+                Verdict::Confirm(Question {
+                    entry,
+                    attribution,
+                    judgement,
+                    event,
+                    stores,
+                    referred,
+                    session_identity: home,
+                })
             }
             (_, event) => {
-                event.into_iter().for_each(|event| self.take_back(event, &seen));
+                event.into_iter().for_each(|event| self.retract(event, &seen));
                 Verdict::Deny(Denial { judgement: Box::new(judgement) })
             }
         }
@@ -378,19 +393,21 @@ impl Monitor {
     /// # Errors
     /// Returns the denial if the call must not run after all.
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
-        self.sweep();
-        if !Arc::ptr_eq(&self.home, &question.home) {
-            return Err(self.void(question.judgement, "the question was asked in another session"));
+        self.withdraw_dropped_permits();
+        if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
+            return Err(self.stale_denial(question.judgement, "the question was asked in another session"));
         }
-        if !self.stores.unchanged(&question.stores) || !self.stores.unchanged_by_others(&question.referred) {
+        if !self.stores.is_unchanged(&question.stores)
+            || !self.stores.is_unchanged_by_others(&question.referred)
+        {
             let message = "state that the call refers to has changed since the question was asked";
-            return Err(self.void(question.judgement, message));
+            return Err(self.stale_denial(question.judgement, message));
         }
         let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
             Verdict::Confirm(again) => {
-                Err(self.void(again.judgement, "there is a reason that the approval does not cover"))
+                Err(self.stale_denial(again.judgement, "there is a reason that the approval does not cover"))
             }
             Verdict::Deny(denial) => Err(denial),
         }
@@ -398,28 +415,28 @@ impl Monitor {
 
     /// Turns a permit into a question, so that a person decides on a call that is permitted. The permit is
     /// given up.
-    pub fn ask_anyway(&mut self, permit: Permit) -> Question {
+    pub fn require_approval(&mut self, permit: Permit) -> Question {
         let (event, judgement) = (permit.event, permit.judgement.clone());
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
         let access = self.accesses.get(&event).cloned().unwrap_or_default();
-        let (stores, referred) = self.touched(&entry, &access);
-        let home = Arc::clone(&permit.home);
+        let (stores, referred) = self.touched_versions(&entry, &access);
+        let home = Arc::clone(&permit.session_identity);
         drop(permit);
-        self.sweep();
-        Question { entry, attribution, judgement, event, stores, referred, home }
+        self.withdraw_dropped_permits();
+        Question { entry, attribution, judgement, event, stores, referred, session_identity: home }
     }
 
     /// Returns the versions of the stores that a call touches, which count this session's writes, and of the
     /// stores to whose state it refers, which count the writes of other sessions.
-    fn touched(&self, entry: &Entry, access: &Access) -> (Versions, Versions) {
+    fn touched_versions(&self, entry: &TraceEntry, access: &StoreAccess) -> (StoreVersions, StoreVersions) {
         let referred = match &entry.body {
-            Body::Call(call) => self.referred(call, access),
-            _ => Versions::new(),
+            EventBody::Call(call) => self.referenced_versions(call, access),
+            _ => StoreVersions::new(),
         };
         (self.stores.versions(access), referred)
     }
 
-    fn void(&self, mut judgement: Judgement, message: &str) -> Denial {
+    fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {
         judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
         Denial { judgement: Box::new(judgement) }
     }
@@ -429,11 +446,11 @@ impl Monitor {
     ///
     /// # Errors
     /// Returns the denial if the call must not run after all.
-    pub fn redeem(&mut self, permit: Permit) -> Result<Authorized, Denial> {
-        self.sweep();
+    pub fn redeem(&mut self, permit: Permit) -> Result<AuthorizedCall, Denial> {
+        self.withdraw_dropped_permits();
         let mut permit = permit;
-        if !Arc::ptr_eq(&self.home, &permit.home) {
-            return Err(self.void(permit.judgement.clone(), "the permit was made in another session"));
+        if !Arc::ptr_eq(&self.session_identity, &permit.session_identity) {
+            return Err(self.stale_denial(permit.judgement.clone(), "the permit was made in another session"));
         }
         if permit.version != self.version {
             self.withdraw(permit.event);
@@ -441,9 +458,10 @@ impl Monitor {
             permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
                 Verdict::Permit(again) => again,
                 Verdict::Confirm(question) => {
-                    return Err(
-                        self.void(question.judgement, "a question has come up since the call was judged")
-                    );
+                    return Err(self.stale_denial(
+                        question.judgement,
+                        "a question has come up since the call was judged",
+                    ));
                 }
                 Verdict::Deny(denial) => return Err(denial),
             };
@@ -451,15 +469,15 @@ impl Monitor {
         let event = permit.event;
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
-        let Body::Call(call) = permit.entry.body.clone() else {
-            return Err(self.void(permit.judgement.clone(), "only calls run"));
+        let EventBody::Call(call) = permit.entry.body.clone() else {
+            return Err(self.stale_denial(permit.judgement.clone(), "only calls run"));
         };
-        Ok(Authorized { call, event })
+        Ok(AuthorizedCall { call, event })
     }
 
     /// Judges a call of a log, and records that it ran whatever the verdict is.
-    pub fn record(&mut self, entry: Entry, attribution: &Attribution) -> Recorded {
-        self.sweep();
+    pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
+        self.withdraw_dropped_permits();
         let examined = self.examine(entry, attribution, None);
         let outcome = examined.judgement.outcome();
         if let Some(event) = examined.event {
@@ -474,7 +492,7 @@ impl Monitor {
             self.stores.raise_all(&self.policy.space().top());
             self.version += 1;
         }
-        Recorded { outcome, judgement: examined.judgement, event: examined.event }
+        RecordedCall { outcome, judgement: examined.judgement, event: examined.event }
     }
 
     /// Marks a call as done and applies its writes to the stores.
@@ -486,34 +504,34 @@ impl Monitor {
             tool = call.tool().cloned();
         }
         let (label, is_view) = self.trace.event(event).map_or((Label::BOTTOM, false), |call| {
-            (call.label, matches!(call.influence, Influence::View(..)))
+            (call.label, matches!(call.influence, PossibleInfluence::View(..)))
         });
         if let Some(tool) = tool {
-            self.meet(&tool);
+            self.register_tool(&tool);
             if !is_view {
                 // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool could
                 // write to carry its label either way. For views, judging and entering have raised them.
-                let harmless = offer::is_harmless(&self.policy.plan, &tool);
+                let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
                 let possible = self.access(tool, harmless);
                 self.stores.raise(&possible.writes, &label);
             }
         }
         if let Some(access) = self.accesses.get(&event) {
             self.stores.write(&access.writes, &label);
-            self.trace.wrote(event, &access.writes);
+            self.trace.record_write(event, &access.writes);
         }
     }
 
     /// Records that a tool exists. It can make a pattern ambiguous that earlier verdicts relied on.
-    fn meet(&mut self, tool: &Tool) {
-        if self.met.insert(tool.clone()) {
-            self.servers.meet(&self.policy.plan.patterns, tool);
+    fn register_tool(&mut self, tool: &Tool) {
+        if self.known_tools.insert(tool.clone()) {
+            self.servers.register_tool(&self.policy.plan.patterns, tool);
             self.known_accesses.clear();
             self.version += 1;
         }
     }
 
-    fn access(&mut self, tool: Tool, is_harmless: bool) -> Access {
+    fn access(&mut self, tool: Tool, is_harmless: bool) -> StoreAccess {
         let key = (tool, is_harmless);
         if let Some(known) = self.known_accesses.get(&key) {
             return known.clone();
@@ -524,17 +542,17 @@ impl Monitor {
         access
     }
 
-    fn applicable(&mut self, tool: &Tool) -> Arc<Applicable> {
+    fn applicable(&mut self, tool: &Tool) -> Arc<ApplicableStatements> {
         if let Some(known) = self.applicable.get(tool) {
             return Arc::clone(known);
         }
-        let found = Arc::new(labelling::for_tool(&self.policy.plan, tool));
+        let found = Arc::new(labelling::statements_for_tool(&self.policy.plan, tool));
         self.applicable.insert(tool.clone(), Arc::clone(&found));
         found
     }
 
     /// Withdraws the calls whose permits were dropped.
-    fn sweep(&mut self) {
+    fn withdraw_dropped_permits(&mut self) {
         if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
             return;
         }
@@ -559,7 +577,7 @@ impl Monitor {
         }
     }
 
-    fn take_back(&mut self, event: EventId, seen: &Label) {
+    fn retract(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
         self.rules.forget(&self.policy.plan, event);
     }
@@ -570,8 +588,8 @@ impl Monitor {
 }
 
 /// Converts a call to an entry without unrecognised fields.
-impl From<Call> for Entry {
+impl From<Call> for TraceEntry {
     fn from(call: Call) -> Self {
-        Self::from(Body::Call(call))
+        Self::from(EventBody::Call(call))
     }
 }

@@ -4,13 +4,13 @@
 //! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a
 //! misspelling is not noticed.
 
-mod references;
+mod name_check;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::policy::roles::ROLES;
 use crate::policy::{Diagnostic, Policy};
-use crate::trace::{Body, Document, EventId, Step, Tool, Trace};
+use crate::trace::{Document, EventBody, EventId, PathStep, Tool, Trace};
 
 /// The codes of the warnings; their meaning is stable.
 pub const CODES: &[&str] = &["unused-argument", "unused-field", "unused-role", "unused-tool"];
@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 50_000;
 
 /// The kinds of events that have fields of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holder {
+pub(crate) enum FieldHolder {
     /// The arguments of calls.
     Call,
     /// The answers of tools.
@@ -36,7 +36,7 @@ pub struct Occurrences {
     tools: BTreeSet<Tool>,
     roles: BTreeSet<String>,
     /// The keys in events, by the kind of event and, for calls and outputs, by the tool.
-    keys: BTreeMap<(Holder, Option<Tool>), BTreeSet<String>>,
+    keys: BTreeMap<(FieldHolder, Option<Tool>), BTreeSet<String>>,
     names: usize,
 }
 
@@ -51,33 +51,33 @@ impl Occurrences {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;
             match &event.body {
-                Body::Message(message) => {
+                EventBody::Message(message) => {
                     if !self.roles.contains(&message.role) && self.has_room() {
                         self.roles.insert(message.role.clone());
                         self.names += 1;
                     }
-                    self.keys_of((Holder::Message, None), &event.document, 0);
+                    self.add_keys((FieldHolder::Message, None), &event.document, 0);
                 }
-                Body::Call(call) => {
-                    self.tool(&call.tool);
-                    self.keys_of((Holder::Call, Some(call.tool.clone())), &event.document, 0);
+                EventBody::Call(call) => {
+                    self.add_tool(&call.tool);
+                    self.add_keys((FieldHolder::Call, Some(call.tool.clone())), &event.document, 0);
                 }
-                Body::Output(_) => {
+                EventBody::Output(_) => {
                     let call = event.call.and_then(|call| trace.event(call));
                     let tool = event.tool().or_else(|| call.and_then(|call| call.tool()));
                     if let Some(tool) = tool {
-                        self.tool(tool);
+                        self.add_tool(tool);
                     }
-                    self.keys_of((Holder::Output, tool.cloned()), &event.document, 0);
+                    self.add_keys((FieldHolder::Output, tool.cloned()), &event.document, 0);
                 }
                 // A tool that a server lists may be called, with the parameters that its schema names.
-                Body::Tool(description) => {
-                    self.tool(&description.tool);
+                EventBody::Tool(description) => {
+                    self.add_tool(&description.tool);
                     let schema = event.document.key(0, "inputSchema");
                     let properties = schema.and_then(|schema| event.document.key(schema, "properties"));
-                    let key = (Holder::Call, Some(description.tool.clone()));
+                    let key = (FieldHolder::Call, Some(description.tool.clone()));
                     match properties {
-                        Some(properties) => self.keys_of(key, &event.document, properties),
+                        Some(properties) => self.add_keys(key, &event.document, properties),
                         None => drop(self.keys.entry(key).or_default()),
                     }
                 }
@@ -112,7 +112,7 @@ impl Occurrences {
         if self.is_empty() || !self.has_room() {
             return Vec::new();
         }
-        let mut warnings = references::warnings(self, policy);
+        let mut warnings = name_check::warnings(self, policy);
         warnings.sort_by_key(|warning| (warning.span.start, warning.span.end));
         warnings.dedup();
         warnings
@@ -122,7 +122,7 @@ impl Occurrences {
         self.names < MAX_NAMES
     }
 
-    fn tool(&mut self, tool: &Tool) {
+    fn add_tool(&mut self, tool: &Tool) {
         if !self.tools.contains(tool) && self.has_room() {
             self.tools.insert(tool.clone());
             self.names += 1;
@@ -130,11 +130,11 @@ impl Occurrences {
     }
 
     /// Adds the keys below a node.
-    fn keys_of(&mut self, holder: (Holder, Option<Tool>), document: &Document, below: usize) {
+    fn add_keys(&mut self, holder: (FieldHolder, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();
         for node in (below + 1..end).filter_map(|node| document.node(node)) {
-            if let Step::Key(key) | Step::Capture(key) = &node.step
+            if let PathStep::Key(key) | PathStep::Capture(key) = &node.step
                 && !known.contains(&**key)
                 && self.names < MAX_NAMES
             {

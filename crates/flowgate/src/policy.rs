@@ -29,7 +29,7 @@ use plan::Plan;
 
 /// Returns the functions that policies can call: name, minimum and maximum number of arguments, and description.
 pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
-    crate::builtin::reference()
+    crate::builtin::function_reference()
 }
 
 /// Approximate size of one character range in a compiled pattern, in bytes.
@@ -99,7 +99,7 @@ impl Policy {
     }
 
     /// Returns the syntax tree of the source text.
-    pub(crate) fn syntax(&self) -> syntax::File {
+    pub(crate) fn syntax(&self) -> syntax::PolicyFile {
         parser::parse(&self.source, self.plan.dialect).0
     }
 
@@ -118,7 +118,7 @@ impl Policy {
     pub fn named_tools(&self) -> Vec<Tool> {
         let mut named: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
-            if !named.contains(&tool) && tool.server.as_deref() != Some(Tool::OWN) {
+            if !named.contains(&tool) && tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER) {
                 named.push(tool);
             }
         }
@@ -129,7 +129,7 @@ impl Policy {
     pub fn example_tools(&self) -> Vec<Tool> {
         let mut examples: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::example) {
-            if !examples.contains(&tool) && tool.server.as_deref() != Some(Tool::OWN) {
+            if !examples.contains(&tool) && tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER) {
                 examples.push(tool);
             }
         }

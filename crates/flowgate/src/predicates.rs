@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 /// Answers one predicate with a value, or with the reason why there is none.
-type Answer = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
+type PredicateFunction = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
 
 /// The predicates that a program answers, by name.
 ///
@@ -25,12 +25,12 @@ type Answer = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
 /// ```
 #[derive(Clone, Default)]
 pub struct Predicates {
-    known: HashMap<String, Arc<Answer>>,
+    functions: HashMap<String, Arc<PredicateFunction>>,
 }
 
 impl fmt::Debug for Predicates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names: Vec<&String> = self.known.keys().collect();
+        let mut names: Vec<&String> = self.functions.keys().collect();
         names.sort_unstable();
         f.debug_list().entries(names).finish()
     }
@@ -51,13 +51,13 @@ impl Predicates {
         name: impl Into<String>,
         answer: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
     ) {
-        self.known.insert(name.into(), Arc::new(answer));
+        self.functions.insert(name.into(), Arc::new(answer));
     }
 }
 
 /// A question with its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answered {
+pub struct PredicateAnswer {
     /// The name of the predicate.
     pub name: String,
     /// The arguments of the question.
@@ -68,39 +68,39 @@ pub struct Answered {
 
 /// The predicates, and the answers that were recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct PredicateAnswers {
     predicates: Predicates,
     /// The recorded answers, by the predicate's name and the arguments as JSON.
-    given: Mutex<BTreeMap<String, Answered>>,
+    recorded_answers: Mutex<BTreeMap<String, PredicateAnswer>>,
 }
 
 /// The greatest number of answers that one session may hold.
 const MAX_ANSWERS: usize = 100_000;
 
-impl Answers {
-    pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = Answered>) -> Self {
-        let key = |answered: &Answered| question(&answered.name, &answered.arguments);
+impl PredicateAnswers {
+    pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = PredicateAnswer>) -> Self {
+        let key = |answered: &PredicateAnswer| question_key(&answered.name, &answered.arguments);
         let given = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
-        Self { predicates, given: Mutex::new(given) }
+        Self { predicates, recorded_answers: Mutex::new(given) }
     }
 
-    pub(crate) fn ask(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
-        let key = question(name, arguments);
+    pub(crate) fn evaluate(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
+        let key = question_key(name, arguments);
         // No predicate runs under the lock, so a panic in one leaves the record consistent.
-        let known = self.given.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(answered) = known {
             return answered.answer;
         }
-        let Some(predicate) = self.predicates.known.get(name) else {
+        let Some(predicate) = self.predicates.functions.get(name) else {
             return Err(format!("nobody answers `{name}`"));
         };
         let answer = predicate(arguments);
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
         if given.len() >= MAX_ANSWERS {
             return Err(format!("more than {MAX_ANSWERS} questions were asked"));
         }
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
-        given.insert(key, Answered { name, arguments, answer: answer.clone() });
+        given.insert(key, PredicateAnswer { name, arguments, answer: answer.clone() });
         answer
     }
 
@@ -109,12 +109,12 @@ impl Answers {
         Self::new(self.predicates.clone(), self.recorded())
     }
 
-    pub(crate) fn recorded(&self) -> Vec<Answered> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    pub(crate) fn recorded(&self) -> Vec<PredicateAnswer> {
+        self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 
-fn question(name: &str, arguments: &[Value]) -> String {
+fn question_key(name: &str, arguments: &[Value]) -> String {
     format!("{name} {}", Value::Array(arguments.to_vec()))
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::analysis::{Options, analyze};
+    use crate::analysis::{AnalysisOptions, analyze};
     use crate::monitor::{Monitor, Verdict};
     use crate::policy::Policy;
     use crate::trace::{Call, Tool, read};
@@ -185,7 +185,7 @@ raise \"not a customer\" if:
         assert_eq!(calls.load(Ordering::Relaxed), 4);
 
         // The record suffices to judge again without any predicate defined.
-        let recorded = monitor.answers();
+        let recorded = monitor.predicate_answers();
         let mut again = Monitor::new(policy);
         again.set_predicates(Predicates::new(), recorded);
         assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
@@ -214,7 +214,7 @@ raise \"not a customer\" if:
         ];
         let policy = Policy::parse(POLICY).unwrap();
         let analyzed = |predicates| {
-            let options = Options { predicates, ..Options::default() };
+            let options = AnalysisOptions { predicates, ..AnalysisOptions::default() };
             analyze(&policy, read::list(&messages).unwrap(), &options).unwrap()
         };
         assert_eq!(analyzed(customers(Arc::default())).violations.len(), 1);

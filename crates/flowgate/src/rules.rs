@@ -10,39 +10,44 @@
 pub(crate) mod naive;
 
 use crate::builtin;
-use crate::eval::{Candidates, EvalError, Evaluator, Frame, Missing, Parameters, Value, set};
+use crate::eval::{Candidates, EvalError, Evaluator, Frame, MissingValueMode, Parameters, Value, set};
 use crate::policy::Action;
-use crate::policy::plan::{Plan, Rule, Slot, Type};
-use crate::predicates::Answers;
-use crate::trace::{Body, EventId, Trace};
+use crate::policy::plan::{Plan, Rule, Type, VariableSlot};
+use crate::predicates::PredicateAnswers;
+use crate::trace::{EventBody, EventId, Trace};
 
 /// Receives what rules find.
-pub(crate) trait Report {
+pub(crate) trait MatchReceiver {
     /// Handles a match; returns whether this rule needs no more matches for this event.
-    fn found(&mut self, evaluator: &mut Evaluator<'_>, rule: usize, frame: &Frame)
-    -> Result<bool, EvalError>;
+    fn receive_match(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        rule: usize,
+        frame: &Frame,
+    ) -> Result<bool, EvalError>;
     /// Handles a rule that could not be evaluated for some events that no condition rules out.
-    fn failed(&mut self, rule: usize, error: EvalError);
+    fn receive_failure(&mut self, rule: usize, error: EvalError);
 }
 
 /// The inputs of an evaluation of rules.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct RuleContext<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) trace: &'a Trace,
     pub(crate) parameters: &'a Parameters,
-    pub(crate) answers: &'a Answers,
+    pub(crate) answers: &'a PredicateAnswers,
 }
 
-impl<'a> Context<'a> {
+impl<'a> RuleContext<'a> {
     pub(crate) fn evaluator(self, fuel: &'a mut u64) -> Evaluator<'a> {
-        builtin::evaluator(self.plan, self.trace, fuel, Missing::IsNone).given(self.parameters, self.answers)
+        builtin::evaluator(self.plan, self.trace, fuel, MissingValueMode::IsNone)
+            .with_inputs(self.parameters, self.answers)
     }
 }
 
 /// The rules that a new event is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum RuleSelection {
     /// All rules: the trace grows, and calls are judged before they run.
     All,
     /// The rules whose matches are final; the others are evaluated once, at the end of the trace.
@@ -51,7 +56,7 @@ pub(crate) enum Which {
 
 /// The events that fit the variables of each rule so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules {
+pub(crate) struct RuleMatcher {
     /// One list for each variable, in the order of rules.
     fitting: Vec<Vec<EventId>>,
     /// The places in rules that the current event fits; kept to save allocations.
@@ -64,7 +69,7 @@ pub(crate) struct Rules {
 /// The other events that the verdict on a call reveals something about, because a rule that can stop it reads
 /// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Around {
+pub(crate) enum ObservedEvents {
     /// No other events.
     Nothing,
     /// Calls and their outputs.
@@ -74,29 +79,33 @@ pub(crate) enum Around {
 }
 
 /// Returns which other events the verdict on a call reveals something about.
-pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> Around {
-    let Some(kind) = kind(trace, id) else { return Around::Nothing };
-    let met = plan.dispatch.places(trace, id, kind).map(|(rule, _)| rule);
+pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
+    let Some(kind) = kind(trace, id) else { return ObservedEvents::Nothing };
+    let met = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
     let concerned = plan.dispatch.unsettled.iter().copied();
-    let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| is_concerned(r, kind)));
+    let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
     let rules = met.chain(concerned).filter_map(|index| plan.rules.get(index));
-    rules.filter(|rule| rule.action != Action::Log).map(around).max().unwrap_or(Around::Nothing)
+    rules
+        .filter(|rule| rule.action != Action::Log)
+        .map(events_read_by)
+        .max()
+        .unwrap_or(ObservedEvents::Nothing)
 }
 
 /// Returns which events a rule reads in addition to the one that completes a match.
-pub(crate) fn around(rule: &Rule) -> Around {
+pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
     if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
-        return Around::Nothing;
+        return ObservedEvents::Nothing;
     }
     let mut types = rule.events.iter().map(|variable| variable.ty).chain(rule.looks_at.iter().copied());
     if types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
-        Around::Calls
+        ObservedEvents::Calls
     } else {
-        Around::Everything
+        ObservedEvents::Everything
     }
 }
 
-impl Rules {
+impl RuleMatcher {
     pub(crate) fn new(plan: &Plan) -> Self {
         let variables = plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         let fitting = vec![Vec::new(); variables];
@@ -104,19 +113,19 @@ impl Rules {
     }
 
     /// Reports the matches that the event completes.
-    pub(crate) fn meet(
+    pub(crate) fn match_event(
         &mut self,
-        context: Context<'_>,
+        context: RuleContext<'_>,
         id: EventId,
-        which: Which,
+        which: RuleSelection,
         fuel: &mut u64,
-        report: &mut impl Report,
+        report: &mut impl MatchReceiver,
     ) {
         let plan = context.plan;
         self.fits.clear();
         self.stale.clear();
         let Some(kind) = kind(context.trace, id) else { return };
-        for (rule_index, place) in plan.dispatch.places(context.trace, id, kind) {
+        for (rule_index, place) in plan.dispatch.rule_variables(context.trace, id, kind) {
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             if self.is_fitting(context, rule, place, id, fuel)
                 && let Some(events) = self.fitting.get_mut(rule.first_event + place)
@@ -136,36 +145,41 @@ impl Rules {
                 }
             } else if rule.is_settled {
                 if variable.can_be_last {
-                    self.anchored(context, rule_index, place, id, fuel, report);
+                    self.match_anchored(context, rule_index, place, id, fuel, report);
                 }
-            } else if which == Which::All && !self.stale.contains(&rule_index) {
+            } else if which == RuleSelection::All && !self.stale.contains(&rule_index) {
                 // Whether the block holds may change later, but its current state counts.
-                let concerned = is_concerned(rule, kind) || self.fits_block(rule, rule_index);
+                let concerned = reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
                 if concerned {
                     self.stale.push(rule_index);
                 } else if variable.can_be_last {
-                    self.anchored(context, rule_index, place, id, fuel, report);
+                    self.match_anchored(context, rule_index, place, id, fuel, report);
                 }
             }
         }
-        if which == Which::Settled {
+        if which == RuleSelection::Settled {
             return;
         }
         let others = plan.dispatch.unsettled.iter().copied();
         let concerned =
-            others.filter(|index| plan.rules.get(*index).is_some_and(|rule| is_concerned(rule, kind)));
+            others.filter(|index| plan.rules.get(*index).is_some_and(|rule| reads_kind(rule, kind)));
         self.stale.extend(concerned);
         self.stale.sort_unstable();
         self.stale.dedup();
         for rule_index in std::mem::take(&mut self.stale) {
-            self.among_fitting(context, rule_index, fuel, report);
+            self.match_fitting(context, rule_index, fuel, report);
         }
     }
 
     /// Reports the matches of the rules with blocks, at the end of a trace.
-    pub(crate) fn finish(&mut self, context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
+    pub(crate) fn finish(
+        &mut self,
+        context: RuleContext<'_>,
+        fuel: &mut u64,
+        report: &mut impl MatchReceiver,
+    ) {
         for rule_index in &context.plan.dispatch.unsettled {
-            self.among_fitting(context, *rule_index, fuel, report);
+            self.match_fitting(context, *rule_index, fuel, report);
         }
     }
 
@@ -182,7 +196,7 @@ impl Rules {
     }
 
     /// Returns whether a block of the rule may count the current event later as well.
-    fn fits_block(&self, rule: &Rule, rule_index: usize) -> bool {
+    fn may_fit_block_later(&self, rule: &Rule, rule_index: usize) -> bool {
         self.fits.iter().any(|(other, place)| {
             *other == rule_index && rule.events.get(*place).is_some_and(|v| !v.is_outer && v.matters_later)
         })
@@ -192,7 +206,7 @@ impl Rules {
     /// evaluated may hold.
     fn is_fitting(
         &mut self,
-        context: Context<'_>,
+        context: RuleContext<'_>,
         rule: &Rule,
         place: usize,
         id: EventId,
@@ -219,38 +233,38 @@ impl Rules {
     }
 
     /// Reports the matches in which the event stands in one place.
-    fn anchored(
+    fn match_anchored(
         &mut self,
-        context: Context<'_>,
+        context: RuleContext<'_>,
         rule_index: usize,
         place: usize,
         id: EventId,
         fuel: &mut u64,
-        report: &mut impl Report,
+        report: &mut impl MatchReceiver,
     ) {
         let Some(rule) = context.plan.rules.get(rule_index) else { return };
         let Some(variable) = rule.events.get(place) else { return };
         self.reset(rule);
         set(&mut self.frame, variable.slot, Value::Event(id));
         let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
-        let fitting = Fitting { rule, lists, trace: context.trace, anchor: Some((place, id)) };
+        let fitting = FittingEvents { rule, lists, trace: context.trace, anchor: Some((place, id)) };
         let mut evaluator = context.evaluator(fuel);
         evaluator.candidates = &fitting;
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
     }
 
     /// Reports all matches of a rule among the events that fit.
-    fn among_fitting(
+    fn match_fitting(
         &mut self,
-        context: Context<'_>,
+        context: RuleContext<'_>,
         rule_index: usize,
         fuel: &mut u64,
-        report: &mut impl Report,
+        report: &mut impl MatchReceiver,
     ) {
         let Some(rule) = context.plan.rules.get(rule_index) else { return };
         self.reset(rule);
         let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
-        let fitting = Fitting { rule, lists, trace: context.trace, anchor: None };
+        let fitting = FittingEvents { rule, lists, trace: context.trace, anchor: None };
         let mut evaluator = context.evaluator(fuel);
         evaluator.candidates = &fitting;
         run(evaluator, &rule.ops, &mut self.frame, rule_index, report);
@@ -259,40 +273,40 @@ impl Rules {
 
 fn run(
     mut evaluator: Evaluator<'_>,
-    ops: &[crate::policy::plan::Op],
+    ops: &[crate::policy::plan::SearchOp],
     frame: &mut Frame,
     rule_index: usize,
-    report: &mut impl Report,
+    report: &mut impl MatchReceiver,
 ) {
-    let result =
-        evaluator.search(ops, frame, &mut |evaluator, frame| report.found(evaluator, rule_index, frame));
+    let result = evaluator
+        .search(ops, frame, &mut |evaluator, frame| report.receive_match(evaluator, rule_index, frame));
     for failure in std::mem::take(&mut evaluator.failures) {
-        report.failed(rule_index, failure);
+        report.receive_failure(rule_index, failure);
     }
     if let Err(error) = result {
-        report.failed(rule_index, error);
+        report.receive_failure(rule_index, error);
     }
 }
 
 /// Returns the kind of an event.
 pub(crate) fn kind(trace: &Trace, id: EventId) -> Option<Type> {
     Some(match trace.event(id)?.body {
-        Body::Message(_) => Type::Message,
-        Body::Call(_) => Type::ToolCall,
-        Body::Output(_) => Type::ToolOutput,
-        Body::Tool(_) => Type::Tool,
+        EventBody::Message(_) => Type::Message,
+        EventBody::Call(_) => Type::ToolCall,
+        EventBody::Output(_) => Type::ToolOutput,
+        EventBody::Tool(_) => Type::Tool,
     })
 }
 
 /// Returns whether a rule reads events of a kind in addition to its variables, or reads no events and so can
 /// hold at any time.
-fn is_concerned(rule: &Rule, kind: Type) -> bool {
+fn reads_kind(rule: &Rule, kind: Type) -> bool {
     rule.looks_at.iter().any(|ty| *ty == kind || *ty == Type::Event)
         || (rule.events.is_empty() && rule.looks_at.is_empty())
 }
 
 /// The events that the variables of a rule range over.
-struct Fitting<'a> {
+struct FittingEvents<'a> {
     rule: &'a Rule,
     lists: &'a [Vec<EventId>],
     trace: &'a Trace,
@@ -300,8 +314,8 @@ struct Fitting<'a> {
     anchor: Option<(usize, EventId)>,
 }
 
-impl Candidates for Fitting<'_> {
-    fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>> {
+impl Candidates for FittingEvents<'_> {
+    fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);
         // A match with the event in the place of an earlier variable was found there.

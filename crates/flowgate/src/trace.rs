@@ -7,10 +7,10 @@
 
 pub mod document;
 pub mod event;
-pub mod located;
+pub mod located_text;
 mod origin;
 mod path;
-mod reach;
+mod reachability;
 pub mod read;
 
 use std::collections::HashMap;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub(crate) use document::sole_text;
-pub use document::{Content, Document, Node, NodeId};
-pub use event::{ArgumentsError, Body, Call, Entry, Message, Output, Tool, ToolDescription};
+pub use document::{Document, DocumentNode, NodeContent, NodeId};
+pub use event::{ArgumentsError, Call, EventBody, Message, Output, Tool, ToolDescription, TraceEntry};
 pub(crate) use origin::characters;
-pub use origin::{Described, Origin, Part};
-pub use path::{Path, Step};
+pub use origin::{Origin, OriginPart, ToolDescriptionFormat};
+pub use path::{Path, PathStep};
 
 use crate::label::Label;
 
@@ -72,7 +72,7 @@ pub enum Status {
 
 /// The earlier events that an event may depend on, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Influence {
+pub enum PossibleInfluence {
     /// All events that its agent had seen.
     All,
     /// These events and their dependencies.
@@ -85,7 +85,7 @@ pub enum Influence {
 #[derive(Debug, Clone)]
 pub struct Event {
     /// What happened.
-    pub body: Body,
+    pub body: EventBody,
     /// Its tree of labelled regions.
     pub document: Document,
     /// The join of all its labels.
@@ -105,7 +105,7 @@ pub struct Event {
     /// Its position in the list of messages that it was read from.
     pub origin: Option<Origin>,
     /// The events that it depends on.
-    pub influence: Influence,
+    pub influence: PossibleInfluence,
     /// For a call, the number of regions that were hidden from the model that proposed it.
     pub hidden: usize,
     /// For a call, the label of its verdict: the label of the call joined with everything that rules could read when
@@ -127,7 +127,7 @@ impl Event {
     /// Returns the tool of a call.
     pub fn tool(&self) -> Option<&Tool> {
         match &self.body {
-            Body::Call(call) => Some(&call.tool),
+            EventBody::Call(call) => Some(&call.tool),
             _ => None,
         }
     }
@@ -139,7 +139,7 @@ pub struct Trace {
     events: Vec<Event>,
     agents: Vec<String>,
     /// The state of each agent.
-    heads: Vec<Head>,
+    heads: Vec<AgentState>,
     named: HashMap<String, EventId>,
     calls: HashMap<String, Vec<EventId>>,
     last_call: Option<EventId>,
@@ -154,7 +154,7 @@ pub struct Trace {
 
 /// The state of an agent. Events that it has seen stay seen, even if the call that introduced them was withdrawn.
 #[derive(Debug, Clone, Default)]
-struct Head {
+struct AgentState {
     last: Option<EventId>,
     clock: Arc<[usize]>,
     context: Label,
@@ -162,7 +162,7 @@ struct Head {
 
 /// The position of a new event: its agent and the events that this agent has seen.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct EventPosition {
     agent: usize,
     previous: Option<EventId>,
     sequence: usize,
@@ -173,7 +173,7 @@ pub struct Place {
 
 /// The reason why an entry has no position in the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlaceError {
+pub enum EventPositionError {
     /// The entry names a parent that is not in the trace.
     UnknownParent,
     /// Another event has the same name.
@@ -185,7 +185,7 @@ pub enum PlaceError {
 /// Maximum number of agents of one session.
 const MAX_AGENTS: usize = 256;
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for EventPositionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownParent => "the event names a parent that is not in the trace",
@@ -195,7 +195,7 @@ impl fmt::Display for PlaceError {
     }
 }
 
-impl std::error::Error for PlaceError {}
+impl std::error::Error for EventPositionError {}
 
 impl Trace {
     /// Creates an empty trace.
@@ -245,16 +245,16 @@ impl Trace {
 
     /// Returns the label of the existence of the event: for an output, that of its call. A principal whose clearance
     /// is lower must not learn that the event exists.
-    pub fn existence(&self, id: EventId) -> Label {
+    pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {
-            (Body::Output(_), Some(call)) => call.document.frame_label(),
+            (EventBody::Output(_), Some(call)) => call.document.frame_label(),
             _ => event.document.frame_label(),
         }
     }
 
     /// Returns whether the agent at `place` has seen the event.
-    pub fn has_seen(&self, place: &Place, id: EventId) -> bool {
+    pub fn has_seen(&self, place: &EventPosition, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {
             if event.agent == place.agent {
                 event.sequence < place.sequence
@@ -270,20 +270,20 @@ impl Trace {
     /// # Errors
     /// If it names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
     /// agents.
-    pub fn place(&self, entry: &Entry) -> Result<Place, PlaceError> {
+    pub fn position_of(&self, entry: &TraceEntry) -> Result<EventPosition, EventPositionError> {
         let name = entry.agent.as_deref().unwrap_or("");
         let agent = self.agents.iter().position(|a| a == name).unwrap_or(self.agents.len());
         if entry.name.as_ref().is_some_and(|name| self.named.contains_key(name)) {
-            return Err(PlaceError::DuplicateName);
+            return Err(EventPositionError::DuplicateName);
         }
         if agent >= MAX_AGENTS {
-            return Err(PlaceError::TooManyAgents);
+            return Err(EventPositionError::TooManyAgents);
         }
         let known = self.heads.get(agent);
         let head = known.and_then(|head| head.last);
         let mut parents: Vec<EventId> = Vec::new();
         for parent in &entry.parents {
-            parents.push(*self.named.get(parent).ok_or(PlaceError::UnknownParent)?);
+            parents.push(*self.named.get(parent).ok_or(EventPositionError::UnknownParent)?);
         }
         if known.is_none() && parents.is_empty() {
             // A new agent without declared parents may have received anything.
@@ -316,40 +316,40 @@ impl Trace {
                 clock.into()
             }
         };
-        Ok(Place { agent, previous: head, sequence, clock, context })
+        Ok(EventPosition { agent, previous: head, sequence, clock, context })
     }
 
     /// Appends an event whose document is labelled.
     pub(crate) fn append(
         &mut self,
-        entry: Entry,
-        place: Place,
+        entry: TraceEntry,
+        place: EventPosition,
         document: Document,
         status: Status,
         call: Option<EventId>,
-        influence: Influence,
+        influence: PossibleInfluence,
     ) -> EventId {
         let id = EventId(self.events.len());
         if place.agent == self.agents.len() {
             self.agents.push(entry.agent.clone().unwrap_or_default());
-            self.heads.push(Head::default());
+            self.heads.push(AgentState::default());
         }
         if let Some(head) = self.heads.get_mut(place.agent) {
             let context = place.context.join(&document.label_of(0));
-            *head = Head { last: Some(id), clock: Arc::clone(&place.clock), context };
+            *head = AgentState { last: Some(id), clock: Arc::clone(&place.clock), context };
         }
         if let Some(name) = &entry.name {
             self.named.insert(name.clone(), id);
         }
-        if let Body::Call(call) = &entry.body {
+        if let EventBody::Call(call) = &entry.body {
             self.calls.entry(call.id.clone()).or_default().push(id);
             self.last_call = Some(id);
         }
-        let claimed = self.claimed(&entry.body);
-        let message = self.proposing(&entry, place.previous);
+        let claimed = self.claimed_call(&entry.body);
+        let message = self.proposing_message(&entry, place.previous);
         let label = document.label_of(0);
         let context = place.context.join(&label);
-        let Place { agent, previous, sequence, clock, .. } = place;
+        let EventPosition { agent, previous, sequence, clock, .. } = place;
         let (body, extra, origin) = (entry.body, entry.extra, entry.origin);
         self.events.push(Event {
             body,
@@ -375,8 +375,8 @@ impl Trace {
     }
 
     /// Returns the call whose id an output reports; for an empty id, the last call. Withdrawn calls do not count.
-    fn claimed(&self, body: &Body) -> Option<EventId> {
-        let Body::Output(output) = body else { return None };
+    fn claimed_call(&self, body: &EventBody) -> Option<EventId> {
+        let EventBody::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
         if output.call_id.is_empty() {
             return self.last_call.filter(is_live);
@@ -386,17 +386,17 @@ impl Trace {
 
     /// Returns the message that proposes a call: the one that was read from the same message of the list right
     /// before.
-    fn proposing(&self, entry: &Entry, previous: Option<EventId>) -> Option<EventId> {
-        let Body::Call(_) = &entry.body else { return None };
+    fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
+        let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;
         let before = self.event(previous)?;
         if before.origin?.message != entry.origin?.message {
             return None;
         }
         match &before.body {
-            Body::Message(_) => Some(previous),
-            Body::Call(_) => before.message,
-            Body::Output(_) | Body::Tool(_) => None,
+            EventBody::Message(_) => Some(previous),
+            EventBody::Call(_) => before.message,
+            EventBody::Output(_) | EventBody::Tool(_) => None,
         }
     }
 
@@ -412,7 +412,7 @@ impl Trace {
             head.last = event.previous;
             head.context = *seen;
         }
-        if let Body::Call(call) = &event.body
+        if let EventBody::Call(call) = &event.body
             && let Some(ids) = self.calls.get_mut(&call.id)
         {
             ids.retain(|known| *known != id);
@@ -421,13 +421,13 @@ impl Trace {
         self.raising.retain(|known| *known != id);
         if self.last_call == Some(id) {
             self.last_call =
-                self.events.iter().rposition(|event| matches!(event.body, Body::Call(_))).map(EventId);
+                self.events.iter().rposition(|event| matches!(event.body, EventBody::Call(_))).map(EventId);
         }
         Some(event)
     }
 
     /// Records that a call wrote to stores.
-    pub(crate) fn wrote(&mut self, id: EventId, stores: &[usize]) {
+    pub(crate) fn record_write(&mut self, id: EventId, stores: &[usize]) {
         for store in stores {
             if self.writers.len() <= *store {
                 self.writers.resize(store + 1, Vec::new());
@@ -439,7 +439,7 @@ impl Trace {
     }
 
     /// Records that an event was read from the current state of stores.
-    pub(crate) fn read_from(&mut self, id: EventId, stores: &[usize]) {
+    pub(crate) fn record_store_read(&mut self, id: EventId, stores: &[usize]) {
         let counts =
             stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();
         if let Some(event) = self.event_mut(id) {
@@ -448,15 +448,15 @@ impl Trace {
     }
 
     /// Updates the labels of an event after its document was labelled.
-    pub(crate) fn settle(&mut self, id: EventId, seen: &Label) {
+    pub(crate) fn update_labels(&mut self, id: EventId, seen: &Label) {
         let Some(event) = self.event_mut(id) else { return };
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
         let is_said = match &event.body {
-            Body::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
-            Body::Tool(_) => true,
-            Body::Call(_) | Body::Output(_) => false,
+            EventBody::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
+            EventBody::Tool(_) => true,
+            EventBody::Call(_) | EventBody::Output(_) => false,
         };
         let label = event.label;
         if !is_said {
@@ -477,7 +477,7 @@ impl Trace {
     }
 
     /// Records that calls may follow from a model whose view contains what flows to `view`.
-    pub(crate) fn enter(&mut self, view: &Label) {
+    pub(crate) fn record_view(&mut self, view: &Label) {
         self.calls_context = self.calls_context.join(view);
     }
 
@@ -488,7 +488,7 @@ impl Trace {
     }
 
     /// Returns the events that raised the context of their agent, in order.
-    pub(crate) fn raising(&self) -> &[EventId] {
+    pub(crate) fn context_raising_events(&self) -> &[EventId] {
         &self.raising
     }
 

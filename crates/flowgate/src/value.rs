@@ -43,7 +43,7 @@ pub(crate) enum Value {
     /// A region of an event.
     Node(EventId, NodeId),
     /// A region of an event that is a block of its content or a parameter of a tool.
-    Part(Part, EventId, NodeId),
+    Part(RegionKind, EventId, NodeId),
     /// Several texts: a substring of any of them is contained in the value.
     Texts(Arc<[Self]>),
     /// Several answers to one question; true if any of them is.
@@ -54,7 +54,7 @@ pub(crate) enum Value {
 
 /// The kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RegionKind {
     /// A block of text.
     Text,
     /// An image.
@@ -149,7 +149,7 @@ impl Value {
     }
 
     /// Returns whether the value is missing or null.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_absent_or_none(&self) -> bool {
         matches!(self, Self::Absent | Self::None)
     }
 

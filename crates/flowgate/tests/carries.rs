@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, EventId, Message, Output, Tool};
+use flowgate::trace::{Call, EventBody, EventId, Message, Output, Tool, TraceEntry};
 use serde_json::json;
 
 const POLICY: &str = "\
@@ -30,13 +30,13 @@ fn session() -> Monitor {
     Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()))
 }
 
-fn said(role: &str) -> Entry {
-    Entry::from(Body::Message(Message { role: role.to_owned(), content: json!("text") }))
+fn said(role: &str) -> TraceEntry {
+    TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content: json!("text") }))
 }
 
 /// Runs a call of `read`, and returns the event of its answer.
 fn read(monitor: &mut Monitor, id: &str) -> EventId {
-    let entry = Entry::from(Body::Call(Call::from_json(id, Tool::local("read"), "{}")));
+    let entry = TraceEntry::from(EventBody::Call(Call::from_json(id, Tool::local("read"), "{}")));
     let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
         panic!("reading is harmless")
     };
@@ -48,7 +48,7 @@ fn read(monitor: &mut Monitor, id: &str) -> EventId {
         structured: None,
         is_error: Some(false),
     };
-    monitor.push(Entry::from(Body::Output(output))).unwrap().0
+    monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap().0
 }
 
 fn words(monitor: &Monitor, label: &Label) -> String {
@@ -62,7 +62,7 @@ fn that_there_is_an_event_is_not_as_secret_as_what_it_says() {
     monitor.push(said("user")).unwrap();
     let first = read(&mut monitor, "c1");
     let second = read(&mut monitor, "c2");
-    let existence = |event| words(&monitor, &monitor.trace().existence(event));
+    let existence = |event| words(&monitor, &monitor.trace().existence_label(event));
     let whole = |event| words(&monitor, &monitor.trace().event(event).unwrap().label);
     assert_eq!((existence(first).as_str(), whole(first).as_str()), ("trusted, public", "untrusted, private"));
     // The model that made the second call had read the first answer.
@@ -78,7 +78,7 @@ fn who_vouches_for_a_content_vouches_for_its_being_there() {
     let mut monitor = session();
     let note = monitor.push(said("note")).unwrap().0;
     let other = monitor.push(said("other")).unwrap().0;
-    let existence = |event| words(&monitor, &monitor.trace().existence(event));
+    let existence = |event| words(&monitor, &monitor.trace().existence_label(event));
     assert_eq!(existence(note), "trusted, private");
     assert_eq!(existence(other), "untrusted, private");
 }
@@ -97,7 +97,7 @@ fn a_message_of_the_model_carries_what_the_model_was_shown() {
         let event = monitor.push_generated(said("assistant"), view).unwrap().0;
         let label = monitor.trace().event(event).unwrap().label;
         assert_eq!(words(&monitor, &label), expected);
-        assert_eq!(words(&monitor, &monitor.trace().existence(event)), expected);
+        assert_eq!(words(&monitor, &monitor.trace().existence_label(event)), expected);
     }
     let mut monitor = session();
     monitor.push(said("user")).unwrap();
@@ -126,7 +126,7 @@ require top if:
         let (content, is_error) = (json!("no answer"), Some(true));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = match is_answered {
-            true => monitor.push(Entry::from(Body::Output(output))).unwrap(),
+            true => monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap(),
             false => monitor.push_failure(id, "no answer").unwrap(),
         };
         assert_eq!(findings.len(), usize::from(is_answered), "{findings:?}");
@@ -157,22 +157,22 @@ fn what_is_recalled_belongs_to_the_store_of_its_name() {
         drop(monitor.redeem(permit).unwrap());
         let (content, is_error) = (json!("x"), Some(false));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
-        let (event, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
         words(monitor, &monitor.trace().event(event).unwrap().document.label_of(0))
     };
     let mut first = session(&policy("board"));
     first.push(said("user")).unwrap();
     run(&mut first, "c1", "write");
-    let record = first.remember();
+    let record = first.external_state_record();
     for (second, of_notes, of_other) in [("board", "private", "public"), ("wall", "private", "private")] {
         let mut later = session(&policy(second));
-        later.recall(&record).unwrap();
+        later.join_external_state(&record).unwrap();
         assert_eq!(run(&mut later, "c1", "open"), of_other, "{second}");
         assert_eq!(run(&mut later, "c2", "look"), of_notes, "{second}");
     }
     // A record in another format is rejected.
     for wrong in [json!({}), json!({"stores": [{"label": {}}], "floor": {}})] {
-        assert!(session(&policy("board")).recall(&wrong).is_err(), "{wrong}");
+        assert!(session(&policy("board")).join_external_state(&wrong).is_err(), "{wrong}");
     }
 }
 
@@ -206,7 +206,7 @@ require top if:
         drop(monitor.redeem(permit).unwrap());
         let (call_id, structured, is_error) = ("c".to_owned(), Some(structured), Some(false));
         let output = Output { call_id, tool: None, content: content.clone(), structured, is_error };
-        let (event, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
         let document = &monitor.trace().event(event).unwrap().document;
         let told = |part: &str| document.key(0, part).map(|part| words(&monitor, &document.label_of(part)));
         assert_eq!(told("content").as_deref(), Some(label), "{content}");
@@ -219,7 +219,7 @@ require top if:
 #[test]
 fn what_would_be_carried_is_carried() {
     let (mut monitor, entries) = (session(), [said("user"), said("note"), said("stranger")]);
-    let would = monitor.would_carry(entries.clone());
+    let would = monitor.labels_if_pushed(entries.clone());
     assert_eq!(monitor.trace().len(), 0);
     let carried: Vec<Label> = entries
         .into_iter()
@@ -247,11 +247,11 @@ require trusted, private if:
     let mut first = session();
     first.push(said("user")).unwrap();
     read(&mut first, "c1");
-    let record = first.remember();
+    let record = first.external_state_record();
     let mut later = session();
-    later.recall(&record).unwrap();
-    assert_eq!(later.remember(), record);
-    assert_ne!(later.remember(), session().remember());
+    later.join_external_state(&record).unwrap();
+    assert_eq!(later.external_state_record(), record);
+    assert_ne!(later.external_state_record(), session().external_state_record());
 }
 
 /// Whether a call writes may depend on its arguments, and therefore on what influenced it: the store that
@@ -268,13 +268,13 @@ fn a_harmless_call_raises_the_store_that_its_tool_may_write_to() {
         let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
         monitor.push(said("user")).unwrap();
         let call = Call::from_json("c1", Tool::local("save"), "{\"dry\": true}");
-        let entry = Entry::from(Body::Call(call));
+        let entry = TraceEntry::from(EventBody::Call(call));
         let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
             panic!("it is harmless")
         };
         assert!(permit.judgement().is_harmless, "{saves}");
         drop(monitor.redeem(permit).unwrap());
-        let stores = monitor.remember()["stores"].to_string();
+        let stores = monitor.external_state_record()["stores"].to_string();
         assert_eq!(stores.contains("top"), is_raised, "{saves}: {stores}");
     }
 }

@@ -14,7 +14,9 @@ mod generate;
 
 use std::collections::BTreeSet;
 
-use flowgate::analysis::{Analysis, Options, analyze, analyze_naively, analyze_steps, analyze_steps_naively};
+use flowgate::analysis::{
+    Analysis, AnalysisOptions, analyze, analyze_naively, analyze_steps, analyze_steps_naively,
+};
 use flowgate::policy::Policy;
 use flowgate::trace::read;
 use generate::Choices;
@@ -41,7 +43,7 @@ fn agree(source: &str, messages: &[serde_json::Value]) -> usize {
         Err(diagnostics) => panic!("{source}\n{}", diagnostics[0]),
     };
     let entries = read::list(messages).unwrap();
-    let options = Options::default();
+    let options = AnalysisOptions::default();
     let shown = || format!("{source}\n{}", serde_json::to_string_pretty(messages).unwrap());
     let fast = analyze(&policy, entries.clone(), &options).unwrap();
     let slow = analyze_naively(&policy, entries.clone(), &options).unwrap();

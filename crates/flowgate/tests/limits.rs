@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use allocation_counter::AllocationInfo;
-use flowgate::analysis::{FailureKind, Options, analyze};
+use flowgate::analysis::{AnalysisOptions, EvaluationFailureKind, analyze};
 use flowgate::monitor::{Limits, Monitor, PushError, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, Message, Tool, read};
+use flowgate::trace::{Call, EventBody, Message, Tool, TraceEntry, read};
 use serde_json::{Value, json};
 
 /// The fuel of one row, and the most allocations that it may make: creating a value costs fuel.
@@ -29,14 +29,14 @@ fn measured<T>(what: impl FnOnce() -> T) -> (T, AllocationInfo) {
 
 /// Checks the kinds of failures of a rule with these lines over one message, with fuel for a fraction of a
 /// second.
-fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
+fn check(lines: &[&str], content: &Value, expected: &[EvaluationFailureKind]) {
     let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
     let policy = Policy::parse(&source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
     let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
-    let options = Options { fuel: FUEL, ..Options::default() };
+    let options = AnalysisOptions { fuel: FUEL, ..AnalysisOptions::default() };
     let (analysis, work) = measured(|| analyze(&policy, entries, &options).unwrap());
     assert!(work.bytes_max < MEMORY && work.count_total < FUEL, "{source} takes {work:?}");
-    let kinds: Vec<FailureKind> = analysis.failures.iter().map(|failure| failure.kind).collect();
+    let kinds: Vec<EvaluationFailureKind> = analysis.failures.iter().map(|failure| failure.kind).collect();
     assert_eq!(kinds, expected, "{source} says {:?}", analysis.failures);
 }
 
@@ -48,7 +48,7 @@ fn doubled(first: &str, next: &str, times: usize) -> Vec<String> {
 
 #[test]
 fn memory_is_bounded() {
-    let fuel = &[FailureKind::Fuel];
+    let fuel = &[EvaluationFailureKind::Fuel];
     for (first, next) in [("m.content + \"\"", "# + #"), ("[1]", "# + #"), ("1", "[#, #]")] {
         let mut lines = doubled(first, next, 30);
         lines.push("a30 == 3".to_owned());
@@ -65,7 +65,7 @@ fn memory_is_bounded() {
 
 #[test]
 fn memory_of_what_is_nested_is_bounded() {
-    let fuel = &[FailureKind::Fuel];
+    let fuel = &[EvaluationFailureKind::Fuel];
     let nested = json!([{"type": "a", "l": [["a".repeat(1_000_000)]]}]);
     check(&["len([m.content[0].l + [] for i in range(10000)]) == 1"], &nested, fuel);
     let spelled = json!(format!("[[{}]]", vec!["1"; 100_000].join(",")));
@@ -74,7 +74,7 @@ fn memory_of_what_is_nested_is_bounded() {
 
 #[test]
 fn time_is_bounded() {
-    let fuel = &[FailureKind::Fuel];
+    let fuel = &[EvaluationFailureKind::Fuel];
     let text = json!("a".repeat(1_000_000));
     for each in ["s[i]", "s[-1]", "s.b", "len(s)", "s[1:2]", "s < s", "s == s", "find(r\"b\", s)"] {
         let each = format!("len([{each} for i in range(100000)]) == 1");
@@ -95,12 +95,12 @@ fn time_is_bounded() {
     check(
         &["len([find(r\".*[^A-Z]|[A-Z]\", m.content) for i in range(1000)]) == 1"],
         &text,
-        &[FailureKind::Type],
+        &[EvaluationFailureKind::Type],
     );
     check(
         &["len(find(r\"(?=A*z)b|(?=A*y)c\", m.content)) == 1"],
         &json!("A".repeat(90_000)),
-        &[FailureKind::Type],
+        &[EvaluationFailureKind::Type],
     );
 }
 
@@ -119,8 +119,8 @@ fn what_is_said_is_bounded() {
     let policy = Policy::parse(&source).unwrap();
     let content = "x".repeat(1_000_000);
     let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
-    let analysis = analyze(&policy, entries, &Options::default()).unwrap();
-    assert_eq!(analysis.failures[0].kind, FailureKind::Fuel);
+    let analysis = analyze(&policy, entries, &AnalysisOptions::default()).unwrap();
+    assert_eq!(analysis.failures[0].kind, EvaluationFailureKind::Fuel);
 }
 
 #[test]
@@ -158,7 +158,8 @@ fn a_full_session_takes_in_nothing_and_permits_nothing() {
     let policy = "lattice secrecy: public < private\nrequire top if:\n    (call: ToolCall) is tool:list\n";
     let policy = Arc::new(Policy::parse(policy).unwrap());
     let full = "the session has as many events as it may have";
-    let message = || Entry::from(Body::Message(Message { role: "user".to_owned(), content: json!("hi") }));
+    let message =
+        || TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content: json!("hi") }));
     let call = || Call::from_json("1".to_owned(), Tool::local("list"), "{}");
     let mut monitor = Monitor::with_limits(Arc::clone(&policy), Limits { events: 2, ..Limits::default() });
     monitor.push(message()).unwrap();

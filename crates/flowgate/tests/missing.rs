@@ -6,21 +6,21 @@
 
 use std::sync::Arc;
 
-use flowgate::analysis::{FailureKind, Options, analyze};
+use flowgate::analysis::{AnalysisOptions, EvaluationFailureKind, analyze};
 use flowgate::monitor::{Attribution, Monitor, Outcome, ReasonKind};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, Message, Output, Tool, read};
+use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry, read};
 use serde_json::{Value, json};
 
 /// Returns the outcome of a call of `pay` with these arguments after `before`, whether a rule failed, and the
 /// reasons.
-fn judge(policy: &Arc<Policy>, before: Vec<Entry>, arguments: &str) -> (Outcome, bool, String) {
+fn judge(policy: &Arc<Policy>, before: Vec<TraceEntry>, arguments: &str) -> (Outcome, bool, String) {
     let mut monitor = Monitor::new(Arc::clone(policy));
     for entry in before {
         monitor.push(entry).unwrap();
     }
     let call = Call::from_json("c", Tool::local("pay"), arguments);
-    let verdict = monitor.judge_entry(Entry::from(Body::Call(call)), Attribution::everything());
+    let verdict = monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::everything());
     let reasons = &verdict.judgement().reasons;
     let fails = reasons.iter().any(|reason| reason.kind == ReasonKind::RuleError);
     let said: Vec<&str> = reasons.iter().map(|reason| &*reason.message).collect();
@@ -33,7 +33,7 @@ fn policy(source: &str) -> Arc<Policy> {
 
 /// A condition of a `raise` on the arguments `a` of a call, with arguments for which the rule fails, matches,
 /// and does not match.
-struct Row {
+struct MissingValueCase {
     condition: &'static str,
     fails: &'static [&'static str],
     matches: &'static str,
@@ -46,11 +46,11 @@ const NOTHING: &[&str] = &["{}", r#"{"amount": null}"#];
 const HIGH: &str = r#"{"amount": 101}"#;
 const LOW: &str = r#"{"amount": 99}"#;
 
-const fn order(condition: &'static str) -> Row {
-    Row { condition, fails: AMOUNT, matches: HIGH, passes: LOW }
+const fn order(condition: &'static str) -> MissingValueCase {
+    MissingValueCase { condition, fails: AMOUNT, matches: HIGH, passes: LOW }
 }
 
-const ROWS: &[Row] = &[
+const ROWS: &[MissingValueCase] = &[
     // Every comparison operator, in both directions, chained, negated, and together with other conditions.
     order("a.amount > 100"),
     order("a.amount >= 100"),
@@ -87,130 +87,135 @@ const ROWS: &[Row] = &[
     order("min([a.amount]) > 100"),
     order("sum([a.amount]) > 100"),
     order("sorted([a.amount])[0] > 100"),
-    Row { condition: "int(a.amount) > 100", fails: NOTHING, matches: r#"{"amount": "101"}"#, passes: LOW },
-    Row {
+    MissingValueCase {
+        condition: "int(a.amount) > 100",
+        fails: NOTHING,
+        matches: r#"{"amount": "101"}"#,
+        passes: LOW,
+    },
+    MissingValueCase {
         condition: "float(a.amount) > 100",
         fails: &["{}", r#"{"amount": null}"#, r#"{"amount": "ten"}"#],
         matches: r#"{"amount": "1e3"}"#,
         passes: LOW,
     },
-    Row {
+    MissingValueCase {
         condition: "len(a.body) > 3",
         fails: &["{}", r#"{"body": null}"#, r#"{"body": 5}"#],
         matches: r#"{"body": "long"}"#,
         passes: r#"{"body": ""}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.body.lower() == \"x\"",
         fails: &["{}", r#"{"body": null}"#, r#"{"body": 5}"#],
         matches: r#"{"body": "X"}"#,
         passes: r#"{"body": "y"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.body.startswith(\"x\")",
         fails: &["{}", r#"{"body": null}"#],
         matches: r#"{"body": "xy"}"#,
         passes: r#"{"body": "y"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.body[:1] == \"x\"",
         fails: &["{}", r#"{"body": null}"#],
         matches: r#"{"body": "xy"}"#,
         passes: r#"{"body": "y"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "match(r\"x\", a.body)",
         fails: &["{}", r#"{"body": null}"#, r#"{"body": 5}"#],
         matches: r#"{"body": "xy"}"#,
         passes: r#"{"body": "y"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "any(find(r\"x\", a.body))",
         fails: &["{}", r#"{"body": null}"#],
         matches: r#"{"body": "yx"}"#,
         passes: r#"{"body": "y"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "any(a.flags)",
         fails: &["{}", r#"{"flags": null}"#],
         matches: r#"{"flags": [1]}"#,
         passes: r#"{"flags": [0]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "not all(a.flags)",
         fails: &["{}", r#"{"flags": null}"#],
         matches: r#"{"flags": [0]}"#,
         passes: r#"{"flags": [1]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "sum(a.amounts) > 100",
         fails: &["{}", r#"{"amounts": null}"#, r#"{"amounts": [null]}"#],
         matches: r#"{"amounts": [60, 60]}"#,
         passes: r#"{"amounts": []}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "host(a.url) in [\"evil.org\"]",
         fails: &["{}", r#"{"url": null}"#, r#"{"url": "not an address"}"#],
         matches: r#"{"url": "http://evil.org"}"#,
         passes: r#"{"url": "http://bank.org"}"#,
     },
     // Membership, with the value on either side.
-    Row {
+    MissingValueCase {
         condition: "a.to in [\"eve\"]",
         fails: &["{}", r#"{"to": null}"#],
         matches: r#"{"to": "eve"}"#,
         passes: r#"{"to": "ann"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.to not in [\"ann\"]",
         fails: &["{}", r#"{"to": null}"#],
         matches: r#"{"to": "eve"}"#,
         passes: r#"{"to": "ann"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "\"x\" in a.body",
         fails: &["{}", r#"{"body": null}"#, r#"{"body": 5}"#],
         matches: r#"{"body": "x"}"#,
         passes: r#"{"body": ""}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "\"eve\" in a.list",
         fails: &["{}", r#"{"list": null}"#],
         matches: r#"{"list": [null, "eve"]}"#,
         passes: r#"{"list": [null]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "not (\"ann\" in a.list)",
         fails: &["{}", r#"{"list": null}"#],
         matches: r#"{"list": ["eve"]}"#,
         passes: r#"{"list": ["ann"]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.to in {\"eve\": 1}",
         fails: &["{}", r#"{"to": null}"#],
         matches: r#"{"to": "eve"}"#,
         passes: r#"{"to": "ann"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.to in \"eve\"",
         fails: &["{}", r#"{"to": null}"#],
         matches: r#"{"to": "eve"}"#,
         passes: r#"{"to": "ann"}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "not (a.list contains_only [\"ann\"])",
         fails: &["{}", r#"{"list": null}"#, r#"{"list": "ann"}"#],
         matches: r#"{"list": ["eve"]}"#,
         passes: r#"{"list": ["ann"]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "[\"eve\"] in a.list",
         fails: &["{}", r#"{"list": null}"#],
         matches: r#"{"list": ["eve"]}"#,
         passes: r#"{"list": ["ann"]}"#,
     },
     // Nested fields and rows.
-    Row {
+    MissingValueCase {
         condition: "a.payment.amount > 100",
         fails: &[
             "{}",
@@ -222,13 +227,13 @@ const ROWS: &[Row] = &[
         matches: r#"{"payment": {"amount": 101}}"#,
         passes: r#"{"payment": {"amount": 1}}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "a.rows[0].amount > 100",
         fails: &["{}", r#"{"rows": []}"#, r#"{"rows": [{}]}"#, r#"{"rows": null}"#],
         matches: r#"{"rows": [{"amount": 101}]}"#,
         passes: r#"{"rows": [{"amount": 1}]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "any([row.amount > 100 for row in a.rows])",
         fails: &[
             r#"{"rows": [{"amount": 1}, {}]}"#,
@@ -238,13 +243,13 @@ const ROWS: &[Row] = &[
         matches: r#"{"rows": [{"amount": 1}, {"amount": 101}]}"#,
         passes: r#"{"rows": []}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "(row: dict) in a.rows\n    row.amount > 100",
         fails: &[r#"{"rows": [{"amount": 1}, {}]}"#, r#"{"rows": [{"amount": null}]}"#],
         matches: r#"{"rows": [{"amount": 1}, {"amount": 101}]}"#,
         passes: r#"{"rows": [{"amount": 1}]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "limit := a.limits.day\n    a.amount > limit",
         fails: &[
             r#"{"amount": 5}"#,
@@ -254,20 +259,20 @@ const ROWS: &[Row] = &[
         matches: r#"{"amount": 5, "limits": {"day": 1}}"#,
         passes: r#"{"amount": 1, "limits": {"day": 1}}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "{\"ann\": 100}[a.to] < a.amount",
         fails: &["{}", r#"{"to": "eve", "amount": 1}"#, r#"{"to": "ann"}"#, r#"{"to": null, "amount": 1}"#],
         matches: r#"{"to": "ann", "amount": 101}"#,
         passes: r#"{"to": "ann", "amount": 1}"#,
     },
     // Blocks.
-    Row {
+    MissingValueCase {
         condition: "count(min=1):\n        (row: dict) in a.rows\n        row.amount > 100",
         fails: &[r#"{"rows": [{}]}"#, r#"{"rows": [{"amount": null}]}"#],
         matches: r#"{"rows": [{"amount": 101}]}"#,
         passes: r#"{"rows": [{"amount": 1}]}"#,
     },
-    Row {
+    MissingValueCase {
         condition: "not:\n        (row: dict) in a.rows\n        row.amount <= 100",
         fails: &[r#"{"rows": [{}]}"#, r#"{"rows": [{"amount": null}]}"#],
         matches: r#"{"rows": [{"amount": 101}]}"#,
@@ -288,7 +293,7 @@ fn rule(action: &str, condition: &str) -> Arc<Policy> {
 fn a_rule_that_needs_what_is_not_there_denies() {
     let mut wrong = Vec::new();
     for action in ["raise", "ask"] {
-        for Row { condition, fails, matches, passes } in ROWS {
+        for MissingValueCase { condition, fails, matches, passes } in ROWS {
             let policy = rule(action, condition);
             let met = if action == "raise" { Outcome::Deny } else { Outcome::Confirm };
             let cases = fails.iter().map(|arguments| (*arguments, Outcome::Deny, true));
@@ -318,19 +323,20 @@ fn a_record_that_fails_is_a_note() {
 /// The analysis of a finished trace agrees with the monitor.
 #[test]
 fn the_analysis_fails_where_the_monitor_denies() {
-    for Row { condition, fails, matches, passes } in ROWS {
+    for MissingValueCase { condition, fails, matches, passes } in ROWS {
         let policy = rule("raise", condition);
         let analyzed = |arguments: &str| {
             let call = json!({"role": "assistant", "content": null, "tool_calls": [
                 {"id": "c", "type": "function", "function": {"name": "pay", "arguments": arguments}}]});
-            let analysis = analyze(&policy, read::list(&[call]).unwrap(), &Options::default()).unwrap();
+            let analysis =
+                analyze(&policy, read::list(&[call]).unwrap(), &AnalysisOptions::default()).unwrap();
             (
                 analysis.violations.len(),
                 analysis.failures.iter().map(|failure| failure.kind).collect::<Vec<_>>(),
             )
         };
         for arguments in *fails {
-            assert_eq!(analyzed(arguments).1, [FailureKind::Type], "{condition} over {arguments}");
+            assert_eq!(analyzed(arguments).1, [EvaluationFailureKind::Type], "{condition} over {arguments}");
         }
         assert!(analyzed(matches).0 >= 1 && analyzed(matches).1.is_empty(), "{condition}");
         assert_eq!(analyzed(passes), (0, vec![]), "{condition}");
@@ -377,8 +383,8 @@ fn what_asks_first_is_decided() {
     }
 }
 
-fn message(role: &str, content: Value) -> Entry {
-    Entry::from(Body::Message(Message { role: role.to_owned(), content }))
+fn message(role: &str, content: Value) -> TraceEntry {
+    TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content }))
 }
 
 /// A message with calls has no text, and an answer may be empty. Neither counts as an omitted value.
@@ -387,7 +393,7 @@ fn silent_messages_fail_no_rule() {
     let output = |content| {
         let body =
             Output { call_id: "x".to_owned(), tool: None, content, structured: None, is_error: Some(false) };
-        Entry::from(Body::Output(body))
+        TraceEntry::from(EventBody::Output(body))
     };
     for condition in [
         "\"secret\" in m.content",

@@ -26,7 +26,7 @@ fn runs() -> Vec<Value> {
 fn warnings(source: &str) -> Vec<(String, String, String)> {
     let policy = Policy::parse(source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
     let mut occurrences = Occurrences::new();
-    occurrences.add(&analysis::trace(read::list(&runs()).unwrap()).unwrap());
+    occurrences.add(&analysis::build_trace(read::list(&runs()).unwrap()).unwrap());
     let found = occurrences.warnings(&policy).into_iter().map(|warning| {
         let near = warning.help.unwrap_or_default();
         let near = near.strip_prefix("did you mean `").and_then(|near| near.strip_suffix("`?"));
@@ -182,6 +182,6 @@ fn traces_without_events_and_with_odd_roles() {
     let mut occurrences = Occurrences::new();
     assert!(occurrences.is_empty() && occurrences.warnings(&policy).is_empty());
     let odd = [json!({"role": "asis\u{1b}[2Jtant", "content": "x"}), json!({"role": "user", "content": "x"})];
-    occurrences.add(&analysis::trace(read::list(&odd).unwrap()).unwrap());
+    occurrences.add(&analysis::build_trace(read::list(&odd).unwrap()).unwrap());
     assert_eq!(occurrences.unknown_roles(), ["asis\\u{1b}[2Jtant"]);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, Output, Tool};
+use flowgate::trace::{Call, EventBody, Output, Tool, TraceEntry};
 use serde_json::json;
 
 const LATTICES: &str = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n";
@@ -63,8 +63,8 @@ fn requirements_say_how_much_a_model_may_be_shown() {
     ] {
         let mut monitor = session(&policy);
         let send = Tool::local("send");
-        assert_eq!(monitor.requires_of(&send), speaks, "{policy}");
-        let label = monitor.strictest([&send]);
+        assert_eq!(monitor.has_requirement(&send), speaks, "{policy}");
+        let label = monitor.strictest_requirement([&send]);
         assert_eq!(letters(&mut monitor, &label), strictest, "{policy}");
         let all = labels(&mut monitor);
         let permitted =
@@ -80,7 +80,7 @@ fn requirements_say_how_much_a_model_may_be_shown() {
         [(vec![], "us"), (vec!["send"], "ts"), (vec!["list"], "us"), (vec!["list", "send"], "ts")]
     {
         let tools: Vec<Tool> = tools.into_iter().map(Tool::local).collect();
-        let label = monitor.strictest(&tools);
+        let label = monitor.strictest_requirement(&tools);
         assert_eq!(letters(&mut monitor, &label), expected, "{tools:?}");
     }
 }
@@ -124,14 +124,14 @@ fn statements_speak_of_tools_by_server_and_name() {
         let monitor = session(&format!("require top if:\n    (call: ToolCall) is tool:{pattern}\n"));
         assert_eq!(monitor.is_named(&bank), is_named, "{pattern}");
         assert!(!monitor.is_named(&Tool::local("list")), "{pattern}");
-        assert!(!monitor.labels_answers(&bank) && !monitor.labels_messages());
+        assert!(!monitor.labels_outputs(&bank) && !monitor.labels_messages());
         assert!(!monitor.labels_description(&bank), "{pattern}");
     }
     let answers = session("label out.content as trusted if:\n    (out: ToolOutput) is tool:bank/list\n");
-    assert!(answers.labels_answers(&bank) && !answers.labels_answers(&Tool::of("bank", "pay")));
+    assert!(answers.labels_outputs(&bank) && !answers.labels_outputs(&Tool::of("bank", "pay")));
     assert!(!answers.labels_messages() && !answers.labels_description(&bank));
     let messages = session("label m as trusted if:\n    (m: Message)\n");
-    assert!(messages.labels_messages() && !messages.labels_answers(&bank));
+    assert!(messages.labels_messages() && !messages.labels_outputs(&bank));
     let described = session("label t as trusted if:\n    (t: Tool) is tool:bank/list\n");
     assert!(described.labels_description(&bank) && !described.labels_description(&Tool::of("bank", "pay")));
     assert!(!described.labels_messages());
@@ -189,17 +189,17 @@ fn a_failure_carries_the_most_of_any_answer() {
     ] {
         let mut monitor = session(&format!("require top if:\n    (call: ToolCall) is tool:list\n{policy}"));
         run(&mut monitor, "1", "list");
-        let carried = monitor.failure_carries("1");
+        let carried = monitor.failure_label("1");
         assert_eq!(letters(&mut monitor, &carried), expected, "{policy}");
         // Nothing is known about a call that is not running.
-        let other = monitor.failure_carries("2");
+        let other = monitor.failure_label("2");
         assert_eq!(letters(&mut monitor, &other), "us", "{policy}");
         let pending = monitor.judge(call("3", "list"));
-        let carried = monitor.failure_carries("3");
+        let carried = monitor.failure_label("3");
         assert_eq!(letters(&mut monitor, &carried), "us", "{policy}");
         drop(pending);
         monitor.declare_tools([&Tool::of("mail", "list")]);
-        let carried = monitor.failure_carries("1");
+        let carried = monitor.failure_label("1");
         let ambiguous = if policy.is_empty() { expected } else { "us" };
         assert_eq!(letters(&mut monitor, &carried), ambiguous, "{policy}");
     }
@@ -221,7 +221,7 @@ fn an_answer_carries_more_where_a_rule_can_stop_it() {
         let policy =
             format!("label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:list\n{rule}");
         let mut monitor = session(&policy);
-        let floor = monitor.answer_floor(&Tool::local("list"));
+        let floor = monitor.output_floor(&Tool::local("list"));
         assert_eq!(letters(&mut monitor, &floor), expected, "{rule}");
     }
 }
@@ -244,11 +244,11 @@ fn what_could_be_written_by_who_saw_more_carries_it() {
         monitor.declare_tools(&["note", "read"].map(Tool::local));
         let all = labels(&mut monitor);
         let label = |name: &str| all.iter().find(|(known, _)| *known == name).unwrap().1;
-        monitor.enter(&label(below), &label("up"));
+        monitor.raise_stores_for_view(&label(below), &label("up"));
         run(&mut monitor, "1", "read");
         let (call_id, content) = ("1".to_owned(), json!("text"));
         let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
-        let (event, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
         let carried = monitor.trace().event(event).unwrap().label;
         assert_eq!(letters(&mut monitor, &carried), expected, "{policy} {below}");
     }
@@ -265,6 +265,6 @@ fn what_exceeds_is_told_in_words() {
         (untrusted, private, vec!["untrusted"]),
         (private, most, vec![]),
     ] {
-        assert_eq!(monitor.excess(&label, &upper), expected);
+        assert_eq!(monitor.describe_excess(&label, &upper), expected);
     }
 }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::monitor::{Attribution, Limits, Monitor, Outcome, Permit, ReasonKind, Source, Verdict};
+use flowgate::monitor::{Attribution, CallDependency, Limits, Monitor, Outcome, Permit, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, Message, Output, Status, Tool};
+use flowgate::trace::{Call, EventBody, Message, Output, Status, Tool, TraceEntry};
 use serde_json::json;
 
 const POLICY: &str = r#"
@@ -57,8 +57,8 @@ fn session(limits: Limits) -> Monitor {
     monitor
 }
 
-fn says(text: &str) -> Entry {
-    Entry::from(Body::Message(Message { role: "user".to_owned(), content: json!(text) }))
+fn says(text: &str) -> TraceEntry {
+    TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content: json!(text) }))
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
         }
         let (call_id, content) = ("send".to_owned(), json!("sent"));
         let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
-        let (_, findings) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+        let (_, findings) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
         let kinds: Vec<ReasonKind> = findings.iter().map(|finding| finding.reason.kind).collect();
         let expected: &[ReasonKind] = if is_permitted { &[] } else { &[ReasonKind::Unsolicited] };
         assert_eq!(kinds, expected, "{before}");
@@ -171,10 +171,10 @@ fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
 #[test]
 fn what_depends_on_what_is_hidden_is_denied() {
     for (decision, argument, expected) in [
-        (Source::Everything, Source::Everything, vec![]),
-        (Source::Hidden, Source::Everything, vec!["decision"]),
-        (Source::View(Label::BOTTOM), Source::Hidden, vec!["arguments.to"]),
-        (Source::Hidden, Source::Hidden, vec!["decision", "arguments.to"]),
+        (CallDependency::Everything, CallDependency::Everything, vec![]),
+        (CallDependency::Hidden, CallDependency::Everything, vec!["decision"]),
+        (CallDependency::View(Label::BOTTOM), CallDependency::Hidden, vec!["arguments.to"]),
+        (CallDependency::Hidden, CallDependency::Hidden, vec!["decision", "arguments.to"]),
     ] {
         let mut monitor = session(Limits::default());
         let (method, arguments) = ("test", vec![("to".to_owned(), argument)]);

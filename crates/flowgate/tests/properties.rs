@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use flowgate::monitor::{Attribution, Monitor, Outcome, ReasonKind, Source, Verdict};
+use flowgate::monitor::{Attribution, CallDependency, Monitor, Outcome, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, EventId, Message, Output, Tool};
+use flowgate::trace::{Call, EventBody, EventId, Message, Output, Tool, TraceEntry};
 use proptest::prelude::*;
 use serde_json::Value;
 
 /// One step of a generated session.
 #[derive(Debug, Clone)]
-enum Step {
+enum GeneratedStep {
     Say {
         agent: u8,
         role: u8,
@@ -27,42 +27,43 @@ enum Step {
     },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let say = (0_u8..3, 0_u8..3, prop::option::of(0_u8..20)).prop_map(|(agent, role, parent)| Step::Say {
-        agent,
-        role,
-        parent,
-    });
-    let call = (0_u8..3, 0_u8..4, 0_u8..3).prop_map(|(agent, tool, text)| Step::Use { agent, tool, text });
+fn steps() -> impl Strategy<Value = Vec<GeneratedStep>> {
+    let say = (0_u8..3, 0_u8..3, prop::option::of(0_u8..20))
+        .prop_map(|(agent, role, parent)| GeneratedStep::Say { agent, role, parent });
+    let call =
+        (0_u8..3, 0_u8..4, 0_u8..3).prop_map(|(agent, tool, text)| GeneratedStep::Use { agent, tool, text });
     prop::collection::vec(prop_oneof![say, call], 1..16)
 }
 
 const TOOLS: [&str; 4] = ["read", "trusted_read", "send", "publish"];
 
 /// Returns the entries of a session: messages, calls and answers, with the parents of each.
-fn entries(steps: &[Step]) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn entries(steps: &[GeneratedStep]) -> Vec<TraceEntry> {
+    let mut entries: Vec<TraceEntry> = Vec::new();
     let agent = |agent: u8| Some(format!("agent{agent}")).filter(|_| agent > 0);
     for (index, step) in steps.iter().enumerate() {
         match step {
-            Step::Say { agent: who, role, parent } => {
+            GeneratedStep::Say { agent: who, role, parent } => {
                 let role = ["user", "assistant", "stranger"][usize::from(*role)].to_owned();
                 let parents = parent
                     .map(|p| usize::from(p) % (index + 1))
                     .filter(|p| *p < index)
                     .map(|p| format!("s{p}"));
-                entries.push(Entry {
+                entries.push(TraceEntry {
                     agent: agent(*who),
                     name: Some(format!("s{index}")),
                     parents: parents.into_iter().collect(),
-                    ..Entry::from(Body::Message(Message { role, content: Value::String("x".into()) }))
+                    ..TraceEntry::from(EventBody::Message(Message {
+                        role,
+                        content: Value::String("x".into()),
+                    }))
                 });
             }
-            Step::Use { agent: who, tool, text } => {
+            GeneratedStep::Use { agent: who, tool, text } => {
                 let id = format!("c{index}");
                 let call =
                     Call::from_json(&id, Tool::local(TOOLS[usize::from(*tool)]), "{\"a\": 1, \"b\": \"t\"}");
-                entries.push(Entry { agent: agent(*who), ..Entry::from(Body::Call(call)) });
+                entries.push(TraceEntry { agent: agent(*who), ..TraceEntry::from(EventBody::Call(call)) });
                 let content = ["ok", "[{\"f\": \"x\", \"g\": 2}]", "{'f': 'y'}"][usize::from(*text)];
                 let output = Output {
                     call_id: id,
@@ -71,10 +72,10 @@ fn entries(steps: &[Step]) -> Vec<Entry> {
                     structured: None,
                     is_error: Some(false),
                 };
-                entries.push(Entry {
+                entries.push(TraceEntry {
                     agent: agent(*who),
                     name: Some(format!("s{index}")),
-                    ..Entry::from(Body::Output(output))
+                    ..TraceEntry::from(EventBody::Output(output))
                 });
             }
         }
@@ -118,12 +119,12 @@ fn policy(source: &str) -> Arc<Policy> {
 }
 
 /// Records all entries; returns the verdict of each call and the matches of rules.
-fn record(policy: &Arc<Policy>, entries: &[Entry]) -> (Monitor, Vec<Outcome>, Vec<Vec<EventId>>) {
+fn record(policy: &Arc<Policy>, entries: &[TraceEntry]) -> (Monitor, Vec<Outcome>, Vec<Vec<EventId>>) {
     let mut monitor = Monitor::new(Arc::clone(policy));
     let (mut outcomes, mut matches) = (Vec::new(), Vec::new());
     for entry in entries {
         let reasons = match &entry.body {
-            Body::Call(_) => {
+            EventBody::Call(_) => {
                 let recorded = monitor.record(entry.clone(), &Attribution::everything());
                 outcomes.push(recorded.outcome);
                 [recorded.judgement.reasons, recorded.judgement.notes].concat()
@@ -153,8 +154,8 @@ proptest! {
             let call = event.call.and_then(|call| trace.event(call)).unwrap_or(event);
             call.tool().map(|tool| tool.name.to_string()).unwrap_or_default()
         };
-        let is_call = |id: &EventId| matches!(trace.event(*id).unwrap().body, Body::Call(_));
-        let is_output = |id: &EventId| matches!(trace.event(*id).unwrap().body, Body::Output(_));
+        let is_call = |id: &EventId| matches!(trace.event(*id).unwrap().body, EventBody::Call(_));
+        let is_output = |id: &EventId| matches!(trace.event(*id).unwrap().body, EventBody::Output(_));
         let mut expected = Vec::new();
         for a in &ids {
             for b in &ids {
@@ -203,12 +204,12 @@ proptest! {
     #[test]
     fn every_attribution_flows_to_everything(steps in steps(), pick in 0_usize..100) {
         let (mut monitor, _, _) = record(&policy(POLICY), &entries(&steps));
-        let call = || Entry::from(Body::Call(Call::from_json("last", Tool::local("read"), "{\"a\": 1}")));
-        let place = monitor.trace().place(&call()).unwrap();
+        let call = || TraceEntry::from(EventBody::Call(Call::from_json("last", Tool::local("read"), "{\"a\": 1}")));
+        let place = monitor.trace().position_of(&call()).unwrap();
         let seen: Vec<EventId> = (0..monitor.trace().len()).map(EventId).filter(|id| monitor.trace().has_seen(&place, *id)).collect();
         prop_assume!(!seen.is_empty());
         let event = seen[pick % seen.len()];
-        let regions = Source::Regions(vec![(event, pick % monitor.trace().event(event).unwrap().document.nodes().len())]);
+        let regions = CallDependency::Regions(vec![(event, pick % monitor.trace().event(event).unwrap().document.nodes().len())]);
         let attribution = Attribution { method: "some", decision: regions.clone(), arguments: vec![("a".into(), regions)], hidden: 0 };
         let Verdict::Permit(some) = monitor.judge_entry(call(), attribution) else { panic!("reading is harmless") };
         let some_label = monitor.trace().event(some.event()).unwrap().label;
@@ -227,7 +228,7 @@ proptest! {
         let mut verdicts = Vec::new();
         for entry in &entries {
             match &entry.body {
-                Body::Call(_) => {
+                EventBody::Call(_) => {
                     let verdict = live.judge_entry(entry.clone(), Attribution::everything());
                     verdicts.push(verdict.judgement().outcome());
                     match verdict {

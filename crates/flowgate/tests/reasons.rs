@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Monitor, Outcome, Reason, ReasonKind, Verdict};
 use flowgate::policy::{Action, Policy};
-use flowgate::trace::{Body, Call, Entry, Message, Tool};
+use flowgate::trace::{Call, EventBody, Message, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 fn session(policy: &str) -> Monitor {
@@ -16,7 +16,7 @@ fn session(policy: &str) -> Monitor {
 
 fn says(monitor: &mut Monitor, text: &str) {
     let message = Message { role: "user".to_owned(), content: json!(text) };
-    monitor.push(Entry::from(Body::Message(message))).unwrap();
+    monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
 }
 
 fn call(id: &str, name: &str, arguments: &Value) -> Call {

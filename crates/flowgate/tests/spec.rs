@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowgate::monitor::{
-    Attribution, Authorized, Denial, Judgement, Limits, Monitor, Outcome, Permit, Question, Source, Verdict,
+    Attribution, AuthorizedCall, CallDependency, Denial, Judgement, Limits, Monitor, Outcome, Permit,
+    Question, Verdict,
 };
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Call, Entry, EventId, Message, NodeId, Output, Tool};
+use flowgate::trace::{Call, EventBody, EventId, Message, NodeId, Output, Tool, TraceEntry};
 use serde_json::Value;
 
 #[test]
@@ -93,20 +94,20 @@ fn markdown(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-struct Block {
+struct CodeBlock {
     language: String,
     text: String,
     line: usize,
 }
 
-fn blocks(markdown: &str) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
+fn blocks(markdown: &str) -> Vec<CodeBlock> {
+    let mut blocks: Vec<CodeBlock> = Vec::new();
     let mut open = false;
     for (index, line) in markdown.lines().enumerate() {
         if let Some(language) = line.strip_prefix("```") {
             open = !open;
             if open {
-                blocks.push(Block {
+                blocks.push(CodeBlock {
                     language: language.trim().to_owned(),
                     text: String::new(),
                     line: index + 2,
@@ -134,19 +135,19 @@ fn parse(source: &str) -> Result<Arc<Policy>, String> {
 }
 
 /// The state of one trace block.
-struct Run<'a> {
+struct TraceBlockRun<'a> {
     monitor: Monitor,
     /// Permits and questions by the id of their call.
     permits: Vec<(String, Permit)>,
     questions: Vec<(String, Question)>,
-    running: Vec<Authorized>,
+    running: Vec<AuthorizedCall>,
     calls: Vec<(String, EventId)>,
     last: Option<EventId>,
     place: String,
     failures: &'a mut Vec<String>,
 }
 
-fn run(policy: &Arc<Policy>, block: &Block, name: &str, failures: &mut Vec<String>) {
+fn run(policy: &Arc<Policy>, block: &CodeBlock, name: &str, failures: &mut Vec<String>) {
     let mut limits = Limits::default();
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (index, line) in block.text.lines().enumerate() {
@@ -167,15 +168,23 @@ fn run(policy: &Arc<Policy>, block: &Block, name: &str, failures: &mut Vec<Strin
     }
     let monitor = Monitor::with_limits(Arc::clone(policy), limits);
     let (permits, questions, running, calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut run =
-        Run { monitor, permits, questions, running, calls, last: None, place: String::new(), failures };
+    let mut run = TraceBlockRun {
+        monitor,
+        permits,
+        questions,
+        running,
+        calls,
+        last: None,
+        place: String::new(),
+        failures,
+    };
     for (line, text) in lines {
         run.place = format!("{name}:{line}");
         run.step(&text);
     }
 }
 
-impl Run<'_> {
+impl TraceBlockRun<'_> {
     fn fail(&mut self, message: &str) {
         self.failures.push(format!("{}: {message}", self.place));
     }
@@ -186,23 +195,26 @@ impl Run<'_> {
             Some((rest, name)) if !name.contains(' ') => (rest, Some(name.to_owned())),
             _ => (line, None),
         };
-        let entry = |body: Body| Entry {
+        let entry = |body: EventBody| TraceEntry {
             agent: agent.clone(),
             parents: parents.clone(),
             name: name.clone(),
-            ..Entry::from(body)
+            ..TraceEntry::from(body)
         };
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "system:" | "user:" | "assistant:" => {
                 let role = word.trim_end_matches(':').to_owned();
-                self.push(entry(Body::Message(Message { role, content: Value::String(rest.to_owned()) })));
+                self.push(entry(EventBody::Message(Message {
+                    role,
+                    content: Value::String(rest.to_owned()),
+                })));
             }
             "out" | "error" => {
                 let (id, text) = rest.split_once(": ").unwrap_or((rest.trim_end_matches(':'), ""));
                 let content = Value::String(text.to_owned());
                 let (call_id, is_error) = (id.to_owned(), Some(word == "error"));
-                self.push(entry(Body::Output(Output {
+                self.push(entry(EventBody::Output(Output {
                     call_id,
                     tool: None,
                     content,
@@ -226,7 +238,7 @@ impl Run<'_> {
                 let call = Call::from_json(id, tool, arguments.strip_suffix(')').unwrap());
                 let attribution =
                     sources.map_or_else(Attribution::everything, |sources| self.attribution(sources));
-                let verdict = self.monitor.judge_entry(entry(Body::Call(call)), attribution);
+                let verdict = self.monitor.judge_entry(entry(EventBody::Call(call)), attribution);
                 self.expect(id, verdict, expected, word == "call");
             }
             // Redeems the permit of a judged call.
@@ -252,8 +264,11 @@ impl Run<'_> {
             "runs" => {
                 let (id, expected) = rest.split_once(' ').unwrap();
                 let event = self.calls.iter().rev().find(|(known, _)| known == id).map(|(_, event)| *event);
-                let found =
-                    self.running.iter().find(|a| Some(a.event()) == event).map(Authorized::arguments_json);
+                let found = self
+                    .running
+                    .iter()
+                    .find(|a| Some(a.event()) == event)
+                    .map(AuthorizedCall::arguments_json);
                 if found.as_deref() != Some(expected) {
                     self.fail(&format!("expected {expected}, found {found:?}"));
                 }
@@ -286,11 +301,11 @@ impl Run<'_> {
     }
 
     /// Pushes a message or an output; ` # finding WORDS` states the expected finding.
-    fn push(&mut self, mut entry: Entry) {
+    fn push(&mut self, mut entry: TraceEntry) {
         let content = match &mut entry.body {
-            Body::Message(message) => &mut message.content,
-            Body::Output(output) => &mut output.content,
-            Body::Call(_) | Body::Tool(_) => panic!("only messages and outputs have content"),
+            EventBody::Message(message) => &mut message.content,
+            EventBody::Output(output) => &mut output.content,
+            EventBody::Call(_) | EventBody::Tool(_) => panic!("only messages and outputs have content"),
         };
         let text = content.as_str().unwrap().to_owned();
         let (text, expected) = match text.rsplit_once(" # finding ") {
@@ -298,7 +313,7 @@ impl Run<'_> {
             None => (text, None),
         };
         *content = Value::String(text.clone());
-        if let Body::Output(output) = &mut entry.body
+        if let EventBody::Output(output) = &mut entry.body
             && let Some((text, structured)) = text.split_once(" ~~ ")
         {
             output.content = Value::String(text.to_owned());
@@ -337,7 +352,7 @@ impl Run<'_> {
     }
 
     /// Checks the outcome of a permit or an approval.
-    fn ran(&mut self, id: &str, result: Result<Authorized, Denial>, expected: &str) {
+    fn ran(&mut self, id: &str, result: Result<AuthorizedCall, Denial>, expected: &str) {
         match result {
             Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
             Err(denial) => self.outcome(id, Outcome::Deny, &why(denial.judgement()), expected, None),
@@ -350,7 +365,7 @@ impl Run<'_> {
         outcome: Outcome,
         why: &str,
         expected: &str,
-        authorized: Option<Authorized>,
+        authorized: Option<AuthorizedCall>,
     ) {
         if let Some(authorized) = authorized {
             self.calls.push((id.to_owned(), authorized.event()));
@@ -387,22 +402,22 @@ impl Run<'_> {
         attribution
     }
 
-    fn sources(&self, text: &str) -> Source {
+    fn sources(&self, text: &str) -> CallDependency {
         let mut regions = Vec::new();
         for source in text.split(',').map(str::trim).filter(|source| *source != "nowhere") {
             let (event, path) = source.split_once('.').unwrap_or((source, "content"));
             let events: Vec<EventId> = (0..self.monitor.trace().len()).map(EventId).collect();
             let found =
                 events.into_iter().rev().find(|id| match &self.monitor.trace().event(*id).unwrap().body {
-                    Body::Message(message) => message.role == event,
-                    Body::Output(output) => output.call_id == event,
-                    Body::Call(_) | Body::Tool(_) => false,
+                    EventBody::Message(message) => message.role == event,
+                    EventBody::Output(output) => output.call_id == event,
+                    EventBody::Call(_) | EventBody::Tool(_) => false,
                 });
             let found = found.unwrap_or_else(|| panic!("{}: no event `{event}`", self.place));
             let node = self.node(found, path).unwrap_or_else(|| panic!("{}: no region `{path}`", self.place));
             regions.push((found, node));
         }
-        Source::Regions(regions)
+        CallDependency::Regions(regions)
     }
 
     fn node(&self, event: EventId, path: &str) -> Option<NodeId> {

@@ -9,10 +9,10 @@ use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::screener::tool_filter;
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, ToolSpec, Usage};
-use flowgate_lm::{Complete, Error, Listener};
+use flowgate_lm::{ChatModel, Error, Listener};
 use serde_json::{Map, Value, json};
 
-use super::task::{From, Step, Task};
+use super::task::{BenchTask, TaskStep, ValueSource};
 
 /// Returns an instruction in the form that the double follows.
 pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
@@ -24,24 +24,24 @@ pub(crate) const DO: &str = "[[DO ";
 
 /// The double for one task.
 #[derive(Debug)]
-pub(crate) struct Gullible<'t> {
-    pub(crate) task: &'t Task,
+pub(crate) struct GullibleModel<'t> {
+    pub(crate) task: &'t BenchTask,
 }
 
-impl Complete for Gullible<'_> {
+impl ChatModel for GullibleModel<'_> {
     fn name(&self) -> &str {
         "test double: capable and gullible"
     }
 
     fn complete(&self, request: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
-            fill(request)
+            fill_completion(request)
         } else if request.choice == ToolChoice::Tool(tool_filter::ANSWER.to_owned()) {
-            self.chosen()
-        } else if let Some((request, judge)) = untagged(request) {
-            self.judged(&request, judge)
+            self.choose_tools()
+        } else if let Some((request, judge)) = screener_chat(request) {
+            self.judge_regions(&request, judge)
         } else {
-            Seen::new(request).next(self.task)
+            ChatReader::new(request).next_completion(self.task)
         };
         let tokens = |text: String| u64::try_from(text.len() / 4).unwrap_or(u64::MAX);
         let output = format!("{}{:?}", completion.text, completion.calls);
@@ -50,19 +50,19 @@ impl Complete for Gullible<'_> {
     }
 }
 
-impl Gullible<'_> {
+impl GullibleModel<'_> {
     /// Returns the tools that the task needs.
-    fn chosen(&self) -> Completion {
+    fn choose_tools(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
         let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
         let mut arguments = Map::new();
         arguments.insert("tools".to_owned(), names.into());
-        calls(tool_filter::ANSWER, arguments)
+        call_completion(tool_filter::ANSWER, arguments)
     }
 
     /// Returns the answer of a capable judge: the regions that the double would look at next.
-    fn judged(&self, request: &Request, judge: bool) -> Completion {
-        let next = Seen::new(request).next(self.task);
+    fn judge_regions(&self, request: &Request, judge: bool) -> Completion {
+        let next = ChatReader::new(request).next_completion(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
         let names: Vec<Value> = looks
             .filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok())
@@ -72,16 +72,19 @@ impl Gullible<'_> {
             .collect();
         if judge {
             let arguments = json!({"reasoning": "the next step of the task", "regions": names});
-            return calls(ANSWER, arguments.as_object().cloned().unwrap_or_default());
+            return call_completion(ANSWER, arguments.as_object().cloned().unwrap_or_default());
         }
         let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        says(&format!("CITED: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") }))
+        text_completion(&format!(
+            "CITED: {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        ))
     }
 }
 
 /// Returns the chat of a screener's question, with placeholders in place of tagged text, and whether the
 /// question is about a call.
-fn untagged(request: &Request) -> Option<(Request, bool)> {
+fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
     let open = format!("<<REGION_{nonce}_");
@@ -124,15 +127,15 @@ fn untagged(request: &Request) -> Option<(Request, bool)> {
 
 /// Fills a slot with the complete texts, including instructions, which have no effect because the filler has
 /// no tools.
-fn fill(request: &Request) -> Completion {
+fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
     let texts = asked.as_ref().and_then(|asked| asked.get("texts")).and_then(Value::as_array);
     let texts = texts.into_iter().flatten().filter_map(Value::as_str);
-    Completion { text: short(&texts.collect::<Vec<_>>().join("; ")), ..Completion::default() }
+    Completion { text: truncated(&texts.collect::<Vec<_>>().join("; ")), ..Completion::default() }
 }
 
-fn short(text: &str) -> String {
+fn truncated(text: &str) -> String {
     format!("In short: {text}")
 }
 
@@ -149,14 +152,14 @@ fn text_of(message: &Message) -> String {
 }
 
 /// The view of the double.
-struct Seen<'r> {
+struct ChatReader<'r> {
     request: &'r Request,
     /// The visible calls of the double, with their answers.
     calls: Vec<(&'r ToolCall, Map<String, Value>, String)>,
 }
 
 /// The result of searching for a value that a step needs.
-enum Found {
+enum ValueLookup {
     Shown(Value),
     /// The regions that hide the value, and whether the value is exactly one region.
     Hidden {
@@ -166,7 +169,7 @@ enum Found {
     Absent,
 }
 
-impl<'r> Seen<'r> {
+impl<'r> ChatReader<'r> {
     fn new(request: &'r Request) -> Self {
         let mut calls = Vec::new();
         for message in &request.messages {
@@ -211,7 +214,7 @@ impl<'r> Seen<'r> {
         found
     }
 
-    fn next(&self, task: &Task) -> Completion {
+    fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
         let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
@@ -220,7 +223,7 @@ impl<'r> Seen<'r> {
         if let Some((tool, arguments)) =
             instructions.iter().find(|instruction| !is_done(instruction) && offered(&instruction.0))
         {
-            return calls(tool, arguments.clone());
+            return call_completion(tool, arguments.clone());
         }
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
@@ -238,8 +241,8 @@ impl<'r> Seen<'r> {
             }
         }
         loop {
-            let Some(step) = task.steps.get(answers.len()) else { return says("Done.") };
-            match self.step(step, &answers) {
+            let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
+            match self.perform_step(step, &answers) {
                 Some(completion) => return completion,
                 None => answers.push(None),
             }
@@ -247,71 +250,79 @@ impl<'r> Seen<'r> {
     }
 
     /// Returns the output for a step; `None` if there is nothing to do.
-    fn step(&self, step: &Step, answers: &[Option<&str>]) -> Option<Completion> {
+    fn perform_step(&self, step: &TaskStep, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
-            Step::Tell { step, row, field } => Some(match find(answers, *step, *row, field) {
-                Found::Shown(value) => says(&value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
-                Found::Hidden { names, .. } => self.look(&names),
-                Found::Absent => says("I cannot find it."),
-            }),
-            Step::If { step, row, field, says: text, then } => match find(answers, *step, *row, field) {
-                Found::Shown(value) if value.as_str().is_some_and(|value| value.contains(text)) => {
-                    self.step(then, answers)
+            TaskStep::Tell { step, row, field } => Some(match find_value(answers, *step, *row, field) {
+                ValueLookup::Shown(value) => {
+                    text_completion(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
                 }
-                Found::Shown(_) | Found::Absent => None,
-                Found::Hidden { names, .. } => Some(self.look(&names)),
-            },
-            Step::Call { tool, arguments } => {
+                ValueLookup::Hidden { names, .. } => self.look_completion(&names),
+                ValueLookup::Absent => text_completion("I cannot find it."),
+            }),
+            TaskStep::If { step, row, field, says: text, then } => {
+                match find_value(answers, *step, *row, field) {
+                    ValueLookup::Shown(value) if value.as_str().is_some_and(|value| value.contains(text)) => {
+                        self.perform_step(then, answers)
+                    }
+                    ValueLookup::Shown(_) | ValueLookup::Absent => None,
+                    ValueLookup::Hidden { names, .. } => Some(self.look_completion(&names)),
+                }
+            }
+            TaskStep::Call { tool, arguments } => {
                 let name = tool.replace('/', "__");
                 let mut made = Map::new();
                 for (argument, from) in arguments {
-                    let value = match self.value(&name, argument, from, answers) {
+                    let value = match self.argument_value(&name, argument, from, answers) {
                         Ok(value) => value,
-                        Err(Some(names)) => return Some(self.look(&names)),
+                        Err(Some(names)) => return Some(self.look_completion(&names)),
                         Err(None) => return None,
                     };
                     made.insert((*argument).to_owned(), value);
                 }
-                Some(calls(&name, made))
+                Some(call_completion(&name, made))
             }
         }
     }
 
     /// Returns the value of an argument. Fails with the regions to look at, or with nothing if the value is
     /// absent.
-    fn value(
+    fn argument_value(
         &self,
         tool: &str,
         argument: &str,
-        from: &From,
+        from: &ValueSource,
         answers: &[Option<&str>],
     ) -> Result<Value, Option<Vec<String>>> {
         let (is_written, found, field) = match from {
-            From::User(value) => return Ok(value.clone()),
-            From::Field { step, row, field } => (false, find(answers, *step, *row, field), field),
-            From::Written { step, row, field } => (true, find(answers, *step, *row, field), field),
+            ValueSource::User(value) => return Ok(value.clone()),
+            ValueSource::Field { step, row, field } => {
+                (false, find_value(answers, *step, *row, field), field)
+            }
+            ValueSource::Written { step, row, field } => {
+                (true, find_value(answers, *step, *row, field), field)
+            }
         };
         match found {
-            Found::Shown(Value::String(text)) if is_written => Ok(Value::String(short(&text))),
-            Found::Shown(value) => Ok(value),
-            Found::Hidden { names, exactly } if self.takes_slot(tool, argument) => {
+            ValueLookup::Shown(Value::String(text)) if is_written => Ok(Value::String(truncated(&text))),
+            ValueLookup::Shown(value) => Ok(value),
+            ValueLookup::Hidden { names, exactly } if self.takes_slot(tool, argument) => {
                 Ok(if is_written || !exactly {
                     json!({"$slot": {"regions": names, "fill": format!("the {field}, in short")}})
                 } else {
                     json!({"$slot": {"regions": names}})
                 })
             }
-            Found::Hidden { names, .. } => Err(Some(names)),
-            Found::Absent => Err(None),
+            ValueLookup::Hidden { names, .. } => Err(Some(names)),
+            ValueLookup::Absent => Err(None),
         }
     }
 
-    fn look(&self, names: &[String]) -> Completion {
+    fn look_completion(&self, names: &[String]) -> Completion {
         if !self.request.tools.iter().any(|tool| tool.name == LOOK) {
-            return says("I may not see it.");
+            return text_completion("I may not see it.");
         }
         let arguments = json!({"regions": names});
-        calls(LOOK, arguments.as_object().cloned().unwrap_or_default())
+        call_completion(LOOK, arguments.as_object().cloned().unwrap_or_default())
     }
 
     fn takes_slot(&self, tool: &str, argument: &str) -> bool {
@@ -321,11 +332,11 @@ impl<'r> Seen<'r> {
     }
 }
 
-fn tool_of(step: &Step) -> &str {
+fn tool_of(step: &TaskStep) -> &str {
     match step {
-        Step::Call { tool, .. } => tool,
-        Step::If { then, .. } => tool_of(then),
-        Step::Tell { .. } => "",
+        TaskStep::Call { tool, .. } => tool,
+        TaskStep::If { then, .. } => tool_of(then),
+        TaskStep::Tell { .. } => "",
     }
 }
 
@@ -339,17 +350,17 @@ fn strings(value: &Value, found: &mut Vec<String>) {
 }
 
 /// Returns the name in a placeholder.
-fn hidden(text: &str) -> Option<String> {
+fn placeholder_name(text: &str) -> Option<String> {
     let name = text.strip_prefix("[hidden ")?;
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
-fn find(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> Found {
-    let Some(text) = answers.get(step).copied().flatten() else { return Found::Absent };
-    if let Some(name) = hidden(text) {
-        return Found::Hidden { names: vec![name], exactly: false };
+fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
+    let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
+    if let Some(name) = placeholder_name(text) {
+        return ValueLookup::Hidden { names: vec![name], exactly: false };
     }
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return Found::Absent };
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return ValueLookup::Absent };
     let object = match (row, &value) {
         (None, value) => Some(value),
         (Some((key, wanted)), Value::Array(rows)) => {
@@ -358,19 +369,19 @@ fn find(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field:
         _ => None,
     };
     match object.and_then(|object| object.get(field)) {
-        None => Found::Absent,
-        Some(Value::String(text)) if hidden(text).is_some() => {
-            Found::Hidden { names: hidden(text).into_iter().collect(), exactly: true }
+        None => ValueLookup::Absent,
+        Some(Value::String(text)) if placeholder_name(text).is_some() => {
+            ValueLookup::Hidden { names: placeholder_name(text).into_iter().collect(), exactly: true }
         }
-        Some(value) => Found::Shown(value.clone()),
+        Some(value) => ValueLookup::Shown(value.clone()),
     }
 }
 
-fn says(text: &str) -> Completion {
+fn text_completion(text: &str) -> Completion {
     Completion { text: text.to_owned(), ..Completion::default() }
 }
 
-fn calls(name: &str, arguments: Map<String, Value>) -> Completion {
+fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     let arguments = Value::Object(arguments).to_string();
     let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
     Completion { calls: vec![call], ..Completion::default() }

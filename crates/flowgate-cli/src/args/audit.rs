@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use flowgate_gateway::audit::Hash;
+use flowgate_gateway::audit::LineHash;
 
 /// The operations on an audit log.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Audit {
+pub(crate) enum AuditCommand {
     /// Check that no line of a log was changed, removed or inserted.
     ///
     /// Each line contains the hash of the previous line, and each head signs all lines before it. If the file FILE.content exists, its
@@ -22,7 +22,7 @@ pub(crate) enum Audit {
         key: Option<String>,
         /// A line that the log must contain: its hash, or its hash and its number.
         #[arg(long, value_name = "HASH[:LINE]", value_parser = head)]
-        head: Option<KeptHead>,
+        head: Option<ExternalHead>,
         /// Check the log against the heads that a witness was told: the file of [audit.witness], or what its url was sent, one line
         /// each.
         #[arg(long, value_name = "FILE")]
@@ -87,15 +87,15 @@ pub(crate) enum Audit {
 
 /// A line of a log, as it was noted elsewhere.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeptHead {
-    pub(crate) hash: Hash,
+pub(crate) struct ExternalHead {
+    pub(crate) hash: LineHash,
     /// The number of the line, from 0.
     pub(crate) seq: Option<u64>,
 }
 
-fn head(text: &str) -> Result<KeptHead, String> {
+fn head(text: &str) -> Result<ExternalHead, String> {
     let (hash, line) = text.split_once(':').map_or((text, None), |(hash, line)| (hash, Some(line)));
-    let hash = Hash::parse(&hash.to_ascii_lowercase()).ok_or(
+    let hash = LineHash::parse(&hash.to_ascii_lowercase()).ok_or(
         "expected the hash of a line: 64 hexadecimal digits, as `flowgate audit verify` prints them, with a colon and the number of the \
          line if that is known",
     )?;
@@ -106,7 +106,7 @@ fn head(text: &str) -> Result<KeptHead, String> {
             Some(number.ok_or("expected the number of a line after the colon, from 1")?)
         }
     };
-    Ok(KeptHead { hash, seq })
+    Ok(ExternalHead { hash, seq })
 }
 
 const AUDIT_VERIFY_HELP: &str = "\

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::parameter;
-use crate::answering::Answering;
+use crate::predicate_args::PredicateArgs;
 
 pub(super) const HOOK_HELP: &str = "\
 In ~/.claude/settings.json, with the policy where the agent cannot write:
@@ -43,7 +43,7 @@ pub(crate) struct HookArgs {
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
     /// The largest size of a session's transcripts, including sub-agents, in MiB. Everything is denied in a longer session.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     pub(crate) max_transcript: u32,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::parameter;
-use crate::answering::Answering;
+use crate::predicate_args::PredicateArgs;
 
 pub(super) const MCP_HELP: &str = "\
 In the configuration of the client:
@@ -56,7 +56,7 @@ pub(crate) struct McpArgs {
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
     /// The largest size of a message, in MiB.
     #[arg(long, default_value_t = 4, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Limits")]
     pub(crate) max_message: u32,
@@ -75,7 +75,7 @@ fn server_name(name: &str) -> Result<String, String> {
             "a policy cannot name this server; use up to 64 letters, digits, `-`, `_` and `.`".to_owned()
         );
     }
-    if name == flowgate::trace::Tool::OWN {
+    if name == flowgate::trace::Tool::FLOWGATE_SERVER {
         return Err("this name stands for Flowgate itself in policies; use another name".to_owned());
     }
     Ok(name.to_owned())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::parameter;
-use crate::answering::Answering;
+use crate::predicate_args::PredicateArgs;
 
 use clap::ValueEnum;
 
@@ -91,7 +91,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
     /// The time limit for an answer of a tool, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]
     pub(crate) call_time: u32,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::answering::Answering;
+use crate::predicate_args::PredicateArgs;
 
 pub(super) const SERVE_HELP: &str = "\
 Examples:
@@ -68,7 +68,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
     #[command(flatten)]
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
     /// The largest size of a request body, in MiB.
     #[arg(long, default_value_t = 8, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=512), help_heading = "Limits")]
     pub(crate) max_body: u32,
@@ -96,7 +96,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_batch: u32,
     /// The number of evaluation steps for one request.
-    #[arg(long, default_value_t = flowgate::analysis::Options::default().fuel, value_name = "STEPS", help_heading = "Limits")]
+    #[arg(long, default_value_t = flowgate::analysis::AnalysisOptions::default().fuel, value_name = "STEPS", help_heading = "Limits")]
     pub(crate) fuel: u64,
     /// The number of compiled policies in the cache.
     #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
@@ -136,7 +136,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-impl From<LogFormat> for flowgate_gateway::log::Format {
+impl From<LogFormat> for flowgate_gateway::log::LogLineFormat {
     fn from(format: LogFormat) -> Self {
         match format {
             LogFormat::Text => Self::Text,

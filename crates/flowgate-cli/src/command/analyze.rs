@@ -7,44 +7,44 @@ use flowgate::analysis::{self, Analysis};
 use flowgate::policy::{Action, Dialect, Policy};
 use serde_json::{Map, Value, json};
 
-use crate::answering::Answering;
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy_as, plural};
+use crate::output::{Console, load_policy_as, plural};
+use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// The options of `flowgate analyze`.
-pub(crate) struct Options<'a> {
+pub(crate) struct AnalyzeOptions<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) traces: &'a [PathBuf],
     pub(crate) parameters: Map<String, Value>,
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
     pub(crate) compat: bool,
     pub(crate) format: AnalyzeFormat,
 }
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let policy = load_policy_as(options.policy, dialect, output)?;
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
-    let limits = analysis::Options {
+    let limits = analysis::AnalysisOptions {
         parameters: options.parameters.clone(),
         predicates,
-        ..analysis::Options::default()
+        ..analysis::AnalysisOptions::default()
     };
     let (mut runs, mut found, mut failed) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
     // Lines of results on a terminal already show the progress.
     let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
-    let progress = Progress::over(options.traces, "run", is_wanted, output);
+    let progress = Progress::over_files(options.traces, "run", is_wanted, output);
     for trace in options.traces {
         if progress.is_interrupted() {
             break;
         }
         let trace_name = trace.display().to_string();
-        let read = input::runs(trace, &progress, &mut |item| {
+        let read = input::for_each_run(trace, &progress, &mut |item| {
             let analyzed = item.and_then(|(line, run)| {
                 let analyzed = analysis::analyze(&policy, run.entries, &limits);
                 let problem = |error| InputError(format!("{trace_name}: line {line}: {error}"));
@@ -56,8 +56,12 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                     found += analysis.violations.len();
                     failed += analysis.failures.len();
                     match options.format {
-                        AnalyzeFormat::Text => text(&analysis, &policy, &name, &trace_name, line, output),
-                        AnalyzeFormat::Json => results.push(document(&analysis, &policy, &trace_name, line)),
+                        AnalyzeFormat::Text => {
+                            print_text(&analysis, &policy, &name, &trace_name, line, output)
+                        }
+                        AnalyzeFormat::Json => {
+                            results.push(json_document(&analysis, &policy, &trace_name, line))
+                        }
                     }
                 }
                 Err(error) => errors.push(error),
@@ -95,7 +99,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     })
 }
 
-fn verb(action: Action) -> &'static str {
+fn action_verb(action: Action) -> &'static str {
     match action {
         Action::Deny => "raise",
         Action::Ask => "ask",
@@ -103,12 +107,19 @@ fn verb(action: Action) -> &'static str {
     }
 }
 
-fn text(analysis: &Analysis, policy: &Policy, name: &str, trace: &str, line: usize, output: &mut Output) {
+fn print_text(
+    analysis: &Analysis,
+    policy: &Policy,
+    name: &str,
+    trace: &str,
+    line: usize,
+    output: &mut Console,
+) {
     for violation in &analysis.violations {
         let said: Vec<String> = violation.args.iter().map(one_line).collect();
         let verb = match violation.action {
             Action::Deny => output.paint("31", "raise"),
-            action => output.paint("33", verb(action)),
+            action => output.paint("33", action_verb(action)),
         };
         output.line(&format!("{verb} {}", said.join(" ")));
         violation
@@ -121,7 +132,7 @@ fn text(analysis: &Analysis, policy: &Policy, name: &str, trace: &str, line: usi
     for failure in &analysis.failures {
         let rule = policy.line(&failure.statement);
         let message = match failure.kind {
-            analysis::FailureKind::MissingParameter => {
+            analysis::EvaluationFailureKind::MissingParameter => {
                 format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
             }
             _ => failure.message.clone(),
@@ -137,11 +148,11 @@ fn one_line(value: &Value) -> String {
     if plain.chars().count() < text.chars().count() { format!("{plain}…") } else { plain }
 }
 
-fn document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
+fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
         json!({
             "rule": policy.line(&violation.statement),
-            "action": verb(violation.action),
+            "action": action_verb(violation.action),
             "args": violation.args,
             "kwargs": violation.kwargs,
             "ranges": violation.ranges,

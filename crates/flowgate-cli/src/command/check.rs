@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use flowgate::monitor::Outcome;
 use flowgate::policy::{Action, Policy};
-use flowgate_guard::influence::{self, everything::Everything};
-use flowgate_guard::replay::{Replayed, replay_with};
+use flowgate_guard::influence::{self, everything::EverythingMethod};
+use flowgate_guard::replay::{ReplayedRun, replay_with};
 use serde_json::{Value, json};
 
-use crate::answering::Answering;
-use crate::args::Format;
+use crate::args::CheckFormat;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy, plural};
+use crate::output::{Console, load_policy, plural};
+use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
-use crate::warnings::{Traces, Warnings};
-use crate::{report, visible};
+use crate::warnings::{TraceOccurrences, Warnings};
+use crate::{escaping, report};
 
 /// The options of `flowgate check`.
-pub(crate) struct Options<'a> {
+pub(crate) struct CheckOptions<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) traces: &'a [PathBuf],
     pub(crate) influence: &'a str,
-    pub(crate) format: Format,
+    pub(crate) format: CheckFormat,
     pub(crate) content: bool,
     pub(crate) objections: bool,
     pub(crate) deny_warnings: bool,
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
 }
 
 #[derive(Debug, Default)]
-struct Totals {
+struct CheckTotals {
     runs: usize,
     permitted: usize,
     asked: usize,
@@ -40,11 +40,11 @@ struct Totals {
 }
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();
     if options.traces.is_empty() {
-        if options.format == Format::Text {
+        if options.format == CheckFormat::Text {
             let (rules, labels) = (
                 if policy.is_rules_only() { "rules only" } else { "with labels" },
                 policy.space().dimensions().len(),
@@ -54,19 +54,20 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         return Ok(u8::from(options.deny_warnings && !policy.warnings().is_empty()));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
-    let method = influence::find(options.influence).unwrap_or(&Everything);
-    let (mut totals, mut errors, mut results) = (Totals::default(), Vec::new(), Vec::new());
-    let mut seen = Traces::default();
+    let method = influence::find(options.influence).unwrap_or(&EverythingMethod);
+    let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
+    let mut seen = TraceOccurrences::default();
     // Lines of results on a terminal already show the progress.
-    let is_wanted = !matches!(options.format, Format::Text | Format::Jsonl) || !stdout().is_terminal();
-    let progress = Progress::over(options.traces, "run", is_wanted, output);
+    let is_wanted =
+        !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
+    let progress = Progress::over_files(options.traces, "run", is_wanted, output);
     for trace in options.traces {
         if progress.is_interrupted() {
             break;
         }
         let trace_name = trace.display().to_string();
         let mut is_empty = true;
-        let read = input::runs(trace, &progress, &mut |item| {
+        let read = input::for_each_run(trace, &progress, &mut |item| {
             is_empty = false;
             match item {
                 Ok((line, run)) => {
@@ -75,14 +76,16 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                     progress.step();
                     totals.add(&replayed);
                     match options.format {
-                        Format::Text => text(&replayed, &name, &trace_name, line, options, output),
-                        Format::Jsonl => {
+                        CheckFormat::Text => print_text(&replayed, &name, &trace_name, line, options, output),
+                        CheckFormat::Jsonl => {
                             json_lines(&replayed, &policy, &trace_name, line)
                                 .iter()
                                 .for_each(|v| output.line(&v.to_string()));
                         }
-                        Format::Json => results.extend(json_lines(&replayed, &policy, &trace_name, line)),
-                        Format::Sarif => {
+                        CheckFormat::Json => {
+                            results.extend(json_lines(&replayed, &policy, &trace_name, line))
+                        }
+                        CheckFormat::Sarif => {
                             results.extend(sarif_results(&replayed, &policy, &name, &trace_name, line))
                         }
                     }
@@ -100,14 +103,14 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     // The occurrences in the remaining traces are unknown.
     let warnings = if is_interrupted { Warnings::default() } else { seen.warnings(&policy) };
     match options.format {
-        Format::Text => output.line(&totals.sentence()),
-        Format::Jsonl => {
+        CheckFormat::Text => output.line(&totals.sentence()),
+        CheckFormat::Jsonl => {
             warnings.json(&name, &policy).iter().for_each(|warning| output.line(&warning.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "runs": totals.runs}).to_string());
             }
         }
-        Format::Json => {
+        CheckFormat::Json => {
             let mut document = json!({
                 "policy": name,
                 "influence": method.name(),
@@ -123,12 +126,12 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             }
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
-        Format::Sarif => {
+        CheckFormat::Sarif => {
             results.extend(warnings.sarif(&name, &policy));
             output.line(&serde_json::to_string_pretty(&sarif(&results, is_interrupted)).unwrap_or_default());
         }
     }
-    warnings.draw(&name, &policy, output);
+    warnings.print(&name, &policy, output);
     for error in &errors {
         output.error(&error.0);
     }
@@ -143,8 +146,8 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     })
 }
 
-impl Totals {
-    fn add(&mut self, run: &Replayed) {
+impl CheckTotals {
+    fn add(&mut self, run: &ReplayedRun) {
         let count = |outcome| run.calls.iter().filter(|call| call.outcome == outcome).count();
         self.runs += 1;
         self.permitted += count(Outcome::Permit);
@@ -165,7 +168,14 @@ impl Totals {
     }
 }
 
-fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Options<'_>, output: &mut Output) {
+fn print_text(
+    run: &ReplayedRun,
+    policy: &str,
+    trace: &str,
+    line: usize,
+    options: &CheckOptions<'_>,
+    output: &mut Console,
+) {
     let shown: Vec<_> =
         run.calls.iter().filter(|call| !options.objections || call.outcome != Outcome::Permit).collect();
     if shown.is_empty() && run.findings.is_empty() && run.refused.is_empty() {
@@ -175,11 +185,11 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
     output.line(&title);
     for call in shown {
         let place = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
-        let mark = report::mark(call.outcome, output);
-        let title = visible::line(&format!("{} ({})", call.tool, call.id));
+        let mark = report::outcome_mark(call.outcome, output);
+        let title = escaping::line(&format!("{} ({})", call.tool, call.id));
         output.line(&format!("  {mark}  {place} {title}"));
-        for reason in report::grouped(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
-            report::reason(reason, &run.monitor, policy, options.content, "      ", output);
+        for reason in report::group_reasons(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
+            report::print_reason(reason, &run.monitor, policy, options.content, "      ", output);
         }
     }
     for finding in &run.findings {
@@ -189,7 +199,7 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
             output.paint("36", "! found  ")
         };
         output.line(&format!("  {word}  {}", finding.event));
-        report::reason(&finding.reason, &run.monitor, policy, options.content, "      ", output);
+        report::print_reason(&finding.reason, &run.monitor, policy, options.content, "      ", output);
     }
     for (entry, error) in &run.refused {
         output.line(&format!("  {}  message {entry}: {error}", output.paint("31", "! refused")));
@@ -197,7 +207,7 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
     output.line("");
 }
 
-fn json_lines(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
+fn json_lines(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let calls = run.calls.iter().map(|call| report::call_json(call, policy, trace, line));
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
 }
@@ -217,7 +227,13 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
     })
 }
 
-fn sarif_results(run: &Replayed, policy: &Policy, policy_name: &str, trace: &str, line: usize) -> Vec<Value> {
+fn sarif_results(
+    run: &ReplayedRun,
+    policy: &Policy,
+    policy_name: &str,
+    trace: &str,
+    line: usize,
+) -> Vec<Value> {
     let result = |reason: &flowgate::monitor::Reason, level: &str, subject: String| {
         let related: Vec<Value> = reason
             .statement

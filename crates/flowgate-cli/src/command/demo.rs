@@ -5,20 +5,22 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Content, Document, EventId, read};
-use flowgate_guard::influence::{Influence, everything::Everything, provenance::Provenance};
-use flowgate_guard::replay::{Replayed, replay};
+use flowgate::trace::{Document, EventBody, EventId, NodeContent, read};
+use flowgate_guard::influence::{
+    InfluenceMethod, everything::EverythingMethod, provenance::ProvenanceMethod,
+};
+use flowgate_guard::replay::{ReplayedRun, replay};
 use serde_json::Value;
 
 use crate::input::InputError;
-use crate::output::Output;
+use crate::output::Console;
 use crate::report;
 
 const POLICY: &str = include_str!("../../demo/payment.flow");
 const TRACE: &str = include_str!("../../demo/payment.json");
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     let broken = |what: &str| InputError(format!("the {what} of the demonstration cannot be read"));
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
@@ -34,25 +36,25 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
         output.line(&line);
     }
 
-    let replayed = replay(&policy, &Provenance, &run);
+    let replayed = replay(&policy, &ProvenanceMethod, &run);
     let trace = replayed.monitor.trace();
     for (index, event) in trace.events().iter().enumerate() {
         let id = EventId(index);
         match &event.body {
-            Body::Message(message) if message.role == "assistant" => {}
-            Body::Tool(_) => {}
-            Body::Message(message) => {
+            EventBody::Message(message) if message.role == "assistant" => {}
+            EventBody::Tool(_) => {}
+            EventBody::Message(message) => {
                 heading(&format!("{id} {} message", message.role), output);
                 fields(&event.document, &replayed, output);
             }
-            Body::Output(_) => {
+            EventBody::Output(_) => {
                 heading(&format!("{id} the tool answers; each field has its own label"), output);
                 fields(&event.document, &replayed, output);
                 output.line("");
                 output.line("    A step that may make a payment sees only trusted text; the notes are hidden from it:");
                 view(&event.document, &replayed, output);
             }
-            Body::Call(call) => {
+            EventBody::Call(call) => {
                 heading(&format!("{id} the model proposes {}", call.tool), output);
                 let arguments = call
                     .arguments
@@ -68,7 +70,7 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
     output.line("    So far the arguments were traced to the regions that contain their values (the method `provenance`, an estimate).");
     output.line("    The method `everything` assumes that everything read before has influenced the call. It is sound for every");
     output.line("    model and asks more often:");
-    for method in [&Provenance as &dyn Influence, &Everything] {
+    for method in [&ProvenanceMethod as &dyn InfluenceMethod, &EverythingMethod] {
         let replayed = replay(&policy, method, &run);
         let verdicts: Vec<String> =
             replayed.calls.iter().map(|call| format!("{} {}", call.outcome.name(), call.tool)).collect();
@@ -81,17 +83,19 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
     Ok(0)
 }
 
-fn heading(text: &str, output: &mut Output) {
+fn heading(text: &str, output: &mut Console) {
     output.line("");
     let text = output.paint("1", text);
     output.line(&text);
 }
 
 /// Prints every scalar with its label.
-fn fields(document: &Document, run: &Replayed, output: &mut Output) {
+fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     for (id, node) in document.nodes().iter().enumerate() {
         let path = document.path(id).to_string();
-        let (Content::Scalar(value), true) = (&node.content, path.starts_with("content")) else { continue };
+        let (NodeContent::Scalar(value), true) = (&node.content, path.starts_with("content")) else {
+            continue;
+        };
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let label = run.monitor.describe(&node.label).join(", ");
         let color = if label.starts_with("trusted") { "32" } else { "33" };
@@ -101,10 +105,10 @@ fn fields(document: &Document, run: &Replayed, output: &mut Output) {
 }
 
 /// Prints the text as a step at the requirement of a payment sees it.
-fn view(document: &Document, run: &Replayed, output: &mut Output) {
+fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };
-    let flows = |label: &Label| space.exceeds(label, &trusted.label, trusted.dims).is_empty();
+    let flows = |label: &Label| space.exceeded_dimensions(label, &trusted.label, trusted.dims).is_empty();
     let Some(text) =
         document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone())
     else {
@@ -112,7 +116,7 @@ fn view(document: &Document, run: &Replayed, output: &mut Output) {
     };
     let mut view = text.to_string();
     for node in document.nodes().iter().rev() {
-        if let (Content::Scalar(_), Some(span), false) = (&node.content, &node.span, flows(&node.label)) {
+        if let (NodeContent::Scalar(_), Some(span), false) = (&node.content, &node.span, flows(&node.label)) {
             view.replace_range(span.clone(), "‹hidden: text›");
         }
     }
@@ -122,17 +126,17 @@ fn view(document: &Document, run: &Replayed, output: &mut Output) {
     }
 }
 
-fn verdict(event: EventId, run: &Replayed, output: &mut Output) {
+fn verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
     let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
         let label = run.monitor.describe(&document.label_of(child)).join(", ");
         output.line(&format!("    {:<22} {label}", document.path(child).to_string()));
     }
-    let mark = report::mark(call.outcome, output);
+    let mark = report::outcome_mark(call.outcome, output);
     output.line(&format!("    {mark}"));
-    for reason in &report::grouped(&call.judgement.reasons) {
-        report::reason(reason, &run.monitor, "payment.flow", true, "      ", output);
+    for reason in &report::group_reasons(&call.judgement.reasons) {
+        report::print_reason(reason, &run.monitor, "payment.flow", true, "      ", output);
     }
     if call.outcome == Outcome::Confirm {
         output.line("      Bob is asked and sees exactly this. The payment is made only if he confirms it.");

@@ -11,40 +11,40 @@ use std::sync::Arc;
 use flowgate::monitor::{Outcome, Reason, ReasonKind};
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
-use flowgate::trace::read::Run;
-use flowgate::trace::{Body, EventId, Step, Tool};
-use flowgate_guard::influence::{self, Influence, everything::Everything};
-use flowgate_guard::replay::{JudgedCall, Replayed, replay_with};
+use flowgate::trace::read::RecordedRun;
+use flowgate::trace::{EventBody, EventId, PathStep, Tool};
+use flowgate_guard::influence::{self, InfluenceMethod, everything::EverythingMethod};
+use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay_with};
 
-use crate::answering::Answering;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy};
+use crate::output::{Console, load_policy};
+use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
-use crate::{report, visible};
+use crate::{escaping, report};
 
 /// The number of changes that are tried for one call.
 const MAX_TRIALS: usize = 200;
 
 /// The options of `flowgate explain`.
-pub(crate) struct Options<'a> {
+pub(crate) struct ExplainOptions<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) trace: &'a Path,
     pub(crate) call: Option<&'a str>,
     pub(crate) influence: &'a str,
     pub(crate) content: bool,
-    pub(crate) answering: Answering,
+    pub(crate) answering: PredicateArgs,
 }
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
-    let method = influence::find(options.influence).unwrap_or(&Everything);
+    let method = influence::find(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
     let (mut shown, mut objections, mut errors) = (0, false, Vec::new());
     let is_wanted = !stdout().is_terminal();
-    let progress = Progress::over(&[options.trace.to_owned()], "run", is_wanted, output);
-    input::runs(options.trace, &progress, &mut |item| {
+    let progress = Progress::over_files(&[options.trace.to_owned()], "run", is_wanted, output);
+    input::for_each_run(options.trace, &progress, &mut |item| {
         match item {
             Ok((_, run)) => {
                 let replayed = replay_with(&policy, &predicates, method, &run);
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                     }
                     shown += 1;
                     objections |= call.outcome != Outcome::Permit;
-                    tree(call, &replayed, &name, options.content, output);
+                    print_tree(call, &replayed, &name, options.content, output);
                     if call.outcome != Outcome::Permit {
                         changes(index, &replayed, &policy, &predicates, method, &run, output);
                     }
@@ -87,9 +87,9 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
 }
 
 /// Prints the call, its parts with their labels, and below each part the reasons against it.
-fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: &mut Output) {
-    let mark = report::mark(call.outcome, output);
-    let title = visible::line(&format!("{} ({})", call.tool, call.id));
+fn print_tree(call: &JudgedCall, run: &ReplayedRun, policy: &str, content: bool, output: &mut Console) {
+    let mark = report::outcome_mark(call.outcome, output);
+    let title = escaping::line(&format!("{} ({})", call.tool, call.id));
     let title = output.paint("1", &title);
     output.line(&format!("{} {title}", mark.trim_end()));
     let parts = parts(call, run);
@@ -122,13 +122,13 @@ fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: 
 
 fn explain_reason(
     reason: &Reason,
-    run: &Replayed,
+    run: &ReplayedRun,
     policy: &str,
     content: bool,
     indent: &str,
-    output: &mut Output,
+    output: &mut Console,
 ) {
-    report::reason(reason, &run.monitor, policy, content, indent, output);
+    report::print_reason(reason, &run.monitor, policy, content, indent, output);
     let mut told: Vec<String> = Vec::new();
     for (region, _) in &reason.regions {
         let why = why_labelled(region.event, region, run);
@@ -140,20 +140,20 @@ fn explain_reason(
 }
 
 /// Returns why a region has its label.
-fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &Replayed) -> String {
+fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(found) = trace.event(event) else { return String::new() };
     let node = (0..found.document.nodes().len()).find(|node| found.document.path(*node) == region.path);
     let declared = node.is_some_and(|node| found.document.is_declared(node));
     let call = found.call.and_then(|call| trace.event(call));
     match &found.body {
-        Body::Message(message) if message.role == "assistant" => {
+        EventBody::Message(message) if message.role == "assistant" => {
             "the model wrote it, so it carries the labels of everything that the model had read".to_owned()
         }
         _ if declared => {
             "a statement labels it; the labels of the call and of its store are joined to that".to_owned()
         }
-        Body::Output(_) => match call.and_then(|call| call.tool()) {
+        EventBody::Output(_) => match call.and_then(|call| call.tool()) {
             Some(tool) => {
                 format!(
                     "no statement labels this part of the answers of {}, so its label is top",
@@ -167,7 +167,7 @@ fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &Replayed
 }
 
 /// Returns the decision and the arguments of a call with their labels in words.
-fn parts(call: &JudgedCall, run: &Replayed) -> Vec<(String, String)> {
+fn parts(call: &JudgedCall, run: &ReplayedRun) -> Vec<(String, String)> {
     let Some(event) = call.event.and_then(|id| run.monitor.trace().event(id)) else { return Vec::new() };
     let document = &event.document;
     let words = |label| run.monitor.describe(&label).join(", ");
@@ -182,12 +182,12 @@ fn parts(call: &JudgedCall, run: &Replayed) -> Vec<(String, String)> {
 /// Prints the fewest statements that, added to the policy, permit the call.
 fn changes(
     index: usize,
-    run: &Replayed,
+    run: &ReplayedRun,
     policy: &Policy,
     predicates: &Predicates,
-    method: &dyn Influence,
-    recorded: &Run,
-    output: &mut Output,
+    method: &dyn InfluenceMethod,
+    recorded: &RecordedRun,
+    output: &mut Console,
 ) {
     let Some(call) = run.calls.get(index) else { return };
     let unchangeable = call
@@ -256,7 +256,7 @@ fn smallest(candidates: &[String], permits: impl Fn(&[&String]) -> bool) -> Opti
 }
 
 /// Returns statements that could permit the call, the narrowest first.
-fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
+fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Vec<String> {
     let tool = pattern(&call.tool);
     let on_call = |head: String, condition: Option<String>| {
         let condition = condition.map(|condition| format!("\n    {condition}")).unwrap_or_default();
@@ -293,27 +293,27 @@ fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
 }
 
 /// Returns a statement that labels the field, in every row.
-fn label_statement(region: &flowgate::trace::Region, run: &Replayed, elements: &str) -> Option<String> {
+fn label_statement(region: &flowgate::trace::Region, run: &ReplayedRun, elements: &str) -> Option<String> {
     let event = run.monitor.trace().event(region.event)?;
     match &event.body {
-        Body::Message(message) if message.role != "assistant" => Some(format!(
+        EventBody::Message(message) if message.role != "assistant" => Some(format!(
             "label message as {elements} if:\n    (message: Message)\n    message.role == {:?}",
             message.role
         )),
-        Body::Output(_) => {
+        EventBody::Output(_) => {
             let tool = run.monitor.trace().event(event.call?)?.tool()?;
             let mut path = "out".to_owned();
             for step in &region.path.0 {
                 match step {
-                    Step::Index(_) => path.push_str("[*]"),
-                    Step::Key(key)
+                    PathStep::Index(_) => path.push_str("[*]"),
+                    PathStep::Key(key)
                         if key.chars().all(|c| c.is_alphanumeric() || c == '_') && !key.is_empty() =>
                     {
                         path.push('.');
                         path.push_str(key);
                     }
-                    Step::Key(_) => path.push_str("[*]"),
-                    Step::Capture(_) => return None,
+                    PathStep::Key(_) => path.push_str("[*]"),
+                    PathStep::Capture(_) => return None,
                 }
             }
             Some(format!("label {path} as {elements} if:\n    (out: ToolOutput) is {}", pattern(tool)))

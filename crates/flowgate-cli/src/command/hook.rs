@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::{Attribution, Monitor, Outcome};
-use flowgate::trace::{Body, Call, Entry, Message, Output as ToolOutput};
+use flowgate::trace::{Call, EventBody, Message, Output as ToolOutput, TraceEntry};
 use serde_json::{Map, Value};
 
-use crate::args::{Color, HookArgs, When};
+use crate::args::{Color, HookArgs, ProgressMode};
 use crate::input::InputError;
-use crate::output::{Output, load_policy};
-use answer::Answer;
-use session::Pending;
+use crate::output::{Console, load_policy};
+use answer::HookAnswer;
+use session::PendingEvent;
 use transcript::Transcript;
 
 /// The largest object that is read from the standard input.
@@ -35,24 +35,24 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// The events of Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
-    Before,
-    After,
-    Prompt,
+pub(super) enum HookEvent {
+    PreToolUse,
+    PostToolUse,
+    UserPromptSubmit,
 }
 
 /// The messages of the worker.
-enum Told {
+enum WorkerMessage {
     /// The event, which determines the form of a refusal.
-    Event(Event),
+    Event(HookEvent),
     /// The answer.
-    Answer(Answer),
+    Answer(HookAnswer),
     /// The reason why there is no answer, and the exit code.
     Nothing(String, u8),
 }
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &HookArgs, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let until = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
     let theirs = options.clone();
@@ -62,17 +62,17 @@ pub(crate) fn run(options: &HookArgs, output: &mut Output) -> Result<u8, InputEr
     let mut event = None;
     loop {
         let why = match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Told::Event(asked)) => {
+            Ok(WorkerMessage::Event(asked)) => {
                 event = Some(asked);
                 continue;
             }
-            Ok(Told::Answer(answer)) => {
+            Ok(WorkerMessage::Answer(answer)) => {
                 if let Some(line) = answer.print(options.allow) {
                     output.line(&line);
                 }
                 return Ok(0);
             }
-            Ok(Told::Nothing(why, code)) => {
+            Ok(WorkerMessage::Nothing(why, code)) => {
                 output.error(&why);
                 return Ok(code);
             }
@@ -80,38 +80,42 @@ pub(crate) fn run(options: &HookArgs, output: &mut Output) -> Result<u8, InputEr
             Err(RecvTimeoutError::Disconnected) => "the judgement ended without a verdict".to_owned(),
         };
         let Some(event) = event else { return Err(InputError(why)) };
-        if let Some(line) = Answer::failed(event, &why).print(false) {
+        if let Some(line) = HookAnswer::from_failure(event, &why).print(false) {
             output.line(&line);
         }
         return Ok(0);
     }
 }
 
-fn work(options: &HookArgs, told: &SyncSender<Told>) {
+fn work(options: &HookArgs, told: &SyncSender<WorkerMessage>) {
     let asked = match read_input() {
         Ok(asked) => asked,
         Err(why) => {
-            let _ = told.send(Told::Nothing(why, 2));
+            let _ = told.send(WorkerMessage::Nothing(why, 2));
             return;
         }
     };
     let named = asked.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
     let event = match named {
-        "PreToolUse" => Event::Before,
-        "PostToolUse" => Event::After,
-        "UserPromptSubmit" => Event::Prompt,
+        "PreToolUse" => HookEvent::PreToolUse,
+        "PostToolUse" => HookEvent::PostToolUse,
+        "UserPromptSubmit" => HookEvent::UserPromptSubmit,
         _ => {
             // Code 2 would block the event each time.
             let why = "this event is not judged; configure PreToolUse, PostToolUse and UserPromptSubmit";
             let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
-            let _ = told.send(Told::Nothing(why.to_owned(), code));
+            let _ = told.send(WorkerMessage::Nothing(why.to_owned(), code));
             return;
         }
     };
-    let _ = told.send(Told::Event(event));
-    let answer = judge(options, event, &asked).unwrap_or_else(|why| Answer::failed(event, &why));
-    let answer = if event == Event::After { answer.replacing(asked.get("tool_response")) } else { answer };
-    let _ = told.send(Told::Answer(answer));
+    let _ = told.send(WorkerMessage::Event(event));
+    let answer = judge(options, event, &asked).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
+    let answer = if event == HookEvent::PostToolUse {
+        answer.with_replacement(asked.get("tool_response"))
+    } else {
+        answer
+    };
+    let _ = told.send(WorkerMessage::Answer(answer));
 }
 
 fn read_input() -> Result<Map<String, Value>, String> {
@@ -131,7 +135,7 @@ fn read_input() -> Result<Map<String, Value>, String> {
     }
 }
 
-fn text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
+fn required_text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
     asked
         .get(key)
         .and_then(Value::as_str)
@@ -139,8 +143,8 @@ fn text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String>
 }
 
 /// Judges an event; an error also becomes a refusal.
-fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result<Answer, String> {
-    let mut output = Output::standard(Color::Never, When::Never);
+fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Result<HookAnswer, String> {
+    let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, &mut output).map_err(|error| error.0)?);
     let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
@@ -149,19 +153,20 @@ fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result
     monitor.set_predicates(predicates, Vec::new());
 
     let agent = asked.get("agent_id").and_then(Value::as_str).map(str::to_owned);
-    let path = Path::new(text(asked, "transcript_path")?);
+    let path = Path::new(required_text(asked, "transcript_path")?);
     let call = match event {
-        Event::Prompt => None,
-        Event::Before | Event::After => Some(proposed(asked)?),
+        HookEvent::UserPromptSubmit => None,
+        HookEvent::PreToolUse | HookEvent::PostToolUse => Some(proposed_call(asked)?),
     };
-    let pending = Pending { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
+    let pending =
+        PendingEvent { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
     let limit = u64::from(options.max_transcript) << 20;
-    let transcript = up_to_date(path, limit, &pending)?;
+    let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
     Ok(match (event, call) {
-        (Event::Before, Some(call)) => {
-            Answer::verdict(monitor.judge_entry(Entry::from(call), Attribution::everything()).judgement())
-        }
+        (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
+            monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
+        ),
         (_, Some(call)) => {
             let response = asked.get("tool_response").cloned().unwrap_or_default();
             let output = ToolOutput {
@@ -171,22 +176,25 @@ fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result
                 structured: None,
                 is_error: Some(false),
             };
-            if !session::has(&monitor, &call.id) {
-                monitor.record(Entry::from(call), &Attribution::everything());
+            if !session::has_call(&monitor, &call.id) {
+                monitor.record(TraceEntry::from(call), &Attribution::everything());
             }
-            Answer::found(event, session::objections(&mut monitor, Entry::from(Body::Output(output)))?)
+            HookAnswer::from_objections(
+                event,
+                session::objections(&mut monitor, TraceEntry::from(EventBody::Output(output)))?,
+            )
         }
         (_, None) => {
-            let content = Value::String(text(asked, "prompt")?.to_owned());
-            let entry = Entry::from(Body::Message(Message { role: "user".to_owned(), content }));
-            Answer::found(event, session::objections(&mut monitor, entry)?)
+            let content = Value::String(required_text(asked, "prompt")?.to_owned());
+            let entry = TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content }));
+            HookAnswer::from_objections(event, session::objections(&mut monitor, entry)?)
         }
     })
 }
 
 /// Returns the call of the event.
-fn proposed(asked: &Map<String, Value>) -> Result<Call, String> {
-    let tool = transcript::tool(text(asked, "tool_name")?)
+fn proposed_call(asked: &Map<String, Value>) -> Result<Call, String> {
+    let tool = transcript::tool(required_text(asked, "tool_name")?)
         .ok_or("the name of the tool does not identify its server; rename the server in Claude Code")?;
     let id = asked.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
     let input = asked.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
@@ -195,15 +203,15 @@ fn proposed(asked: &Map<String, Value>) -> Result<Call, String> {
 }
 
 /// Reads the transcript, once it has the entries that it must have, or after a time limit.
-fn up_to_date(path: &Path, limit: u64, pending: &Pending) -> Result<Transcript, String> {
+fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let until = Instant::now() + BEHIND;
     loop {
-        let read = Transcript::read(path, limit, pending.event == Event::Prompt);
+        let read = Transcript::read(path, limit, pending.event == HookEvent::UserPromptSubmit);
         let is_late = Instant::now() >= until;
         match read {
-            Ok(transcript) if is_late || transcript.has(pending) => {
+            Ok(transcript) if is_late || transcript.has_pending(pending) => {
                 return match &pending.agent {
-                    Some(agent) if !transcript.knows(agent) => {
+                    Some(agent) if !transcript.has_agent(agent) => {
                         Err("the transcript of the sub-agent is missing".to_owned())
                     }
                     _ => Ok(transcript),

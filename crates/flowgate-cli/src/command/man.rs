@@ -5,15 +5,17 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::args::Args;
-use crate::input::{InputError, reason};
-use crate::output::{Output, plural};
+use crate::input::{InputError, describe_io_error};
+use crate::output::{Console, plural};
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
     let mut root = Args::command();
     root.build();
     if let Some(folder) = out {
-        let failed = |error: std::io::Error| InputError(format!("{}: {}", folder.display(), reason(&error)));
+        let failed = |error: std::io::Error| {
+            InputError(format!("{}: {}", folder.display(), describe_io_error(&error)))
+        };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let mut count = 0;
         for (name, page) in pages(&root, "flowgate")? {
@@ -31,7 +33,7 @@ pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Output) -> 
         })?;
         title = format!("{title}-{}", command.get_name());
     }
-    output.raw(&page(command, &title)?);
+    output.write_bytes(&page(command, &title)?);
     Ok(0)
 }
 

@@ -4,26 +4,26 @@
 //! waits for a side that does not read, because both sides may write at the same time, which could be a deadlock.
 
 mod child;
+mod client_labels;
 mod lines;
-mod seen;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::monitor::{self, Monitor};
-use flowgate_gateway::mcp::{Limits, Out, Pins, Proxy, Settings};
+use flowgate_gateway::mcp::{Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::McpArgs;
-use crate::input::{InputError, reason};
-use crate::output::{Output, load_policy, plural};
-use crate::private;
-use crate::stores::Stores;
-use crate::visible;
-use child::Child;
-use lines::Queue;
-use seen::Seen;
+use crate::escaping;
+use crate::input::{InputError, describe_io_error};
+use crate::output::{Console, load_policy, plural};
+use crate::private_files;
+use crate::stores::SharedStoreLabels;
+use child::ServerProcess;
+use client_labels::ClientLabelFile;
+use lines::LineQueue;
 
 /// The time for a server to send the rest after its client closed the connection.
 const REST: Duration = Duration::from_secs(5);
@@ -33,41 +33,44 @@ const EVENTS: usize = 100_000;
 const REMARKS: usize = 200;
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &McpArgs, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
-    let stores = options.stores.as_deref().map(Stores::open).transpose()?;
-    let seen = options.session.as_deref().map(Seen::open).transpose()?;
+    let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?;
+    let seen = options.session.as_deref().map(ClientLabelFile::open).transpose()?;
     let mut monitor =
         Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
     monitor.set_predicates(predicates, Vec::new());
     let knows = stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
     let mib = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20);
-    let limits =
-        Limits { message: mib(options.max_message), session: mib(options.max_session), ..Limits::default() };
-    let settings = Settings {
+    let limits = ProxyLimits {
+        message: mib(options.max_message),
+        session: mib(options.max_session),
+        ..ProxyLimits::default()
+    };
+    let settings = ProxySettings {
         is_interactive: options.interactive,
         pins: options.pins.as_deref().map(|path| read_pins(path, options)).transpose()?,
         accept_new: options.accept_new,
         limits,
-        ..Settings::new(&options.name)
+        ..ProxySettings::new(&options.name)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
-    let between = Between {
+    let between = StdioProxy {
         proxy: Proxy::new(settings),
         monitor,
         stores,
-        knows,
+        stores_version: knows,
         seen,
         pins: options.pins.clone(),
         name: options.name.clone(),
         remarks: 0,
         noise: 0,
     };
-    let ended = runtime.block_on(between.talk(options, limits.message, output));
+    let ended = runtime.block_on(between.run_session(options, limits.message, output));
     runtime.shutdown_background();
     ended
 }
@@ -83,7 +86,7 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
         Err(error) => Err(InputError(format!(
             "{}: {}; run once with --accept-new to approve the current tools",
             path.display(),
-            reason(&error)
+            describe_io_error(&error)
         ))),
     }
 }
@@ -94,21 +97,21 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let old = match std::fs::read_to_string(path) {
         Ok(old) => Some(old),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(wrong(reason(&error))),
+        Err(error) => return Err(wrong(describe_io_error(&error))),
     };
     let text = pins.write(old.as_deref(), server).map_err(wrong)?;
-    private::replace(path, &text).map_err(|error| wrong(reason(&error)))
+    private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 
 /// The proxy between client and server.
-struct Between {
+struct StdioProxy {
     proxy: Proxy,
     monitor: Monitor,
-    stores: Option<Stores>,
+    stores: Option<SharedStoreLabels>,
     /// The version of the stores that the monitor knows.
-    knows: u64,
+    stores_version: u64,
     /// The labels of everything that the client received from other servers.
-    seen: Option<Seen>,
+    seen: Option<ClientLabelFile>,
     pins: Option<PathBuf>,
     name: String,
     remarks: usize,
@@ -118,31 +121,31 @@ struct Between {
 
 /// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum LineSender {
     Client,
     Server,
 }
 
-impl Between {
-    async fn talk(
+impl StdioProxy {
+    async fn run_session(
         mut self,
         options: &McpArgs,
         largest: usize,
-        output: &mut Output,
+        output: &mut Console,
     ) -> Result<u8, InputError> {
-        let mut child = Child::start(&options.command, largest).map_err(InputError)?;
+        let mut child = ServerProcess::start(&options.command, largest).map_err(InputError)?;
         let (mut client, to_client) = (lines::standard_input(largest), lines::standard_output());
-        let mut stopped = std::pin::pin!(child::stopped());
+        let mut stopped = std::pin::pin!(child::stop_signal());
         let failed = |problem: String| InputError(problem);
         let code = loop {
             let (side, line) = tokio::select! {
                 () = &mut stopped => break 0,
-                line = client.recv() => (Side::Client, line),
-                line = child.lines.recv() => (Side::Server, line),
+                line = client.recv() => (LineSender::Client, line),
+                line = child.lines.recv() => (LineSender::Server, line),
             };
             match (side, line) {
                 (side, Some(line)) => {
-                    let said = self.hear(side, &line, output).map_err(failed);
+                    let said = self.handle_line(side, &line, output).map_err(failed);
                     let is_sent = said.map(|said| self.send(said, &to_client, child.input.as_ref(), output));
                     match is_sent {
                         Ok(true) => {}
@@ -153,17 +156,17 @@ impl Between {
                             break 1;
                         }
                         Err(error) => {
-                            child.end().await;
+                            child.terminate().await;
                             return Err(error);
                         }
                     }
                 }
-                (Side::Client, None) => {
-                    self.rest(&mut child, &to_client, output).await?;
+                (LineSender::Client, None) => {
+                    self.drain_server(&mut child, &to_client, output).await?;
                     break 0;
                 }
-                (Side::Server, None) => {
-                    let said = self.ended().map_err(InputError)?;
+                (LineSender::Server, None) => {
+                    let said = self.end_calls().map_err(InputError)?;
                     self.send(said, &to_client, None, output);
                     output.error("the server ended");
                     break 1;
@@ -172,8 +175,8 @@ impl Between {
         };
         // A client that ends the session during a call has observed how long the server took: the label of the
         // outcome must reach the proxies of its other servers.
-        let said = self.ended().map_err(InputError);
-        child.end().await;
+        let said = self.end_calls().map_err(InputError);
+        child.terminate().await;
         self.send(said?, &to_client, None, output);
         to_client.close();
         if self.noise > 0 {
@@ -192,11 +195,11 @@ impl Between {
     }
 
     /// Passes on further answers of the server for a while after the client closed the connection.
-    async fn rest(
+    async fn drain_server(
         &mut self,
-        child: &mut Child,
-        to_client: &Queue,
-        output: &mut Output,
+        child: &mut ServerProcess,
+        to_client: &LineQueue,
+        output: &mut Console,
     ) -> Result<(), InputError> {
         if let Some(input) = child.input.take() {
             input.close();
@@ -204,20 +207,20 @@ impl Between {
         let lines: &mut Receiver<Vec<u8>> = &mut child.lines;
         let until = tokio::time::Instant::now() + REST;
         while let Ok(Some(line)) = tokio::time::timeout_at(until, lines.recv()).await {
-            let said = self.hear(Side::Server, &line, output).map_err(InputError)?;
+            let said = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
             self.send(said, to_client, None, output);
         }
-        let said = self.ended().map_err(InputError)?;
+        let said = self.end_calls().map_err(InputError)?;
         self.send(said, to_client, None, output);
         Ok(())
     }
 
     /// Handles the end of the server: running calls have no answer. The labels reach the proxies of the client's
     /// other servers before the client is answered.
-    fn ended(&mut self) -> Result<Vec<Out>, String> {
-        let said = self.proxy.ended(&mut self.monitor);
+    fn end_calls(&mut self) -> Result<Vec<ProxyAction>, String> {
+        let said = self.proxy.handle_server_exit(&mut self.monitor);
         if let Some(stores) = &mut self.stores {
-            stores.keep(&mut self.monitor, &mut self.knows)?;
+            stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
         if let Some(seen) = &self.seen {
             seen.exchange(&mut self.monitor)?;
@@ -227,33 +230,38 @@ impl Between {
 
     /// Passes a line to the state machine. The labels that a call can write are stored before it is sent, and the
     /// labels of other sessions are read before its answer is labelled.
-    fn hear(&mut self, side: Side, line: &[u8], output: &mut Output) -> Result<Vec<Out>, String> {
+    fn handle_line(
+        &mut self,
+        side: LineSender,
+        line: &[u8],
+        output: &mut Console,
+    ) -> Result<Vec<ProxyAction>, String> {
         let text = line.trim_ascii();
         if text.is_empty() {
             return Ok(Vec::new());
         }
-        if side == Side::Server && !matches!(text.first(), Some(b'{' | b'[')) {
+        if side == LineSender::Server && !matches!(text.first(), Some(b'{' | b'[')) {
             self.noise = self.noise.saturating_add(1);
             return Ok(Vec::new());
         }
         if let Some(stores) = &mut self.stores {
-            stores.renew(&mut self.monitor, &mut self.knows)?;
+            stores.refresh_session(&mut self.monitor, &mut self.stores_version)?;
         }
         if let Some(seen) = &self.seen {
             seen.exchange(&mut self.monitor)?;
         }
         let said = match side {
-            Side::Client => self.proxy.from_client(&mut self.monitor, text),
-            Side::Server => self.proxy.from_server(&mut self.monitor, text),
+            LineSender::Client => self.proxy.handle_client_message(&mut self.monitor, text),
+            LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
         if let Some(stores) = &mut self.stores {
-            stores.keep(&mut self.monitor, &mut self.knows)?;
+            stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
         if let Some(seen) = &self.seen {
             seen.exchange(&mut self.monitor)?;
         }
-        if let (Some(path), Some(Out::Pins(pins))) =
-            (&self.pins, said.iter().rfind(|out| matches!(out, Out::Pins(_))))
+        if let (Some(path), Some(ProxyAction::Pins(pins))) =
+            (&self.pins, said.iter().rfind(|out| matches!(out, ProxyAction::Pins(_))))
         {
             write_pins(path, &self.name, pins)?;
             output.note(&format!("the tools of {} are stored in {}", self.name, path.display()));
@@ -262,18 +270,24 @@ impl Between {
     }
 
     /// Sends lines. Returns whether there was room for them.
-    fn send(&mut self, said: Vec<Out>, client: &Queue, server: Option<&Queue>, output: &mut Output) -> bool {
+    fn send(
+        &mut self,
+        said: Vec<ProxyAction>,
+        client: &LineQueue,
+        server: Option<&LineQueue>,
+        output: &mut Console,
+    ) -> bool {
         said.into_iter().all(|out| match out {
-            Out::Client(line) => client.send(line),
-            Out::Server(line) => server.is_none_or(|server| server.send(line)),
-            Out::Note(note) => {
+            ProxyAction::Client(line) => client.send(line),
+            ProxyAction::Server(line) => server.is_none_or(|server| server.send(line)),
+            ProxyAction::Note(note) => {
                 self.remarks = self.remarks.saturating_add(1);
                 if self.remarks <= REMARKS {
-                    output.note(&visible::short(&note, 600));
+                    output.note(&escaping::excerpt(&note, 600));
                 }
                 true
             }
-            Out::Pins(_) | Out::Ask(_) | Out::Unapproved { .. } => true,
+            ProxyAction::Pins(_) | ProxyAction::Ask(_) | ProxyAction::Unapproved { .. } => true,
         })
     }
 }

@@ -9,23 +9,23 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use flowgate::label::Label;
-use flowgate::monitor::{Outcome, Source};
+use flowgate::monitor::{CallDependency, Outcome};
 use flowgate::policy::Policy;
-use flowgate::trace::read::Run;
-use flowgate::trace::{Step, Trace};
-use flowgate_guard::influence::{self, Influence};
-use flowgate_guard::replay::{JudgedCall, Replayed, replay};
+use flowgate::trace::read::RecordedRun;
+use flowgate::trace::{PathStep, Trace};
+use flowgate_guard::influence::{self, InfluenceMethod};
+use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay};
 use serde_json::{Map, Value, json};
 
 use crate::args::TableFormat;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy, plural};
+use crate::output::{Console, load_policy, plural};
 use crate::progress::{INTERRUPTED, Progress};
-use crate::warnings::Traces;
-use crate::{report, visible};
+use crate::warnings::TraceOccurrences;
+use crate::{escaping, report};
 
 /// The options of `flowgate replay`.
-pub(crate) struct Options<'a> {
+pub(crate) struct ReplayOptions<'a> {
     pub(crate) policies: &'a [String],
     pub(crate) influence: &'a [String],
     pub(crate) format: TableFormat,
@@ -37,10 +37,10 @@ pub(crate) struct Options<'a> {
 }
 
 /// The policies with the names of their suites, and the names of their files.
-struct Policies(Vec<(String, Arc<Policy>)>, Vec<String>);
+struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
-impl Policies {
-    fn load(arguments: &[String], output: &mut Output) -> Result<Self, InputError> {
+impl SuitePolicies {
+    fn load(arguments: &[String], output: &mut Console) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
         let mut files = Vec::new();
         for argument in arguments {
@@ -63,12 +63,12 @@ impl Policies {
     }
 
     /// Returns the index of a policy.
-    fn place(&self, policy: &Arc<Policy>) -> usize {
+    fn index_of(&self, policy: &Arc<Policy>) -> usize {
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
     /// Returns the policy for a run, and the suite under which the run is counted.
-    fn of(&self, run: &Run) -> Option<(String, &Arc<Policy>)> {
+    fn for_run(&self, run: &RecordedRun) -> Option<(String, &Arc<Policy>)> {
         let suite = run.meta.get("suite").and_then(Value::as_str);
         let named = |name: &str| self.0.iter().find(|(known, _)| known == name);
         match suite {
@@ -85,7 +85,7 @@ impl Policies {
 
 /// The figures of one suite under one method.
 #[derive(Debug, Default, Clone)]
-struct Figures {
+struct SuiteFigures {
     runs: usize,
     calls: usize,
     attack_runs: usize,
@@ -105,7 +105,7 @@ struct Figures {
     asked: BTreeMap<String, usize>,
 }
 
-impl Figures {
+impl SuiteFigures {
     fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.calls += other.calls;
@@ -134,7 +134,12 @@ impl Figures {
     }
 
     /// Judges one run and passes its trace to `occurs`.
-    fn of(policy: &Arc<Policy>, method: &dyn Influence, run: &Run, occurs: impl FnOnce(&Trace)) -> Self {
+    fn of(
+        policy: &Arc<Policy>,
+        method: &dyn InfluenceMethod,
+        run: &RecordedRun,
+        occurs: impl FnOnce(&Trace),
+    ) -> Self {
         let replayed = replay(policy, method, run);
         occurs(replayed.monitor.trace());
         let text = |key: &str| run.meta.get(key).and_then(Value::as_str);
@@ -226,7 +231,7 @@ impl Figures {
 }
 
 /// Returns the regions that each argument comes from by the influence method, or why they do not matter.
-fn why_permitted(call: &JudgedCall, run: &Replayed) -> String {
+fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {
         return String::new();
@@ -235,14 +240,14 @@ fn why_permitted(call: &JudgedCall, run: &Replayed) -> String {
     let arguments =
         document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments));
     let why = arguments.filter_map(|argument| {
-        let Step::Key(name) = &document.node(argument)?.step else { return None };
+        let PathStep::Key(name) = &document.node(argument)?.step else { return None };
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
-            Source::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
-            Source::Regions(regions) => {
+            CallDependency::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
+            CallDependency::Regions(regions) => {
                 let mut sources: Vec<String> = regions
                     .iter()
-                    .map(|(event, node)| report::source(&trace.region(*event, *node), &run.monitor))
+                    .map(|(event, node)| report::region_source(&trace.region(*event, *node), &run.monitor))
                     .collect();
                 sources.dedup();
                 format!("from the {}", sources.join(" and the "))
@@ -255,13 +260,13 @@ fn why_permitted(call: &JudgedCall, run: &Replayed) -> String {
     why.collect::<Vec<_>>().join("; ")
 }
 
-type Job = (usize, Run);
-type Sums = BTreeMap<(String, usize), Figures>;
+type ReplayJob = (usize, RecordedRun);
+type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
-    let policies = Policies::load(options.policies, output)?;
-    let methods: Vec<&'static dyn Influence> = if options.influence.iter().any(|name| name == "all") {
+pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
+    let policies = SuitePolicies::load(options.policies, output)?;
+    let methods: Vec<&'static dyn InfluenceMethod> = if options.influence.iter().any(|name| name == "all") {
         influence::METHODS.to_vec()
     } else {
         options.influence.iter().filter_map(|name| influence::find(name)).collect()
@@ -270,16 +275,16 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 256);
-    let progress = Progress::over(options.corpora, "run", true, output);
+    let progress = Progress::over_files(options.corpora, "run", true, output);
     let stop = AtomicBool::new(false);
     let (sums, skipped, seen, errors) = std::thread::scope(|scope| {
-        let (sender, receiver): (SyncSender<Job>, Receiver<Job>) = sync_channel(4 * jobs);
+        let (sender, receiver): (SyncSender<ReplayJob>, Receiver<ReplayJob>) = sync_channel(4 * jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
                 let (receiver, policies, methods, progress) =
                     (Arc::clone(&receiver), &policies, &methods, &progress);
-                scope.spawn(move || work(&receiver, policies, methods, progress))
+                scope.spawn(move || judge_runs(&receiver, policies, methods, progress))
             })
             .collect();
         let (mut errors, mut empty) = (Vec::new(), Vec::new());
@@ -288,7 +293,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 break;
             }
             let mut is_empty = true;
-            let result = input::runs(corpus, &progress, &mut |item| {
+            let result = input::for_each_run(corpus, &progress, &mut |item| {
                 is_empty = false;
                 match item {
                     Ok(job) => {
@@ -306,8 +311,8 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             errors.extend(result.err());
         }
         drop(sender);
-        let mut sums = Sums::new();
-        let mut seen = Seen::new();
+        let mut sums = FiguresBySuite::new();
+        let mut seen = OccurrencesByPolicy::new();
         for place in &empty {
             seen.entry(0).or_default().add_empty(place);
         }
@@ -353,7 +358,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         if let Some(seen) = seen.get(&index).filter(|_| !is_interrupted) {
             let found = seen.warnings(policy);
             warnings += found.len();
-            found.draw(file, policy, output);
+            found.print(file, policy, output);
             if options.format == TableFormat::Json {
                 found.json(file, policy).iter().for_each(|warning| output.line(&warning.to_string()));
             }
@@ -368,10 +373,10 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 output.line(&json!({"type": "interrupted"}).to_string());
             }
         }
-        TableFormat::Text => table(&sums, &methods, output),
+        TableFormat::Text => print_table(&sums, &methods, output),
     }
     if options.list_permitted {
-        list(
+        print_list(
             "injected calls permitted without a question",
             &sums,
             &methods,
@@ -380,7 +385,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         );
     }
     if options.list_questions {
-        list("questions without attack", &sums, &methods, |figures| &figures.asked, output);
+        print_list("questions without attack", &sums, &methods, |figures| &figures.asked, output);
     }
     Ok(match errors.is_empty() {
         _ if is_interrupted => INTERRUPTED,
@@ -390,16 +395,16 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
 }
 
 /// The occurrences in the runs of each policy, by the policy's index.
-type Seen = BTreeMap<usize, Traces>;
+type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
-fn work(
-    receiver: &Mutex<Receiver<Job>>,
-    policies: &Policies,
-    methods: &[&'static dyn Influence],
+fn judge_runs(
+    receiver: &Mutex<Receiver<ReplayJob>>,
+    policies: &SuitePolicies,
+    methods: &[&'static dyn InfluenceMethod],
     progress: &Progress,
-) -> (Sums, BTreeMap<String, usize>, Seen) {
-    let mut sums = Sums::new();
-    let mut seen = Seen::new();
+) -> (FiguresBySuite, BTreeMap<String, usize>, OccurrencesByPolicy) {
+    let mut sums = FiguresBySuite::new();
+    let mut seen = OccurrencesByPolicy::new();
     let mut skipped = BTreeMap::new();
     loop {
         let job = match receiver.lock() {
@@ -411,12 +416,12 @@ fn work(
             // The reader must not wait for room in the queue.
             continue;
         }
-        match policies.of(&run) {
+        match policies.for_run(&run) {
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
-                    let figures = Figures::of(policy, *method, &run, |trace| {
+                    let figures = SuiteFigures::of(policy, *method, &run, |trace| {
                         if index == 0 {
-                            let seen = seen.entry(policies.place(policy)).or_default();
+                            let seen = seen.entry(policies.index_of(policy)).or_default();
                             seen.add(&format!("the run in line {line}"), trace);
                         }
                     });
@@ -432,11 +437,11 @@ fn work(
     }
 }
 
-fn table(sums: &Sums, methods: &[&'static dyn Influence], output: &mut Output) {
+fn print_table(sums: &FiguresBySuite, methods: &[&'static dyn InfluenceMethod], output: &mut Console) {
     let has_origins = sums.values().any(|figures| figures.has_origins);
-    let mut totals: Vec<Figures> = vec![Figures::default(); methods.len()];
+    let mut totals: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let row = |suite: &str, method: &str, f: &Figures| {
+    let row = |suite: &str, method: &str, f: &SuiteFigures| {
         let mut row = vec![suite.to_owned(), method.to_owned(), f.runs.to_string()];
         if has_origins {
             row.push(format!("{} of {}", f.injected_permitted, f.injected_calls));
@@ -477,12 +482,12 @@ fn table(sums: &Sums, methods: &[&'static dyn Influence], output: &mut Output) {
     }
 }
 
-fn list(
+fn print_list(
     title: &str,
-    sums: &Sums,
-    methods: &[&'static dyn Influence],
-    lines: fn(&Figures) -> &BTreeMap<String, usize>,
-    output: &mut Output,
+    sums: &FiguresBySuite,
+    methods: &[&'static dyn InfluenceMethod],
+    lines: fn(&SuiteFigures) -> &BTreeMap<String, usize>,
+    output: &mut Console,
 ) {
     for ((suite, method), figures) in sums {
         let lines = lines(figures);
@@ -490,7 +495,7 @@ fn list(
         output.line("");
         output.line(&format!("{suite}, {name}: {title}: {}", lines.values().sum::<usize>()));
         for (line, count) in lines {
-            output.line(&format!("{count:>5}  {}", visible::line(line)));
+            output.line(&format!("{count:>5}  {}", escaping::line(line)));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers.
 
+mod activity_line;
 mod approver;
+mod cancellable_model;
 mod chat;
+mod delegation;
 mod notes;
-mod patient;
-mod shell;
-mod team;
+mod observer;
+mod terminal;
 mod trace;
-mod waiting;
-mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,41 +17,43 @@ use std::time::Duration;
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate_guard::Offered;
+use flowgate_guard::OfferedTool;
 use flowgate_guard::agent::Toolbox;
 use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{Conversation, Settings};
-use flowgate_lm::recorded::{FileError, Mode};
-use flowgate_lm::{Complete, Recorded, Remote};
+use flowgate_guard::conversation::{Conversation, ConversationSettings};
+use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
+use flowgate_lm::{ChatModel, RecordedModel, RemoteModel};
 
 use crate::args::RunArgs;
-use crate::input::{InputError, policy_source, reason};
-use crate::mcp::{self, Runtime, Server};
-use crate::output::{Output, load_policy};
-use crate::stores::Stores;
-use crate::visible;
-use approver::{Person, Sources};
-use chat::Chat;
-use patient::Patient;
-use shell::Shell;
-use team::{Desk, Member};
+use crate::escaping;
+use crate::input::{InputError, describe_io_error, policy_source};
+use crate::mcp::{self, AsyncRuntime, McpServerHandle};
+use crate::output::{Console, load_policy};
+use crate::stores::SharedStoreLabels;
+use approver::{EventSources, TerminalApprover};
+use cancellable_model::CancellableModel;
+use chat::TerminalChat;
+use delegation::{AgentSpec, DelegationContext};
+use observer::{ChatObserver, SharedChatState};
+use terminal::ChatTerminal;
 use trace::TraceFile;
-use watch::{Shared, Watch};
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
     let small = options.small_model.as_ref().map(|small| model(options, Some(small))).transpose()?;
     let model = model(options, options.model.as_ref())?;
     let small = small.unwrap_or_else(|| Arc::clone(&model));
-    let system = options.system.as_deref().map(system).transpose()?;
-    let (specs, members) = options.config.as_deref().map(servers).transpose()?.unwrap_or_default();
-    let trace =
-        options.trace.as_deref().map(|path| TraceFile::create(path).map_err(|error| at(path, &error)));
+    let system = options.system.as_deref().map(read_instructions).transpose()?;
+    let (specs, members) = options.config.as_deref().map(read_servers).transpose()?.unwrap_or_default();
+    let trace = options
+        .trace
+        .as_deref()
+        .map(|path| TraceFile::create(path).map_err(|error| file_error(path, &error)));
     let trace = trace.transpose()?;
-    let stores = options.stores.as_deref().map(Stores::open).transpose()?.unwrap_or_default();
+    let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?.unwrap_or_default();
 
     let parameters = options.parameters.iter().cloned().collect();
     let judging = Arc::clone(&policy);
@@ -61,22 +63,22 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
     });
-    let shell = Arc::new(Shell::standard(output.err_color(), output.progress()));
+    let shell = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
     let runtime =
-        Runtime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+        AsyncRuntime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let runtime = Arc::new(runtime);
     let listening = Arc::clone(&shell);
-    runtime.on_interrupt(move || listening.interrupted());
-    let limits = mcp::Limits {
+    runtime.on_interrupt(move || listening.handle_interrupt());
+    let limits = mcp::CallLimits {
         time: Duration::from_secs(u64::from(options.call_time)),
         answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
     };
-    let started = start(specs, limits, &runtime, &shell)?;
-    let (servers, tools): (Vec<Arc<Server>>, Vec<Vec<Offered>>) = started.into_iter().unzip();
-    let mut offered = listed(tools, &shell);
-    let mut toolbox = tools_of(&servers, &offered, &shell);
-    let shared = Shared::new(stores);
-    let desk = Desk {
+    let started = start_servers(specs, limits, &runtime, &shell)?;
+    let (servers, tools): (Vec<Arc<McpServerHandle>>, Vec<Vec<OfferedTool>>) = started.into_iter().unzip();
+    let mut offered = merge_tools(tools, &shell);
+    let mut toolbox = build_toolbox(&servers, &offered, &shell);
+    let shared = SharedChatState::new(stores);
+    let desk = DelegationContext {
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
         monitor: Arc::clone(&monitor),
@@ -87,12 +89,12 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         shared: shared.clone(),
         labels: options.labels,
     };
-    let agents: Vec<Offered> = members.iter().map(Member::offered).collect();
+    let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
     for member in members {
-        let (desk, own) = (desk.clone(), member.tools(&offered));
-        let tools = tools_of(&servers, &own, &shell);
-        toolbox.add(member.offered().tool, move |call: flowgate::monitor::Authorized| {
-            desk.run(&member, &tools, &own, &call)
+        let (desk, own) = (desk.clone(), member.allowed_tools(&offered));
+        let tools = build_toolbox(&servers, &own, &shell);
+        toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
+            desk.run_task(&member, &tools, &own, &call)
         });
     }
     offered.extend(agents);
@@ -100,57 +102,57 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
         .map_err(|error| InputError(format!("the system's random generator failed: {error}")))?;
-    let settings = Settings::new(options.method(), DigestKey::new(key));
+    let settings = ConversationSettings::new(options.method(), DigestKey::new(key));
     let full = |error| InputError(format!("the session cannot start: {error}"));
     let mut session = monitor();
     let knows = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
     let source = policy_source(&options.policy)?;
-    let notes = notes::Notes { policy: &policy, source: &source, method: options.method() };
-    notes.hidden_tools(&conversation, &shell);
+    let notes = notes::PolicyNotes { policy: &policy, source: &source, method: options.method() };
+    notes.report_hidden_tools(&conversation, &shell);
     if let Some(system) = &system {
-        if let Some(statement) = notes.hidden_message(monitor(), "system", system, &conversation) {
+        if let Some(statement) = notes.suggest_statement(monitor(), "system", system, &conversation) {
             shell.note(&format!(
                 "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
             ));
         }
-        conversation.system(system.clone().into()).map_err(full)?;
+        conversation.add_system_message(system.clone().into()).map_err(full)?;
     }
     let first = options.prompt.as_deref().unwrap_or("Hello!");
-    if let Some(statement) = notes.hidden_message(monitor(), "user", first, &conversation) {
+    if let Some(statement) = notes.suggest_statement(monitor(), "user", first, &conversation) {
         mcp::end(&servers, &runtime);
         return Err(InputError(format!(
             "the policy hides the user's own messages from the model; add to {name}\n{statement}"
         )));
     }
 
-    let sources = Sources::default();
-    let person = Person {
+    let sources = EventSources::default();
+    let person = TerminalApprover {
         shell: Arc::clone(&shell),
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
-        who: "The model".to_owned(),
+        caller: "The model".to_owned(),
         sources: Arc::clone(&sources),
     };
-    let mut watch = Watch::new(Arc::clone(&shell), options.labels, trace, shared, sources);
-    watch.knows = knows;
-    let mut chat = Chat {
+    let mut watch = ChatObserver::new(Arc::clone(&shell), options.labels, trace, shared, sources);
+    watch.stores_version = knows;
+    let mut chat = TerminalChat {
         conversation,
         policy: &policy,
         method: options.method(),
-        writer: Patient {
+        writer: CancellableModel {
             model,
             shell: Arc::clone(&shell),
             what: "the model writes",
             steps: Some(AtomicUsize::new(0)),
         },
-        screener: Patient {
+        screener: CancellableModel {
             model: Arc::clone(&small),
             shell: Arc::clone(&shell),
             what: "the model screens",
             steps: None,
         },
-        filler: Patient {
+        filler: CancellableModel {
             model: small,
             shell: Arc::clone(&shell),
             what: "the model fills a slot",
@@ -162,18 +164,18 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         shell: &shell,
     };
     let code = match &options.prompt {
-        Some(prompt) => chat.turn(prompt, output),
-        None => chat.talk(output),
+        Some(prompt) => chat.run_turn(prompt, output),
+        None => chat.run(output),
     };
     mcp::end(&servers, &runtime);
     Ok(code)
 }
 
 /// Returns the model of this name, or its recorded answers.
-fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, InputError> {
+fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
-            let remote = Remote::new(options.api(), url, model)
+            let remote = RemoteModel::new(options.api(), url, model)
                 .map_err(|error| InputError(format!("--url {url}: {error}")))?;
             Some(match &options.key_from {
                 Some(variable) => {
@@ -189,8 +191,8 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, 
             Some(remote) => remote.name().to_owned(),
             None => recorded_name(path, name.map_or("", String::as_str))?,
         };
-        let recorded = Recorded::replay(&name, path);
-        return Ok(Arc::new(recorded.map_err(|error| unrecorded(path, &error))?));
+        let recorded = RecordedModel::replay(&name, path);
+        return Ok(Arc::new(recorded.map_err(|error| recording_error(path, &error))?));
     }
     let Some(remote) = remote else {
         return Err(InputError(
@@ -200,8 +202,8 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, 
     };
     match &options.record {
         Some(path) => {
-            let recorded = Recorded::open(remote, path, Mode::Record);
-            Ok(Arc::new(recorded.map_err(|error| unrecorded(path, &error))?))
+            let recorded = RecordedModel::open(remote, path, RecordingMode::Record);
+            Ok(Arc::new(recorded.map_err(|error| recording_error(path, &error))?))
         }
         None => Ok(Arc::new(remote)),
     }
@@ -217,7 +219,7 @@ fn key(variable: &str) -> Result<String, InputError> {
 
 /// Returns the full name, with the address, of the model whose answers a file contains: each answer has it.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
-    let text = std::fs::read_to_string(path).map_err(|error| at(path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut names = lines.filter_map(|line| line.get("model")?.as_str().map(str::to_owned));
     let is_meant = |known: &String| name.is_empty() || known.split(" at ").next() == Some(name);
@@ -231,50 +233,50 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
 }
 
 /// Returns why a file of answers cannot be used; a missing file is reported in the same words as any other.
-fn unrecorded(path: &Path, error: &FileError) -> InputError {
+fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     let missing = std::io::ErrorKind::NotFound;
     match error {
-        FileError::Io(why) if *why == missing.to_string() => at(path, &missing.into()),
+        AnswerFileError::Io(why) if *why == missing.to_string() => file_error(path, &missing.into()),
         error => InputError(format!("{}: {error}", path.display())),
     }
 }
 
-fn at(path: &Path, error: &std::io::Error) -> InputError {
-    InputError(format!("{}: {}", path.display(), reason(error)))
+fn file_error(path: &Path, error: &std::io::Error) -> InputError {
+    InputError(format!("{}: {}", path.display(), describe_io_error(error)))
 }
 
 /// Returns the operator's instructions: text, or `@` and the file that has them.
-fn system(text: &str) -> Result<String, InputError> {
+fn read_instructions(text: &str) -> Result<String, InputError> {
     match text.strip_prefix('@') {
         Some(path) => policy_source(Path::new(path)),
         None => Ok(text.to_owned()),
     }
 }
 
-fn servers(path: &Path) -> Result<(Vec<mcp::Spec>, Vec<Member>), InputError> {
+fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>), InputError> {
     let text = policy_source(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
     let read = mcp::read(&text, &folder.unwrap_or_default(), &|name| std::env::var(name).ok());
     let wrong = |problem: String| InputError(format!("{}: {problem}", path.display()));
     let specs = read.map_err(wrong)?;
     let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
-    let members = team::read(&text, &names).map_err(wrong)?;
+    let members = delegation::read_agents(&text, &names).map_err(wrong)?;
     Ok((specs, members))
 }
 
-fn start(
-    specs: Vec<mcp::Spec>,
-    limits: mcp::Limits,
-    runtime: &Arc<Runtime>,
-    shell: &Arc<Shell>,
-) -> Result<mcp::Started, InputError> {
+fn start_servers(
+    specs: Vec<mcp::McpServerSpec>,
+    limits: mcp::CallLimits,
+    runtime: &Arc<AsyncRuntime>,
+    shell: &Arc<ChatTerminal>,
+) -> Result<mcp::StartedServers, InputError> {
     if specs.is_empty() {
         return Ok(Vec::new());
     }
     let waiting = Arc::clone(shell);
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     shell.begin_turn();
-    let working = shell.working(format!("starting {}", names.join(", ")));
+    let working = shell.show_activity(format!("starting {}", names.join(", ")));
     let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());
     drop(working);
     shell.end_turn();
@@ -288,11 +290,11 @@ fn start(
 }
 
 /// Returns the tools of all servers, each once.
-fn listed(tools: Vec<Vec<Offered>>, shell: &Shell) -> Vec<Offered> {
-    let mut offered = Vec::<Offered>::new();
+fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<OfferedTool> {
+    let mut offered = Vec::<OfferedTool>::new();
     for tool in tools.into_iter().flatten() {
         if offered.iter().any(|known| known.tool == tool.tool) {
-            let name = visible::line(&tool.tool.to_string());
+            let name = escaping::line(&tool.tool.to_string());
             shell.note(&format!("{name} is listed twice; the first description is used"));
         } else {
             offered.push(tool);
@@ -302,15 +304,20 @@ fn listed(tools: Vec<Vec<Offered>>, shell: &Shell) -> Vec<Offered> {
 }
 
 /// Returns the functions that run these tools.
-fn tools_of(servers: &[Arc<Server>], offered: &[Offered], shell: &Arc<Shell>) -> Toolbox {
+fn build_toolbox(
+    servers: &[Arc<McpServerHandle>],
+    offered: &[OfferedTool],
+    shell: &Arc<ChatTerminal>,
+) -> Toolbox {
     let mut toolbox = Toolbox::new();
-    for Offered { tool, .. } in offered {
+    for OfferedTool { tool, .. } in offered {
         let Some(server) = servers.iter().find(|server| tool.server.as_deref() == Some(server.name())) else {
             continue;
         };
-        let (server, shell, what) = (Arc::clone(server), Arc::clone(shell), visible::line(&tool.to_string()));
-        toolbox.add(tool.clone(), move |call: flowgate::monitor::Authorized| {
-            let working = shell.working(format!("{what} runs"));
+        let (server, shell, what) =
+            (Arc::clone(server), Arc::clone(shell), escaping::line(&tool.to_string()));
+        toolbox.add(tool.clone(), move |call: flowgate::monitor::AuthorizedCall| {
+            let working = shell.show_activity(format!("{what} runs"));
             let answer = server.call(&call, &|| shell.is_cancelled(), &|remark| shell.note(remark));
             drop(working);
             answer

@@ -4,35 +4,38 @@ use std::path::Path;
 use std::time::Duration;
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::{Access, Token};
-use flowgate_gateway::limits::Limits;
-use flowgate_gateway::log::Log;
+use flowgate_gateway::access::{AccessControl, BearerToken};
+use flowgate_gateway::limits::ServerLimits;
+use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::model_routes;
-use flowgate_gateway::server::{Config, Ended, serve};
+use flowgate_gateway::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::visibility;
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
-use crate::output::{Output, plural};
+use crate::output::{Console, plural};
 
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, InputError> {
     let token = token(options.token_file.as_deref())?;
-    let access = Access::of(options.listen, token, options.allow_anonymous)
+    let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let asker = options.answering.asker()?;
     let models = options.config.as_deref().map(model_routes).transpose()?;
     let in_file = models.as_ref().and_then(|models| models.log_format);
-    let log = Log::new(options.log_format.map(Into::into).or(in_file).unwrap_or_default(), std::io::stderr());
+    let log = OperatorLog::new(
+        options.log_format.map(Into::into).or(in_file).unwrap_or_default(),
+        std::io::stderr(),
+    );
     if let (Some(models), Some(path)) = (&models, options.config.as_deref()) {
-        let count = warn(models, options.check || options.deny_warnings, output);
+        let count = print_warnings(models, options.check || options.deny_warnings, output);
         if options.check {
-            let clients = counted(models.clients.len(), "client");
-            output.line(&format!("{}: {clients}, {}", path.display(), counted(count, "warning")));
+            let clients = count_of(models.clients.len(), "client");
+            output.line(&format!("{}: {clients}, {}", path.display(), count_of(count, "warning")));
         }
         if count > 0 && options.deny_warnings {
             return Ok(1);
@@ -43,10 +46,10 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
     let config =
-        Config { listen: options.listen, dialect, access, asker, models, limits: limits(options), log };
+        ServeConfig { listen: options.listen, dialect, access, asker, models, limits: limits(options), log };
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;
-    if ended == Ended::Cut {
+    if ended == ShutdownOutcome::Cut {
         output.note("some connections were still open; they were cut");
     }
     Ok(0)
@@ -54,7 +57,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
 
 /// Prints the warnings about policies and about what is hidden from models for lack of a statement; returns their
 /// number. At start, the log reports the latter instead.
-fn warn(models: &model_routes::config::Config, prints: bool, output: &mut Output) -> usize {
+fn print_warnings(models: &model_routes::config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
     for client in &models.clients {
         let policy = &client.policy;
@@ -78,19 +81,19 @@ fn warn(models: &model_routes::config::Config, prints: bool, output: &mut Output
     count
 }
 
-fn counted(number: usize, what: &str) -> String {
+fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
 /// Reads the configuration of the model routes.
-pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::Config, InputError> {
+pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::GatewayConfig, InputError> {
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {
+fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, place) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
             return Err(InputError(format!("there are two tokens: leave out --token-file or {TOKEN}")));
@@ -100,27 +103,27 @@ fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
         (None, Err(error)) => return Err(InputError(format!("{TOKEN}: {error}"))),
     };
-    Token::new(&text).map(Some).map_err(|error| InputError(format!("{place}: {error}")))
+    BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{place}: {error}")))
 }
 
-fn limits(options: &ServeArgs) -> Limits {
+fn limits(options: &ServeArgs) -> ServerLimits {
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let mib = |mib: u32| number(mib).saturating_mul(1 << 20);
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-    Limits {
+    ServerLimits {
         body: mib(options.max_body),
         bodies: mib(options.max_bodies.max(options.max_body)),
         values: mib(options.max_values),
         connections: number(options.max_connections),
         connections_of_address: number(options.max_connections_of_address),
-        workers: options.workers.map_or_else(|| Limits::default().workers, number),
+        workers: options.workers.map_or_else(|| ServerLimits::default().workers, number),
         queue: number(options.queue),
         batch: number(options.max_batch),
         fuel: options.fuel,
         cached_policies: number(options.cached_policies),
         cached_bytes: mib(options.cached_size),
         turns: number(options.max_turns),
-        streams: Limits::default().streams,
+        streams: ServerLimits::default().streams,
         turn_time: seconds(options.turn_time),
         head_time: seconds(options.head_time),
         body_time: seconds(options.body_time),

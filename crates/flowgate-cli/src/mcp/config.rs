@@ -7,29 +7,29 @@ use serde_json::{Map, Value};
 
 /// A server, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spec {
+pub(crate) struct McpServerSpec {
     /// Its name in policies.
     pub(crate) name: String,
-    pub(super) reach: Reach,
+    pub(super) reach: ServerTransport,
 }
 
 /// The transport of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ServerTransport {
     /// A program.
     Command { command: String, args: Vec<String>, env: Vec<(String, String)>, cwd: Option<PathBuf> },
     /// A URL.
     Url { url: String, headers: Vec<(String, String)> },
 }
 
-impl Spec {
+impl McpServerSpec {
     /// Returns advice for a server that cannot be used.
     pub(crate) fn advice(&self) -> String {
         match &self.reach {
-            Reach::Command { command, .. } => {
-                format!("try to run `{}` by hand", crate::visible::line(command))
+            ServerTransport::Command { command, .. } => {
+                format!("try to run `{}` by hand", crate::escaping::line(command))
             }
-            Reach::Url { .. } => "check its `url` and `headers`".to_owned(),
+            ServerTransport::Url { .. } => "check its `url` and `headers`".to_owned(),
         }
     }
 }
@@ -44,39 +44,39 @@ pub(crate) fn read(
     text: &str,
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<Spec>, String> {
+) -> Result<Vec<McpServerSpec>, String> {
     let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
     let servers = value.get("mcpServers").ok_or_else(|| format!("it has no `mcpServers`; {FORM}"))?;
     let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is not an object; {FORM}"))?;
     let mut specs = Vec::new();
     for (name, entry) in servers {
-        let shown = crate::visible::short(name, 40);
+        let shown = crate::escaping::excerpt(name, 40);
         let at = |problem: String| format!("the server `{shown}`: {problem}");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
             let problem = "a policy cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
             return Err(at(problem.to_owned()));
         }
-        if name == flowgate::trace::Tool::OWN {
+        if name == flowgate::trace::Tool::FLOWGATE_SERVER {
             return Err(at("this name stands for Flowgate itself in policies; use another name".to_owned()));
         }
         let entry = entry.as_object().ok_or_else(|| at(format!("it is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
             continue;
         }
-        let reach = Fields { entry, environment }.reach(folder).map_err(at)?;
-        specs.push(Spec { name: name.clone(), reach });
+        let reach = ServerFields { entry, environment }.transport(folder).map_err(at)?;
+        specs.push(McpServerSpec { name: name.clone(), reach });
     }
     Ok(specs)
 }
 
-struct Fields<'a> {
+struct ServerFields<'a> {
     entry: &'a Map<String, Value>,
     environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl Fields<'_> {
-    fn reach(&self, folder: &Path) -> Result<Reach, String> {
+impl ServerFields<'_> {
+    fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
             Some("sse") => {
@@ -93,7 +93,7 @@ impl Fields<'_> {
                     return Err("its `command` is empty; write the program to run".to_owned());
                 }
                 let cwd = self.text("cwd")?.map(|cwd| folder.join(cwd));
-                Ok(Reach::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
+                Ok(ServerTransport::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
             }
             (None, Some(url)) => {
                 let uri: Option<::http::Uri> = url.parse().ok();
@@ -104,7 +104,7 @@ impl Fields<'_> {
                 if !is_web {
                     return Err("its `url` is not a URL; write http:// or https:// with a host".to_owned());
                 }
-                Ok(Reach::Url { url, headers: self.map("headers")? })
+                Ok(ServerTransport::Url { url, headers: self.map("headers")? })
             }
         }
     }
@@ -112,7 +112,7 @@ impl Fields<'_> {
     fn text(&self, key: &str) -> Result<Option<String>, String> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => self.filled(text, key).map(Some),
+            Some(Value::String(text)) => self.expand_variables(text, key).map(Some),
             Some(_) => Err(format!("its `{key}` is not a string; put it in quotation marks")),
         }
     }
@@ -122,7 +122,8 @@ impl Fields<'_> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(items)) => {
-                let items = items.iter().map(|item| self.filled(item.as_str().ok_or_else(wrong)?, key));
+                let items =
+                    items.iter().map(|item| self.expand_variables(item.as_str().ok_or_else(wrong)?, key));
                 items.collect()
             }
             Some(_) => Err(wrong()),
@@ -135,8 +136,8 @@ impl Fields<'_> {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Object(entries)) => {
                 let entries = entries.iter().map(|(name, value)| {
-                    let place = format!("{key}.{}", crate::visible::short(name, 40));
-                    Ok((name.clone(), self.filled(value.as_str().ok_or_else(wrong)?, &place)?))
+                    let place = format!("{key}.{}", crate::escaping::excerpt(name, 40));
+                    Ok((name.clone(), self.expand_variables(value.as_str().ok_or_else(wrong)?, &place)?))
                 });
                 entries.collect()
             }
@@ -145,7 +146,7 @@ impl Fields<'_> {
     }
 
     /// Replaces `${VAR}` and `${VAR:-default}` by the values of variables.
-    fn filled(&self, text: &str, place: &str) -> Result<String, String> {
+    fn expand_variables(&self, text: &str, place: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
@@ -158,7 +159,7 @@ impl Fields<'_> {
                 None => (inside, None),
             };
             let value = (self.environment)(name).or(default).ok_or_else(|| {
-                let name = crate::visible::short(name, 60);
+                let name = crate::escaping::excerpt(name, 60);
                 format!("its `{place}` needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
             })?;
             filled.push_str(&value);

@@ -21,10 +21,10 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
 
-use super::config::{Reach, Spec};
-use super::http::{Client, header};
-use super::{Described, Limits};
-use crate::visible;
+use super::config::{McpServerSpec, ServerTransport};
+use super::http::{McpHttpClient, header};
+use super::{CallLimits, DescribedTool};
+use crate::escaping;
 
 /// The largest number of tools of one server, and of pages in its list.
 const MAX_TOOLS: usize = 1_000;
@@ -57,9 +57,9 @@ const INHERITED: [&str; 20] = [
 ];
 
 /// A connection that is or was open.
-pub(super) struct Connection {
+pub(super) struct McpConnection {
     service: RunningService<RoleClient, ClientConfig>,
-    words: Words,
+    words: StderrTail,
 }
 
 /// The reason why a call has no answer.
@@ -69,15 +69,15 @@ pub(super) enum CallError {
     /// It could not be started.
     NotStarted(String),
     /// An error that the model may read.
-    Told(String),
+    ToolError(String),
 }
 
 /// A server's standard error. Its end is kept for error messages.
 #[derive(Clone, Default)]
-struct Words(Arc<Mutex<VecDeque<u8>>>);
+struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
-impl Words {
-    fn hear(&self, bytes: &[u8]) {
+impl StderrTail {
+    fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(bytes);
         let over = kept.len().saturating_sub(KEPT);
@@ -85,17 +85,17 @@ impl Words {
     }
 
     /// Returns the last line, escaped for a terminal.
-    fn last(&self) -> Option<String> {
+    fn last_line(&self) -> Option<String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(kept.make_contiguous()).into_owned();
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(visible::short(line, 200))
+        Some(escaping::excerpt(line, 200))
     }
 
     async fn follow(self, mut stderr: ChildStderr) {
         let mut buffer = [0_u8; 1024];
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-            self.hear(buffer.get(..count).unwrap_or_default());
+            self.push(buffer.get(..count).unwrap_or_default());
         }
     }
 }
@@ -104,10 +104,10 @@ impl Words {
 ///
 /// # Errors
 /// Returns the reason why it cannot be used: a predicate for the message `the server NAME ...`.
-pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, String> {
-    let words = Words::default();
+pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpConnection, String> {
+    let words = StderrTail::default();
     let served = match &spec.reach {
-        Reach::Command { .. } => {
+        ServerTransport::Command { .. } => {
             let mut command = CommandWrap::from(command(&spec.reach));
             // A server in a process group of its own does not receive Ctrl-C, and ends together with its children.
             #[cfg(unix)]
@@ -125,23 +125,23 @@ pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, Strin
             }
             identity().serve(transport).await
         }
-        Reach::Url { url, headers } => {
+        ServerTransport::Url { url, headers } => {
             let headers: Result<_, String> =
                 headers.iter().map(|(name, value)| header(name, value)).collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers?)
                 .max_sse_event_size(limits.answer.saturating_mul(2));
-            let client = Client::new(limits);
+            let client = McpHttpClient::new(limits);
             identity().serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
     };
     match served {
-        Ok(service) => Ok(Connection { service, words }),
+        Ok(service) => Ok(McpConnection { service, words }),
         Err(error) => {
             // Its last output may arrive a little after its end.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let words = words.last().map(|words| format!(" ({words})")).unwrap_or_default();
-            Err(format!("cannot be used: {}{words}", begun(&error)))
+            let words = words.last_line().map(|words| format!(" ({words})")).unwrap_or_default();
+            Err(format!("cannot be used: {}{words}", describe_initialize_error(&error)))
         }
     }
 }
@@ -152,8 +152,8 @@ fn identity() -> ClientConfig {
     ClientConfig::new(ClientCapabilities::default(), name)
 }
 
-fn command(reach: &Reach) -> Command {
-    let Reach::Command { command, args, env, cwd } = reach else { return Command::new("") };
+fn command(reach: &ServerTransport) -> Command {
+    let ServerTransport::Command { command, args, env, cwd } = reach else { return Command::new("") };
     let mut process = Command::new(command);
     process.args(args).env_clear();
     process.envs(INHERITED.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
@@ -165,25 +165,25 @@ fn command(reach: &Reach) -> Command {
 }
 
 /// Returns why nothing could be sent, without the prefix that `rmcp` adds.
-fn sent(error: &str) -> String {
+fn strip_client_error(error: &str) -> String {
     error.strip_prefix("Client error: ").unwrap_or(error).to_owned()
 }
 
 /// Returns why the initialization of a server failed.
-fn begun(error: &ClientInitializeError) -> String {
+fn describe_initialize_error(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended without an answer".to_owned(),
         ClientInitializeError::TransportError { error, .. } => {
-            visible::short(&sent(&error.error.to_string()), 200)
+            escaping::excerpt(&strip_client_error(&error.error.to_string()), 200)
         }
         ClientInitializeError::JsonRpcError(error) => {
-            format!("it answered: {}", visible::short(&error.message, 200))
+            format!("it answered: {}", escaping::excerpt(&error.message, 200))
         }
         _ => "its first answer is not a message of MCP".to_owned(),
     }
 }
 
-impl Connection {
+impl McpConnection {
     /// Returns whether the server ended.
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
@@ -194,13 +194,14 @@ impl Connection {
     }
 
     /// Lists all tools.
-    pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<Described>, String>> + Send + 'static {
+    pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<DescribedTool>, String>> + Send + 'static {
         let peer = self.peer();
         async move {
             let (mut tools, mut cursor, mut size) = (Vec::new(), None, 0_usize);
             for _ in 0..MAX_TOOLS {
                 let page = PaginatedRequestParams::default().with_cursor(cursor);
-                let page = peer.list_tools(Some(page)).await.map_err(|error| told(&error))?;
+                let page =
+                    peer.list_tools(Some(page)).await.map_err(|error| describe_service_error(&error))?;
                 for tool in page.tools {
                     let input = Value::Object((*tool.input_schema).clone());
                     let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
@@ -208,7 +209,7 @@ impl Connection {
                         (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
                     let lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
                     size += name.len() + description.len() + lengths.sum::<usize>();
-                    tools.push(Described { name, description, input, output });
+                    tools.push(DescribedTool { name, description, input, output });
                 }
                 if tools.len() > MAX_TOOLS || size > MAX_LISTED {
                     return Err(format!(
@@ -239,28 +240,28 @@ impl Connection {
                 Ok(answered) => answered,
                 Err(ServiceError::TransportClosed) => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
-                    return Err(CallError::Ended { words: words.last() });
+                    return Err(CallError::Ended { words: words.last_line() });
                 }
                 Err(ServiceError::TransportSend(_)) if peer.is_transport_closed() => {
-                    return Err(CallError::Ended { words: words.last() });
+                    return Err(CallError::Ended { words: words.last_line() });
                 }
-                Err(error) => return Err(CallError::Told(told(&error))),
+                Err(error) => return Err(CallError::ToolError(describe_service_error(&error))),
             };
             let result = match answered {
                 CallToolResponse::Complete(result) => result,
                 // It requests input, or will answer later.
                 _ => {
                     let text = "the tool requests further input, which this client does not support";
-                    return Err(CallError::Told(text.to_owned()));
+                    return Err(CallError::ToolError(text.to_owned()));
                 }
             };
             let content = serde_json::to_value(&result.content)
-                .map_err(|_| CallError::Told("the tool's answer cannot be read".to_owned()))?;
+                .map_err(|_| CallError::ToolError("the tool's answer cannot be read".to_owned()))?;
             let structured = result.structured_content;
             let size =
                 content.to_string().len() + structured.as_ref().map_or(0, |value| value.to_string().len());
             if size > largest {
-                return Err(CallError::Told(format!(
+                return Err(CallError::ToolError(format!(
                     "the tool's answer is larger than {largest} bytes; ask for less"
                 )));
             }
@@ -275,11 +276,11 @@ impl Connection {
 }
 
 /// Returns an error message for the model, with the label of the answer that it replaces.
-fn told(error: &ServiceError) -> String {
+fn describe_service_error(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server answered: {}", error.message),
         ServiceError::TransportSend(error) => {
-            format!("the server cannot be reached: {}", sent(&error.error.to_string()))
+            format!("the server cannot be reached: {}", strip_client_error(&error.error.to_string()))
         }
         ServiceError::TransportClosed => "the server ended".to_owned(),
         ServiceError::UnexpectedResponse => "the server's answer is not a message of MCP".to_owned(),
@@ -293,17 +294,17 @@ mod tests {
 
     #[test]
     fn the_last_words_are_bounded_and_visible() {
-        let words = Words::default();
-        assert_eq!(words.last(), None);
-        words.hear(&vec![b'x'; 3 * KEPT]);
-        words.hear(b"\nno such\x1b[2J file\n\n");
-        assert_eq!(words.last().unwrap(), "no such\\u{1b}[2J file");
+        let words = StderrTail::default();
+        assert_eq!(words.last_line(), None);
+        words.push(&vec![b'x'; 3 * KEPT]);
+        words.push(b"\nno such\x1b[2J file\n\n");
+        assert_eq!(words.last_line().unwrap(), "no such\\u{1b}[2J file");
         assert!(words.0.lock().unwrap().len() <= KEPT);
     }
 
     #[test]
     fn a_server_does_not_see_the_environment() {
-        let reach = Reach::Command {
+        let reach = ServerTransport::Command {
             command: "x".to_owned(),
             args: Vec::new(),
             env: vec![("KEY".to_owned(), "value".to_owned())],

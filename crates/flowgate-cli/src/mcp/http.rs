@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
-use flowgate_lm::sse::Splitter;
+use flowgate_lm::sse::EventSplitter;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
@@ -19,7 +19,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use super::Limits;
+use super::CallLimits;
 
 const SESSION: &str = "mcp-session-id";
 const CONNECT: Duration = Duration::from_secs(10);
@@ -38,18 +38,18 @@ impl fmt::Display for HttpError {
 
 impl std::error::Error for HttpError {}
 
-type Failed = StreamableHttpError<HttpError>;
-type Headers = HashMap<HeaderName, HeaderValue>;
+type HttpTransportError = StreamableHttpError<HttpError>;
+type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
-fn failed(why: impl Into<String>) -> Failed {
+fn transport_error(why: impl Into<String>) -> HttpTransportError {
     StreamableHttpError::Client(HttpError(why.into()))
 }
 
 /// A client for HTTP.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct McpHttpClient {
     agent: ureq::Agent,
-    limits: Limits,
+    limits: CallLimits,
 }
 
 /// Parses a header of the configuration.
@@ -57,8 +57,9 @@ pub(super) struct Client {
 /// # Errors
 /// If its name or value is invalid in a request.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let wrong =
-        || format!("cannot be used: the header `{}` has invalid characters", crate::visible::short(name, 40));
+    let wrong = || {
+        format!("cannot be used: the header `{}` has invalid characters", crate::escaping::excerpt(name, 40))
+    };
     let name = HeaderName::try_from(name).map_err(|_| wrong())?;
     let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
     value.set_sensitive(true);
@@ -66,14 +67,14 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
 }
 
 /// Headers in a fixed order.
-fn in_order(headers: &Headers) -> Vec<(&HeaderName, &HeaderValue)> {
+fn sorted_headers(headers: &CustomHeaders) -> Vec<(&HeaderName, &HeaderValue)> {
     let mut ordered: Vec<_> = headers.iter().collect();
     ordered.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
     ordered
 }
 
-impl Client {
-    pub(super) fn new(limits: Limits) -> Self {
+impl McpHttpClient {
+    pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             // The operator did not choose the target of a redirect.
@@ -93,19 +94,19 @@ impl Client {
         &self,
         uri: &str,
         message: &ClientJsonRpcMessage,
-        headers: &Headers,
+        headers: &CustomHeaders,
         session: Option<&str>,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
+    ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
         request = request.header("accept", "application/json, text/event-stream");
-        for (name, value) in in_order(headers) {
+        for (name, value) in sorted_headers(headers) {
             request = request.header(name, value);
         }
         if let Some(session) = session {
             request = request.header(SESSION, session);
         }
-        let response = request.send(&body[..]).map_err(|error| failed(unreachable(&error)))?;
+        let response = request.send(&body[..]).map_err(|error| transport_error(describe_failure(&error)))?;
         let status = response.status().as_u16();
         let text = |name: &str| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -117,10 +118,12 @@ impl Client {
             200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
             401 | 403 => {
-                return Err(failed(format!("it requires authentication ({status}); add a key to `headers`")));
+                return Err(transport_error(format!(
+                    "it requires authentication ({status}); add a key to `headers`"
+                )));
             }
             300..=399 => {
-                return Err(failed(format!(
+                return Err(transport_error(format!(
                     "it redirects to another address ({status}); write that address as `url`"
                 )));
             }
@@ -134,7 +137,7 @@ impl Client {
                 Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
                     Ok(StreamableHttpPostResponse::Json(answer, id))
                 }
-                _ => Err(failed(format!("it answered with the status {status}"))),
+                _ => Err(transport_error(format!("it answered with the status {status}"))),
             };
         }
         if is_json {
@@ -145,7 +148,9 @@ impl Client {
             let most = self.limits.answer.saturating_mul(4);
             return Ok(StreamableHttpPostResponse::Sse(events(response.into_body().into_reader(), most), id));
         }
-        Err(failed("its answer is neither JSON nor a stream of events; check that `url` is an MCP address"))
+        Err(transport_error(
+            "its answer is neither JSON nor a stream of events; check that `url` is an MCP address",
+        ))
     }
 }
 
@@ -153,7 +158,7 @@ impl Client {
 fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'static, Result<Sse, SseError>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
-        let mut splitter = Splitter::default();
+        let mut splitter = EventSplitter::default();
         let (mut buffer, mut read) = (vec![0_u8; 16 << 10], 0_usize);
         let broken = |why: &str| SseError::Body(Box::new(HttpError(why.to_owned())));
         loop {
@@ -188,7 +193,7 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
     unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
 }
 
-fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, Failed> {
+fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, HttpTransportError> {
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     reader.take(limit).read_to_end(&mut bytes)?;
@@ -199,7 +204,7 @@ fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, Fa
     }
 }
 
-fn unreachable(error: &ureq::Error) -> &'static str {
+fn describe_failure(error: &ureq::Error) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "it did not answer in time",
         ureq::Error::HostNotFound => "its host name cannot be resolved",
@@ -210,7 +215,7 @@ fn unreachable(error: &ureq::Error) -> &'static str {
     }
 }
 
-impl StreamableHttpClient for Client {
+impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
     async fn post_message(
@@ -219,8 +224,8 @@ impl StreamableHttpClient for Client {
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
+        custom_headers: CustomHeaders,
+    ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let client = self.clone();
         let asking = move || client.post(&uri, &message, &custom_headers, session_id.as_deref());
         tokio::task::spawn_blocking(asking).await?
@@ -231,15 +236,15 @@ impl StreamableHttpClient for Client {
         uri: Arc<str>,
         session_id: Arc<str>,
         _: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<(), Failed> {
+        custom_headers: CustomHeaders,
+    ) -> Result<(), HttpTransportError> {
         let agent = self.agent.clone();
         let asking = move || {
             let mut request = agent.delete(&*uri).header(SESSION, &*session_id);
-            for (name, value) in in_order(&custom_headers) {
+            for (name, value) in sorted_headers(&custom_headers) {
                 request = request.header(name, value);
             }
-            request.call().map_err(|error| failed(unreachable(&error))).map(drop)
+            request.call().map_err(|error| transport_error(describe_failure(&error))).map(drop)
         };
         tokio::task::spawn_blocking(asking).await?
     }
@@ -250,8 +255,8 @@ impl StreamableHttpClient for Client {
         _: Option<Arc<str>>,
         _: Option<String>,
         _: Option<String>,
-        _: Headers,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failed> {
+        _: CustomHeaders,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpTransportError> {
         Err(StreamableHttpError::ServerDoesNotSupportSse)
     }
 }

@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::Cancelled;
+use super::CancelCheck;
 
 /// The interval at which a waiting thread checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs asynchronous code on a thread of its own.
-pub(crate) struct Runtime {
+pub(crate) struct AsyncRuntime {
     handle: Handle,
     /// The thread ends when this is dropped.
     _stop: oneshot::Sender<()>,
@@ -22,22 +22,22 @@ pub(crate) struct Runtime {
 
 /// The reason why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfinished {
+pub(crate) enum TaskError {
     /// It took too long and was abandoned.
-    Late,
+    TimedOut,
     /// It was cancelled.
     Cancelled,
     /// It panicked.
-    Gone,
+    Panicked,
 }
 
 /// A running task.
-pub(crate) struct Task<T> {
+pub(crate) struct RunningTask<T> {
     result: Receiver<T>,
     abort: AbortHandle,
 }
 
-impl Runtime {
+impl AsyncRuntime {
     /// Starts the thread.
     ///
     /// # Errors
@@ -55,15 +55,15 @@ impl Runtime {
     }
 
     /// Starts a task.
-    pub(crate) fn begin<T: Send + 'static>(
+    pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
-    ) -> Task<T> {
+    ) -> RunningTask<T> {
         let (sender, result) = channel();
         let task = self.handle.spawn(async move {
             let _ = sender.send(future.await);
         });
-        Task { result, abort: task.abort_handle() }
+        RunningTask { result, abort: task.abort_handle() }
     }
 
     /// Calls `interrupted` on Ctrl-C, instead of ending the program.
@@ -76,16 +76,16 @@ impl Runtime {
     }
 }
 
-impl<T> Task<T> {
+impl<T> RunningTask<T> {
     /// Waits for the result, until `limit` is over or `cancelled` returns true.
-    pub(crate) fn wait(self, limit: Duration, cancelled: &Cancelled<'_>) -> Result<T, Unfinished> {
+    pub(crate) fn wait(self, limit: Duration, cancelled: &CancelCheck<'_>) -> Result<T, TaskError> {
         let begun = Instant::now();
         let why = loop {
             match self.result.recv_timeout(TICK) {
                 Ok(result) => return Ok(result),
-                Err(RecvTimeoutError::Disconnected) => break Unfinished::Gone,
-                Err(RecvTimeoutError::Timeout) if cancelled() => break Unfinished::Cancelled,
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => break Unfinished::Late,
+                Err(RecvTimeoutError::Disconnected) => break TaskError::Panicked,
+                Err(RecvTimeoutError::Timeout) if cancelled() => break TaskError::Cancelled,
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => break TaskError::TimedOut,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
@@ -100,20 +100,20 @@ mod tests {
 
     #[test]
     fn waits_and_gives_up() {
-        let runtime = Runtime::start().unwrap();
+        let runtime = AsyncRuntime::start().unwrap();
         let long = Duration::from_secs(60);
-        let check = |sleep: Duration, limit: Duration, stop: bool, expected: Result<u8, Unfinished>| {
-            let task = runtime.begin(async move {
+        let check = |sleep: Duration, limit: Duration, stop: bool, expected: Result<u8, TaskError>| {
+            let task = runtime.spawn(async move {
                 tokio::time::sleep(sleep).await;
                 7
             });
             assert_eq!(task.wait(limit, &move || stop), expected);
         };
         check(Duration::ZERO, long, false, Ok(7));
-        check(long, Duration::from_millis(1), false, Err(Unfinished::Late));
-        check(long, long, true, Err(Unfinished::Cancelled));
-        let broken = runtime.begin(async { panic!("on purpose") });
-        let broken: Result<(), Unfinished> = broken.wait(long, &|| false);
-        assert_eq!(broken, Err(Unfinished::Gone));
+        check(long, Duration::from_millis(1), false, Err(TaskError::TimedOut));
+        check(long, long, true, Err(TaskError::Cancelled));
+        let broken = runtime.spawn(async { panic!("on purpose") });
+        let broken: Result<(), TaskError> = broken.wait(long, &|| false);
+        assert_eq!(broken, Err(TaskError::Panicked));
     }
 }

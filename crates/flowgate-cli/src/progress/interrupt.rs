@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::ProgressState;
 
 /// The exit code of a command that Ctrl-C has ended, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Handles Ctrl-C from now on. If the system does not allow that, Ctrl-C ends the program at once.
-pub(super) fn listen(progress: Arc<Shared>) {
+pub(super) fn listen(progress: Arc<ProgressState>) {
     let heard = move || {
         if progress.interrupt() {
             std::process::exit(i32::from(INTERRUPTED));

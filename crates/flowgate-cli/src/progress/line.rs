@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::Work;
+use super::WorkUnit;
 use crate::output::plural;
 
 /// Returns the line for a command that has done this much of its work in this time.
-pub(super) fn line(work: &Work, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
+pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
     let (what, percent) = match work {
-        Work::Files("") => (String::new(), "% read"),
-        Work::Files(word) => (format!("{}, ", plural(items, word)), "% read"),
-        Work::Steps(word) => (format!("{}, ", plural(items, word)), "%"),
+        WorkUnit::Files("") => (String::new(), "% read"),
+        WorkUnit::Files(word) => (format!("{}, ", plural(items, word)), "% read"),
+        WorkUnit::Steps(word) => (format!("{}, ", plural(items, word)), "%"),
     };
     match total.map(|total| share(done, total, 100)) {
         None => format!("{what}{}", elapsed(time)),
@@ -61,11 +61,14 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_done_and_what_is_left() {
-        let check =
-            |work: Work, items: usize, (done, total): (u64, Option<u64>), seconds: f64, expected: &str| {
-                assert_eq!(line(&work, items, done, total, Duration::from_secs_f64(seconds)), expected);
-            };
-        let (runs, steps, log) = (Work::Files("run"), Work::Steps("run"), Work::Files(""));
+        let check = |work: WorkUnit,
+                     items: usize,
+                     (done, total): (u64, Option<u64>),
+                     seconds: f64,
+                     expected: &str| {
+            assert_eq!(line(&work, items, done, total, Duration::from_secs_f64(seconds)), expected);
+        };
+        let (runs, steps, log) = (WorkUnit::Files("run"), WorkUnit::Steps("run"), WorkUnit::Files(""));
         check(runs, 0, (0, Some(1000)), 2.0, "0 runs, 0% read");
         check(runs, 1, (250, Some(1000)), 4.0, "1 run, 25% read, 12 s left");
         check(runs, 2, (999, Some(1000)), 4.0, "2 runs, 99% read, 0 s left");

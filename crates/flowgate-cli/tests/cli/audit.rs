@@ -6,24 +6,31 @@ use crate::{check, file, flowgate, name, text};
 
 /// Creates a log with a refused call and its content; returns the paths of the log and of the key.
 pub(crate) fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
-    use flowgate_gateway::audit::{Content, Event, Forget, Key, Log, Options, Switch, Time};
+    use flowgate_gateway::audit::{
+        AuditEvent, AuditKey, AuditLog, AuditOptions, ContentRetention, ContentSelector, FreezeSwitch,
+        Timestamp,
+    };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let (path, key) = (folder.join("audit.jsonl"), folder.join("audit.key"));
-    let options = Options { content: Content::Kept, ..Options::default() };
-    let log = Log::open(&path, Key::load_or_create(&key).unwrap(), options, Time(0)).unwrap();
+    let options = AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() };
+    let log = AuditLog::open(&path, AuditKey::load_or_create(&key).unwrap(), options, Timestamp(0)).unwrap();
     for (conversation, said) in [("c1", "a secret"), ("c2\u{9b}31m", "another")] {
         let reasons = vec!["no secrets".to_owned()];
         let (conversation, client, tenant) = (conversation.to_owned(), "agent".to_owned(), "acme".to_owned());
-        let event = Event::ReplyWithheld { conversation, client, tenant, reasons };
-        log.append_with(Time(1000), &event, said).unwrap();
+        let event = AuditEvent::ReplyWithheld { conversation, client, tenant, reasons };
+        log.append_with(Timestamp(1000), &event, said).unwrap();
     }
-    let whose = Forget { conversation: Some("c1".to_owned()), ..Forget::default() };
-    log.forget(Time(2000), &whose, "ann").unwrap();
-    let stop = Event::KillSwitch { what: "everything".to_owned(), who: "ann".to_owned(), state: Switch::Set };
-    log.append(Time(3000), &stop).unwrap();
-    log.close(Time(4000)).unwrap();
+    let whose = ContentSelector { conversation: Some("c1".to_owned()), ..ContentSelector::default() };
+    log.forget(Timestamp(2000), &whose, "ann").unwrap();
+    let stop = AuditEvent::KillSwitch {
+        what: "everything".to_owned(),
+        who: "ann".to_owned(),
+        state: FreezeSwitch::Set,
+    };
+    log.append(Timestamp(3000), &stop).unwrap();
+    log.close(Timestamp(4000)).unwrap();
     (path, folder.join("audit.key.pub"))
 }
 
@@ -97,17 +104,20 @@ fn a_changed_audit_log_is_found() {
 /// the same key.
 #[test]
 fn a_log_is_held_against_its_witness() {
-    use flowgate_gateway::audit::{Event, Key, Log, Options, Switch, Time};
+    use flowgate_gateway::audit::{AuditEvent, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp};
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit-witness");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let told = |log: &str, key: &str, time: u64| {
-        let key = Key::load_or_create(&folder.join(key)).unwrap();
-        let log = Log::open(&folder.join(log), key, Options::default(), Time(time)).unwrap();
-        let stop =
-            Event::KillSwitch { what: log.id().to_string(), who: "ann".to_owned(), state: Switch::Set };
-        log.append(Time(1000), &stop).unwrap();
-        log.sighting(Time(2000), None).unwrap().1
+        let key = AuditKey::load_or_create(&folder.join(key)).unwrap();
+        let log = AuditLog::open(&folder.join(log), key, AuditOptions::default(), Timestamp(time)).unwrap();
+        let stop = AuditEvent::KillSwitch {
+            what: log.id().to_string(),
+            who: "ann".to_owned(),
+            state: FreezeSwitch::Set,
+        };
+        log.append(Timestamp(1000), &stop).unwrap();
+        log.witness_line(Timestamp(2000), None).unwrap().1
     };
     let first = told("a.jsonl", "a.key", 0);
     let short = std::fs::read_to_string(folder.join("a.jsonl")).unwrap();

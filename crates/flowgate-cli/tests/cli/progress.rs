@@ -45,14 +45,14 @@ mod interrupted {
 
     const RUN: &str = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n";
 
-    struct Running {
+    struct RunningCommand {
         child: Child,
         input: Option<ChildStdin>,
         out: BufReader<ChildStdout>,
         err: BufReader<ChildStderr>,
     }
 
-    impl Drop for Running {
+    impl Drop for RunningCommand {
         fn drop(&mut self) {
             let _ = self.child.kill();
         }
@@ -67,7 +67,7 @@ mod interrupted {
         }
     }
 
-    impl Running {
+    impl RunningCommand {
         fn start(arguments: &[&str]) -> Self {
             let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -104,7 +104,7 @@ mod interrupted {
             ("text", "-:2", "2 runs: 0 calls permitted, 0 to be confirmed, 0 denied; 2 findings\n"),
             ("jsonl", "\"line\":2", "{\"type\":\"interrupted\",\"runs\":2}\n"),
         ] {
-            let mut running = Running::start(&["check", name(&policy), "-", "--format", format]);
+            let mut running = RunningCommand::start(&["check", name(&policy), "-", "--format", format]);
             running.write(&RUN.repeat(2));
             wait(&mut running.out, judged);
             let (code, out, err) = running.interrupt(RUN);
@@ -116,7 +116,7 @@ mod interrupted {
 
     #[test]
     fn replay_ends_with_a_table_of_the_runs_so_far() {
-        let mut running = Running::start(&["replay", "--policy", POLICY, "--progress", "always", "-"]);
+        let mut running = RunningCommand::start(&["replay", "--policy", POLICY, "--progress", "always", "-"]);
         running.write(&RUN.repeat(2));
         wait(&mut running.err, "2 runs, ");
         let (code, out, err) = running.interrupt(RUN);
@@ -131,7 +131,7 @@ mod interrupted {
     fn audit_verify_does_not_judge_half_a_log() {
         let (log, _) = crate::audit::audit_log("audit-interrupted");
         let lines = std::fs::read_to_string(&log).unwrap();
-        let mut running = Running::start(&["audit", "verify", name(&log), "-"]);
+        let mut running = RunningCommand::start(&["audit", "verify", name(&log), "-"]);
         wait(&mut running.out, "is whole");
         let (code, out, err) = running.interrupt(lines.get(..300).unwrap());
         assert_eq!(code, Some(130), "{out}{err}");

@@ -7,17 +7,17 @@ use crate::{check, file, name};
 
 /// A running server, killed on drop, and its address.
 #[cfg(unix)]
-struct Serving(std::process::Child, String);
+struct TestServer(std::process::Child, String);
 
 #[cfg(unix)]
-impl Drop for Serving {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
     }
 }
 
 #[cfg(unix)]
-impl Serving {
+impl TestServer {
     fn start(arguments: &[&str]) -> Self {
         use std::io::BufRead;
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
@@ -56,13 +56,13 @@ impl Serving {
 #[test]
 fn a_server_says_where_it_is_and_ends_when_it_is_told() {
     for signal in ["-INT", "-TERM"] {
-        let server = Serving::start(&[]);
+        let server = TestServer::start(&[]);
         assert_eq!(server.get("/health", ""), "HTTP/1.1 200 OK");
         assert_eq!(server.get("/metrics", ""), "HTTP/1.1 200 OK");
         assert_eq!(server.end(signal), Some(0), "{signal}");
     }
     // A second signal ends the drain.
-    let server = Serving::start(&["--drain-time", "3600", "--head-time", "3600"]);
+    let server = TestServer::start(&["--drain-time", "3600", "--head-time", "3600"]);
     let mut slow = std::net::TcpStream::connect(&server.1).unwrap();
     slow.write_all(b"GET /health HTTP/1.1\r\n").unwrap();
     assert_eq!(server.get("/health", ""), "HTTP/1.1 200 OK");
@@ -70,7 +70,7 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
     while std::net::TcpStream::connect(&server.1).is_ok() {}
     assert_eq!(server.end("-INT"), Some(0));
     let token = file("token.txt", b"0123456789abcdef\n");
-    let server = Serving::start(&["--compat", "--token-file", name(&token)]);
+    let server = TestServer::start(&["--compat", "--token-file", name(&token)]);
     assert_eq!(server.get("/metrics", ""), "HTTP/1.1 401 Unauthorized");
     assert_eq!(server.get("/metrics", "Authorization: Bearer 0123456789abcdef\r\n"), "HTTP/1.1 200 OK");
     check(&["serve", "--listen", &server.1], 2, "is taken by another program: choose another port");
@@ -122,8 +122,8 @@ fn a_configuration_is_checked_before_it_serves() {
     let (quiet, strict): (&[&str], &[&str]) = (&["--check"], &["--check", "--deny-warnings"]);
     let start: &[&str] = &["--deny-warnings"];
     // The configuration, the policy, the options, the exit code, and parts of the output.
-    type Row<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
-    let rows: [Row<'_>; 13] = [
+    type ServeCase<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
+    let rows: [ServeCase<'_>; 13] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
         (&whole, &labelled, strict, 0, &["no warnings"]),
         (

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{EXAMPLE, Model, err, file, folder, out, outbox, run};
+use crate::program::{EXAMPLE, ModelServerDouble, err, file, folder, out, outbox, run};
 
 const POLICY: &str = r#"
 label out.content as trusted, public if:
@@ -13,7 +13,11 @@ require untrusted, public if:
 
 /// Runs the example with an agent that may use these servers; returns the model with its requests, the sent mails, and
 /// both outputs.
-fn with_reader(name: &str, may_use: &[&str], script: &[&str]) -> (Model, Vec<Value>, String, String) {
+fn with_reader(
+    name: &str,
+    may_use: &[&str],
+    script: &[&str],
+) -> (ModelServerDouble, Vec<Value>, String, String) {
     let folder = folder(name);
     let policy = std::fs::read_to_string(format!("{EXAMPLE}/policy.flow")).unwrap();
     let policy = file(&folder, "policy.flow", &format!("{policy}{POLICY}"));
@@ -28,7 +32,7 @@ fn with_reader(name: &str, may_use: &[&str], script: &[&str]) -> (Model, Vec<Val
         "servers": may_use,
     }});
     let config = file(&folder, "servers.json", &servers.to_string());
-    let model = Model::new(script);
+    let model = ModelServerDouble::new(script);
     let common = ["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "double"];
     let arguments: Vec<String> =
         common.iter().chain(&["--labels", "What is new?"]).map(|part| (*part).to_owned()).collect();

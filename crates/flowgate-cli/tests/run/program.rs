@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, Asked, Head};
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use serde_json::Value;
 
 pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
 pub(crate) const DOUBLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run");
 
 /// A scripted model with the requests that it received.
-pub(crate) struct Model {
+pub(crate) struct ModelServerDouble {
     pub(crate) url: String,
-    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
+    pub(crate) asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Model {
+impl ModelServerDouble {
     /// Starts a model. A line `name {arguments}` is a call, `wait` never ends, and any other line is text.
     pub(crate) fn new(script: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -62,7 +62,7 @@ impl Model {
     }
 }
 
-fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Vec<Asked>>) {
+fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Vec<ReceivedRequest>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let (mut line, mut length) = (String::new(), 0);
     loop {
@@ -85,7 +85,7 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
         std::thread::sleep(Duration::from_secs(120));
         return;
     }
-    let (completion, head) = (written(&said), Head { id: "r", model: "double", created: 0 });
+    let (completion, head) = (written(&said), ResponseHead { id: "r", model: "double", created: 0 });
     let (kind, text) = if stream_wanted {
         let events = api.encode_stream(&completion, head, usage);
         ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
@@ -152,7 +152,7 @@ pub(crate) fn err(output: &Output) -> String {
 }
 
 /// Returns the arguments of a run of the example.
-pub(crate) fn example<'a>(model: &'a Model, more: &[&'a str]) -> Vec<String> {
+pub(crate) fn example<'a>(model: &'a ModelServerDouble, more: &[&'a str]) -> Vec<String> {
     let common = [
         "run",
         "--policy",

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Link, Markup};
 
 /// An element that hides its content.
-struct Hidden {
+struct HiddenElement {
     name: String,
     /// The number of open elements of this name, including this one.
     depth: usize,
@@ -15,7 +15,7 @@ struct Hidden {
 /// Adds the content of the HTML in a text.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
-    let mut hidden: Option<Hidden> = None;
+    let mut hidden: Option<HiddenElement> = None;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
         if let Some(hidden) = &mut hidden {
@@ -24,7 +24,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         let start = at + open;
         if let Some(comment) = rest.strip_prefix("<!--") {
             let end = comment.find("-->").unwrap_or(comment.len());
-            markup.hidden_texts.push(resolved(comment.get(..end).unwrap_or_default()));
+            markup.hidden_texts.push(resolve_character_references(comment.get(..end).unwrap_or_default()));
             at = (start + 4 + end + 3).min(text.len());
             continue;
         }
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
                 hidden.depth == 0
             });
             if ends && let Some(hidden) = hidden.take() {
-                markup.hidden_texts.push(resolved(&hidden.text));
+                markup.hidden_texts.push(resolve_character_references(&hidden.text));
             }
             continue;
         }
@@ -73,13 +73,13 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             at = end_of_raw_text(text, at, &name);
         } else if let Some(hidden) = &mut hidden {
             hidden.depth += usize::from(hidden.name == name);
-        } else if !void && (name == "template" || tag.hides()) {
-            hidden = Some(Hidden { name, depth: 1, text: String::new() });
+        } else if !void && (name == "template" || tag.hides_content()) {
+            hidden = Some(HiddenElement { name, depth: 1, text: String::new() });
         }
     }
     if let Some(mut hidden) = hidden {
         hidden.text.push_str(text.get(at..).unwrap_or_default());
-        markup.hidden_texts.push(resolved(&hidden.text));
+        markup.hidden_texts.push(resolve_character_references(&hidden.text));
     }
 }
 
@@ -175,7 +175,7 @@ impl Tag {
                 };
                 at = (span.end + usize::from(quote.is_some())).min(text.len());
             }
-            let value = resolved(text.get(span.clone()).unwrap_or_default());
+            let value = resolve_character_references(text.get(span.clone()).unwrap_or_default());
             // A limit on the attributes of one tag: thousands of them carry no further information.
             if attributes.len() < 1000 {
                 attributes.push(Attribute { name, value, span });
@@ -188,7 +188,7 @@ impl Tag {
     }
 
     /// Returns whether the element declares its content hidden.
-    fn hides(&self) -> bool {
+    fn hides_content(&self) -> bool {
         const STYLES: &[&str] = &[
             "display:none",
             "visibility:hidden",
@@ -225,7 +225,7 @@ impl Tag {
 }
 
 /// Returns a text with its character references resolved: numeric ones, and the few relevant named ones.
-pub(super) fn resolved(text: &str) -> String {
+pub(super) fn resolve_character_references(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {

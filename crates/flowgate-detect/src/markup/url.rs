@@ -16,15 +16,15 @@ static ANY: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// Returns the `http` and `https` addresses in a text.
 pub(super) fn web_addresses(text: &str) -> Vec<Range<usize>> {
-    found(&WEB, text)
+    find_addresses(&WEB, text)
 }
 
 /// Returns the web addresses, `ftp` addresses and addresses that begin with `www.`.
 pub(crate) fn addresses(text: &str) -> Vec<Range<usize>> {
-    found(&ANY, text)
+    find_addresses(&ANY, text)
 }
 
-fn found(regex: &Option<Regex>, text: &str) -> Vec<Range<usize>> {
+fn find_addresses(regex: &Option<Regex>, text: &str) -> Vec<Range<usize>> {
     let found = regex.iter().flat_map(|regex| regex.find_iter(text)).take(MAX_FINDINGS);
     found.map(|found| found.start()..found.start() + without_punctuation(found.as_str()).len()).collect()
 }

@@ -292,11 +292,11 @@ pub(super) fn base58_address(text: &str) -> bool {
     }
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let ones = text.chars().take_while(|c| *c == '1').count();
-    zeros == ones && matches!(bytes.first(), Some(0 | 5)) && classes(text) == 3
+    zeros == ones && matches!(bytes.first(), Some(0 | 5)) && character_class_count(text) == 3
 }
 
 /// Returns how many of the classes upper case, lower case and digits occur.
-fn classes(text: &str) -> usize {
+fn character_class_count(text: &str) -> usize {
     let classes: [fn(&char) -> bool; 3] =
         [char::is_ascii_uppercase, char::is_ascii_lowercase, char::is_ascii_digit];
     classes.iter().filter(|class| text.chars().any(|c| class(&c))).count()

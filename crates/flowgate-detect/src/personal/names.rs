@@ -7,7 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 
 use crate::Finding;
-use crate::pattern::Disjoint;
+use crate::pattern::DisjointFindings;
 
 /// Returns people and places in a text, as far as the lists cover them: kinds `PERSON` and `LOCATION`.
 ///
@@ -15,7 +15,7 @@ use crate::pattern::Disjoint;
 /// words after it. A given name that is also a common word ("Mark", "Grace") needs a surname. A place is in a list
 /// of countries and large cities.
 pub fn names(text: &str) -> Vec<Finding> {
-    let mut findings = Disjoint::default();
+    let mut findings = DisjointFindings::default();
     let words: Vec<Range<usize>> =
         WORD.iter().flat_map(|word| word.find_iter(text)).map(|w| w.range()).collect();
     let introduced = INTRODUCTION.iter().flat_map(|phrase| phrase.find_iter(text)).map(|phrase| phrase.end());
@@ -30,9 +30,9 @@ pub fn names(text: &str) -> Vec<Finding> {
         let given = first.split('-').next().unwrap_or_default();
         let span = name(text, &words, i);
         let alone = span.len() == first.len();
-        if listed(&GIVEN, first)
-            || first != given && listed(&GIVEN, given)
-            || listed(&AMBIGUOUS, first) && !alone
+        if is_listed(&GIVEN, first)
+            || first != given && is_listed(&GIVEN, given)
+            || is_listed(&AMBIGUOUS, first) && !alone
         {
             findings.insert(Finding { kind: "PERSON", span });
         }
@@ -53,7 +53,7 @@ fn name(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
     let Some(Range { start, mut end }) = words.get(first).cloned() else { return 0..0 };
     for word in words.iter().skip(first + 1).take(3) {
         if text.get(end..word.start) != Some(" ")
-            || text.get(word.clone()).is_some_and(|w| listed(&NO_SURNAME, w))
+            || text.get(word.clone()).is_some_and(|w| is_listed(&NO_SURNAME, w))
         {
             break;
         }
@@ -66,7 +66,7 @@ fn without_genitive(word: &str) -> &str {
     word.strip_suffix("'s").or_else(|| word.strip_suffix("’s")).unwrap_or(word)
 }
 
-fn listed(list: &LazyLock<Vec<&'static str>>, word: &str) -> bool {
+fn is_listed(list: &LazyLock<Vec<&'static str>>, word: &str) -> bool {
     list.binary_search(&word).is_ok()
 }
 

@@ -14,7 +14,7 @@ use crate::{Finding, MAX_FINDINGS, shell};
 /// Returns the content of a program.
 pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
     let Mod::Module(module) = program else { return PythonCode::default() };
-    let mut walk = Walk { text, ..Walk::default() };
+    let mut walk = CallCollector { text, ..CallCollector::default() };
     walk.visit_body(&module.body);
     walk.code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
     walk.code.unsafe_calls.truncate(MAX_FINDINGS);
@@ -22,7 +22,7 @@ pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
 }
 
 #[derive(Default)]
-struct Walk<'t> {
+struct CallCollector<'t> {
     text: &'t str,
     code: PythonCode,
     called: BTreeSet<&'t str>,
@@ -34,7 +34,7 @@ struct Walk<'t> {
     reported: BTreeSet<u32>,
 }
 
-impl<'t> Visitor<'t> for Walk<'t> {
+impl<'t> Visitor<'t> for CallCollector<'t> {
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {
@@ -82,14 +82,14 @@ impl<'t> Visitor<'t> for Walk<'t> {
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {
-                self.called(call);
+                self.record_call(call);
                 let name = self.resolve(&call.func);
                 if name.as_deref().and_then(unsafe_name).is_some() {
-                    self.covers(&call.func);
+                    self.mark_reported(&call.func);
                 }
                 match name.and_then(|name| unsafe_call(&name, call)) {
                     Some(kind) => self.report(kind, expr.range()),
-                    None => self.judge(expr),
+                    None => self.report_unsafe_reference(expr),
                 }
             }
             Expr::Name(name) => {
@@ -97,11 +97,15 @@ impl<'t> Visitor<'t> for Walk<'t> {
                     self.code.builtins.push(name.id.to_string());
                 }
                 if name.ctx == ExprContext::Load {
-                    self.judge(expr);
+                    self.report_unsafe_reference(expr);
                 }
             }
-            Expr::Attribute(attribute) if attribute.ctx == ExprContext::Load => self.judge(expr),
-            Expr::Subscript(subscript) if subscript.ctx == ExprContext::Load => self.judge(expr),
+            Expr::Attribute(attribute) if attribute.ctx == ExprContext::Load => {
+                self.report_unsafe_reference(expr)
+            }
+            Expr::Subscript(subscript) if subscript.ctx == ExprContext::Load => {
+                self.report_unsafe_reference(expr)
+            }
             Expr::IpyEscapeCommand(command) => self.escape(command.kind, &command.value, command.range),
             _ => {}
         }
@@ -109,7 +113,7 @@ impl<'t> Visitor<'t> for Walk<'t> {
     }
 }
 
-impl<'t> Walk<'t> {
+impl<'t> CallCollector<'t> {
     fn import(&mut self, name: &str) {
         self.code.imports.push(name.to_owned());
         if let Some((top, _)) = name.split_once('.') {
@@ -126,7 +130,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn called(&mut self, call: &ExprCall) {
+    fn record_call(&mut self, call: &ExprCall) {
         let range = range(call.func.range());
         let name = self.text.get(range).unwrap_or_default().trim();
         if self.code.function_calls.len() < MAX_FINDINGS && self.called.insert(name) {
@@ -141,7 +145,7 @@ impl<'t> Walk<'t> {
     }
 
     /// Marks the function of a reported call, so that it is not reported again on its own.
-    fn covers(&mut self, function: &Expr) {
+    fn mark_reported(&mut self, function: &Expr) {
         self.reported.insert(function.range().end().to_u32());
     }
 
@@ -158,7 +162,7 @@ impl<'t> Walk<'t> {
     }
 
     /// Reports an unsafe reference that is not called here, since it may be called elsewhere.
-    fn judge(&mut self, expr: &Expr) {
+    fn report_unsafe_reference(&mut self, expr: &Expr) {
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
         }
@@ -184,7 +188,7 @@ impl<'t> Walk<'t> {
         };
         if let Some(kind) = kind.filter(|kind| !matches!(*kind, "NETWORK" | "FILE_REMOVAL" | "SUBPROCESS")) {
             self.report(kind, expr.range());
-            self.covers(expr);
+            self.mark_reported(expr);
         }
     }
 
@@ -197,7 +201,7 @@ impl<'t> Walk<'t> {
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {
-            Expr::Name(name) => Some(self.known(name.id.as_str())),
+            Expr::Name(name) => Some(self.full_name(name.id.as_str())),
             Expr::Attribute(attribute) => {
                 let of = self.resolve_within(&attribute.value, depth).unwrap_or_else(|| "?".to_owned());
                 Some(member(&of, attribute.attr.as_str()))
@@ -206,7 +210,7 @@ impl<'t> Walk<'t> {
                 let table = self.resolve_within(&subscript.value, depth)?;
                 let key = literal(&subscript.slice)?;
                 match table.as_str() {
-                    "__builtins__" | "globals()" | "locals()" | "sys.modules" => Some(self.known(&key)),
+                    "__builtins__" | "globals()" | "locals()" | "sys.modules" => Some(self.full_name(&key)),
                     table => Some(member(table.strip_suffix(".__dict__")?, &key)),
                 }
             }
@@ -230,7 +234,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn known(&self, name: &str) -> String {
+    fn full_name(&self, name: &str) -> String {
         if let Some(full) = self.aliases.get(name) {
             return full.clone();
         }

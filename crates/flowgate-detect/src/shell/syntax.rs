@@ -20,13 +20,13 @@ pub(super) struct Word {
 
 /// A command: its words and redirections.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     pub(super) words: Vec<Word>,
     /// Operators such as `>` with the following word.
     pub(super) redirects: Vec<(&'static str, Word)>,
 }
 
-impl Command {
+impl ShellCommand {
     fn is_empty(&self) -> bool {
         self.words.is_empty() && self.redirects.is_empty()
     }
@@ -40,7 +40,7 @@ impl Command {
 }
 
 /// Commands joined by `|`.
-pub(super) type Pipeline = Vec<Command>;
+pub(super) type Pipeline = Vec<ShellCommand>;
 
 /// Longer operators first.
 const OPERATORS: &[&str] = &[
@@ -50,10 +50,10 @@ const OPERATORS: &[&str] = &[
 
 /// Returns the pipelines of a script, in the order written.
 pub(super) fn read(text: &str) -> Vec<Pipeline> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = ShellLexer { text, at: 0 };
     let mut pipelines = Vec::new();
     let mut pipeline = Pipeline::new();
-    let mut command = Command::default();
+    let mut command = ShellCommand::default();
     let mut documents: Vec<String> = Vec::new();
     loop {
         reader.skip_blank();
@@ -100,12 +100,12 @@ pub(super) fn read(text: &str) -> Vec<Pipeline> {
     pipelines
 }
 
-struct Reader<'t> {
+struct ShellLexer<'t> {
     text: &'t str,
     at: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> ShellLexer<'t> {
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -177,11 +177,11 @@ impl<'t> Reader<'t> {
                 '`' => {
                     let body = rest.get(1..).unwrap_or_default();
                     let end = body.find('`').unwrap_or(body.len());
-                    self.take(&mut word, 1, end, 1);
+                    self.push_substitution(&mut word, 1, end, 1);
                 }
                 _ if substitution && !(quoted && c != '$') => {
                     let body = rest.get(2..).unwrap_or_default();
-                    self.take(&mut word, 2, closing(body), 1);
+                    self.push_substitution(&mut word, 2, closing_offset(body), 1);
                 }
                 _ if !quoted
                     && (c.is_ascii_whitespace() || matches!(c, '|' | '&' | ';' | '(' | ')' | '<' | '>')) =>
@@ -200,7 +200,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Adds a substitution to the word: its opening bracket, its body and its closing bracket.
-    fn take(&mut self, word: &mut Word, open: usize, body: usize, close: usize) {
+    fn push_substitution(&mut self, word: &mut Word, open: usize, body: usize, close: usize) {
         let start = self.at;
         let inner = start + open..start + open + body;
         self.at = (inner.end + close).min(self.text.len());
@@ -221,7 +221,7 @@ impl<'t> Reader<'t> {
 }
 
 /// Returns the offset of the parenthesis that closes a text, skipping nested ones and quotes.
-fn closing(body: &str) -> usize {
+fn closing_offset(body: &str) -> usize {
     let mut depth = 0_usize;
     let mut quote = None;
     let mut escaped = false;
@@ -249,8 +249,9 @@ mod tests {
     fn commands() {
         let check = |text: &str, expected: &[&[&[&str]]]| {
             let read = read(text);
-            let words =
-                |command: &Command| command.words.iter().map(|word| word.text.clone()).collect::<Vec<_>>();
+            let words = |command: &ShellCommand| {
+                command.words.iter().map(|word| word.text.clone()).collect::<Vec<_>>()
+            };
             let read: Vec<Vec<_>> =
                 read.iter().map(|pipeline| pipeline.iter().map(words).collect()).collect();
             assert_eq!(read, expected, "{text}");

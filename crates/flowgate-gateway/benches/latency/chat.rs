@@ -22,7 +22,7 @@ pub(crate) const TOOLS: [&str; 10] = [
 ];
 
 #[derive(Debug)]
-pub(crate) struct Chat {
+pub(crate) struct BenchChat {
     /// The name of the chat, which is unique.
     pub(crate) name: String,
     /// The JSON text of the messages so far.
@@ -30,7 +30,7 @@ pub(crate) struct Chat {
     pub(crate) length: usize,
 }
 
-impl Chat {
+impl BenchChat {
     pub(crate) fn new(name: String) -> Self {
         let mut messages = String::with_capacity(4096);
         let _ = write!(messages, r#"{{"role":"system","content":"{SYSTEM}"}}"#);
@@ -55,9 +55,9 @@ impl Chat {
     }
 
     /// Appends the answer to the last request; returns an error if it is not the expected answer.
-    pub(crate) fn answered(&mut self, stream: bool, body: &[u8]) -> Result<(), String> {
+    pub(crate) fn push_answer(&mut self, stream: bool, body: &[u8]) -> Result<(), String> {
         let body = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-        let text = if stream { streamed(body)? } else { whole(body)? };
+        let text = if stream { parse_streamed(body)? } else { parse_whole(body)? };
         if !text.starts_with("Noted as item") || !text.ends_with("with the others.") {
             return Err(format!("the answer is {text:?}"));
         }
@@ -67,13 +67,13 @@ impl Chat {
     }
 }
 
-fn whole(body: &str) -> Result<String, String> {
+fn parse_whole(body: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
     let text = value.pointer("/choices/0/message/content").and_then(Value::as_str);
     text.map(str::to_owned).ok_or_else(|| body.to_owned())
 }
 
-fn streamed(body: &str) -> Result<String, String> {
+fn parse_streamed(body: &str) -> Result<String, String> {
     let mut text = String::new();
     for data in body.lines().filter_map(|line| line.strip_prefix("data: ")) {
         if data == "[DONE]" {

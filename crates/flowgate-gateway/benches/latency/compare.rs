@@ -6,39 +6,39 @@ use std::time::Instant;
 
 use tokio::runtime::Runtime;
 
-use crate::load::Target;
-use crate::options::Options;
-use crate::process::{self, Process};
-use crate::report::{self, Found, Round};
+use crate::load::LoadTarget;
+use crate::options::LatencyOptions;
+use crate::process::{self, BenchProcess};
+use crate::report::{self, RoundResult, RouteResult};
 
 /// A way to the upstream.
-struct Way {
+struct MeasuredRoute {
     name: &'static str,
     /// The server in between, if there is one.
-    process: Option<Process>,
-    target: Arc<Target>,
+    process: Option<BenchProcess>,
+    target: Arc<LoadTarget>,
 }
 
-pub(crate) fn run(runtime: &Runtime, options: &Options) {
+pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let folder = std::env::temp_dir().join(format!("flowgate-latency-{}", std::process::id()));
     let upstream = process::upstream();
     let mut ways = Vec::new();
-    let mut add = |name: &'static str, process: Option<Process>| {
+    let mut add = |name: &'static str, process: Option<BenchProcess>| {
         let address = process.as_ref().map_or(&upstream.address, |process| &process.address);
-        let target = Target::new(address, options);
+        let target = LoadTarget::new(address, options);
         match target.prepare(runtime, options.chats) {
             Ok(rate) => {
                 println!(
                     "{name}: {rate:.0} requests per second, sixteen at the same time, in chats that grow"
                 );
-                ways.push(Way { name, process, target });
+                ways.push(MeasuredRoute { name, process, target });
             }
             Err(error) => println!("left out, since it does not answer: {name}: {error}"),
         }
     };
     if !options.only_flowgate {
         add("direct", None);
-        add("bare proxy", Some(process::bare(&upstream.address)));
+        add("bare proxy", Some(process::start_bare_proxy(&upstream.address)));
     }
     for (index, binary) in options.flowgate.iter().enumerate() {
         let name = ["flowgate", "flowgate, second", "flowgate, third"]
@@ -64,21 +64,21 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) {
         options.seconds,
     );
     for rate in &options.rates {
-        let mut found: Vec<Found> =
-            ways.iter().map(|way| Found { name: way.name, rounds: Vec::new() }).collect();
+        let mut found: Vec<RouteResult> =
+            ways.iter().map(|way| RouteResult { name: way.name, rounds: Vec::new() }).collect();
         let before = upstream.cpu();
         for _ in 0..options.rounds {
             for (way, found) in ways.iter().zip(&mut found) {
-                let cpu = || way.process.as_ref().map(Process::cpu).unwrap_or_default();
+                let cpu = || way.process.as_ref().map(BenchProcess::cpu).unwrap_or_default();
                 let (before, machine, begun) = (cpu(), process::machine(), Instant::now());
                 let samples = way.target.offer(runtime, *rate, options.seconds);
                 let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu().saturating_sub(before));
                 let stolen = machine.stolen_until(process::machine());
-                found.rounds.push(Round { samples, cpu, seconds, stolen });
+                found.rounds.push(RoundResult { samples, cpu, seconds, stolen });
             }
         }
         report::print(*rate, &found);
-        let all: usize = found.iter().map(Found::asked).sum();
+        let all: usize = found.iter().map(RouteResult::asked).sum();
         let spent = upstream.cpu().saturating_sub(before).as_secs_f64() * 1e3;
         println!("\nThe upstream took {:.2} ms of CPU for a request.", spent / all.max(1) as f64);
     }

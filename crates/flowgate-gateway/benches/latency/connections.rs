@@ -8,12 +8,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-pub(crate) struct Connections<B> {
+pub(crate) struct ConnectionPool<B> {
     address: String,
     idle: Mutex<Vec<SendRequest<B>>>,
 }
 
-impl<B> Connections<B>
+impl<B> ConnectionPool<B>
 where
     B: Body + Send + 'static,
     B::Data: Send,

@@ -12,15 +12,15 @@ use hyper::body::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use crate::chat::Chat;
-use crate::connections::Connections;
-use crate::options::Options;
+use crate::chat::BenchChat;
+use crate::connections::ConnectionPool;
+use crate::options::LatencyOptions;
 use crate::process::KEY;
 
 /// A server under load, with the chats of its clients.
-pub(crate) struct Target {
-    connections: Connections<Full<Bytes>>,
-    chats: Mutex<VecDeque<Chat>>,
+pub(crate) struct LoadTarget {
+    connections: ConnectionPool<Full<Bytes>>,
+    chats: Mutex<VecDeque<BenchChat>>,
     /// The number of idle chats.
     idle: Semaphore,
     begun: AtomicUsize,
@@ -30,17 +30,17 @@ pub(crate) struct Target {
 
 /// A request that was answered or abandoned.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct RequestSample {
     pub(crate) stream: bool,
     /// The time from when the request was due to the end of its answer.
     pub(crate) whole: Duration,
     pub(crate) is_answered: bool,
 }
 
-impl Target {
-    pub(crate) fn new(address: &str, options: &Options) -> Arc<Self> {
+impl LoadTarget {
+    pub(crate) fn new(address: &str, options: &LatencyOptions) -> Arc<Self> {
         Arc::new(Self {
-            connections: Connections::new(address),
+            connections: ConnectionPool::new(address),
             chats: Mutex::default(),
             idle: Semaphore::new(0),
             begun: AtomicUsize::new(0),
@@ -49,8 +49,8 @@ impl Target {
         })
     }
 
-    fn begin(&self) -> Chat {
-        Chat::new(format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed)))
+    fn begin(&self) -> BenchChat {
+        BenchChat::new(format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Begins a chat, sends this many messages, and adds it to the idle chats.
@@ -94,7 +94,7 @@ impl Target {
         })
     }
 
-    fn put(&self, chat: Chat) {
+    fn put(&self, chat: BenchChat) {
         // A chat of the maximum length is replaced by a new one.
         let chat = if chat.length >= self.messages { self.begin() } else { chat };
         self.chats.lock().unwrap().push_back(chat);
@@ -106,7 +106,7 @@ impl Target {
         self.chats.lock().unwrap().clear();
     }
 
-    async fn ask(&self, chat: &mut Chat, stream: bool) -> Result<(), String> {
+    async fn ask(&self, chat: &mut BenchChat, stream: bool) -> Result<(), String> {
         let body = Full::new(Bytes::from(chat.ask(stream)));
         let mut request = Request::post("/v1/chat/completions")
             .header("host", self.connections.address())
@@ -117,11 +117,11 @@ impl Target {
         }
         let answer = self.connections.send(request.body(body).unwrap()).await?;
         let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-        chat.answered(stream, &body)
+        chat.push_answer(stream, &body)
     }
 
-    async fn sample(&self, stream: bool, due: Instant, end: Instant) -> Sample {
-        let failed = |due: Instant| Sample { stream, whole: due.elapsed(), is_answered: false };
+    async fn sample(&self, stream: bool, due: Instant, end: Instant) -> RequestSample {
+        let failed = |due: Instant| RequestSample { stream, whole: due.elapsed(), is_answered: false };
         let place = tokio::time::timeout_at(end.into(), self.idle.acquire()).await;
         let Ok(Ok(place)) = place else { return failed(due) };
         place.forget();
@@ -134,12 +134,12 @@ impl Target {
             chat = self.begin();
         }
         self.put(chat);
-        Sample { stream, whole, is_answered: done.is_ok() }
+        RequestSample { stream, whole, is_answered: done.is_ok() }
     }
 
     /// Sends requests at this rate for this many seconds. Requests that have not begun after twice that time are
     /// abandoned.
-    pub(crate) fn offer(self: &Arc<Self>, runtime: &Runtime, rate: f64, seconds: f64) -> Vec<Sample> {
+    pub(crate) fn offer(self: &Arc<Self>, runtime: &Runtime, rate: f64, seconds: f64) -> Vec<RequestSample> {
         let count = (rate * seconds).ceil() as u32;
         let begun = Instant::now() + Duration::from_millis(5);
         let end = begun + Duration::from_secs_f64(seconds * 2.0);

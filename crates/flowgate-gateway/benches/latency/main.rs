@@ -23,16 +23,16 @@ mod process;
 mod proxy;
 mod report;
 
-use options::{Mode, Options};
+use options::{LatencyMode, LatencyOptions};
 
 fn main() {
-    let options = Options::read(std::env::args().skip(1));
+    let options = LatencyOptions::read(std::env::args().skip(1));
     // The same runtime as in `flowgate serve`.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match options.mode {
-        Mode::Upstream => runtime.block_on(double::serve()),
-        Mode::Proxy => runtime.block_on(proxy::serve(&options.url)),
-        Mode::Compare => compare::run(&runtime, &options),
-        Mode::Memory => memory::run(&runtime, &options),
+        LatencyMode::Upstream => runtime.block_on(double::serve()),
+        LatencyMode::Proxy => runtime.block_on(proxy::serve(&options.url)),
+        LatencyMode::Compare => compare::run(&runtime, &options),
+        LatencyMode::Memory => memory::run(&runtime, &options),
     }
 }

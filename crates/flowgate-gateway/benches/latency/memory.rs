@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use crate::load::Target;
-use crate::options::Options;
+use crate::load::LoadTarget;
+use crate::options::LatencyOptions;
 use crate::process;
 
 const REQUESTS: usize = 100_000;
@@ -14,7 +14,7 @@ const CONVERSATIONS: usize = 10_000;
 /// The number of messages in a chat while requests are counted.
 const LENGTH: usize = 10;
 
-pub(crate) fn run(runtime: &Runtime, options: &Options) {
+pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let Some(binary) = options.flowgate.first() else {
         println!("--memory wants --flowgate BINARY");
         return;
@@ -22,13 +22,13 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) {
     let folder = std::env::temp_dir().join(format!("flowgate-memory-{}", std::process::id()));
     let upstream = process::upstream();
     let start = |name: &str| process::flowgate(options, binary, &upstream.address, &folder.join(name));
-    let grow = |target: &Arc<Target>, chats: usize, length: usize| {
+    let grow = |target: &Arc<LoadTarget>, chats: usize, length: usize| {
         target.grow_all(runtime, vec![length; chats]).unwrap();
         target.clear();
     };
 
     let gateway = start("requests");
-    let target = Target::new(&gateway.address, options);
+    let target = LoadTarget::new(&gateway.address, options);
     println!("\n## Over {REQUESTS} requests, in chats of {} messages\n", 2 * LENGTH);
     println!("| requests | resident MiB | requests per second |\n|---|---|---|");
     println!("| 0 | {:.0} | – |", gateway.resident());
@@ -42,7 +42,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) {
 
     for length in [1, 5] {
         let gateway = start(&format!("idle-{length}"));
-        let target = Target::new(&gateway.address, options);
+        let target = LoadTarget::new(&gateway.address, options);
         grow(&target, CONVERSATIONS, length);
         std::thread::sleep(Duration::from_secs(2));
         println!(

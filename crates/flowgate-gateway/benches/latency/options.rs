@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum LatencyMode {
     /// Compares all ways to the upstream.
     Compare,
     /// Measures the memory of the gateway.
@@ -13,8 +13,8 @@ pub(crate) enum Mode {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
-    pub(crate) mode: Mode,
+pub(crate) struct LatencyOptions {
+    pub(crate) mode: LatencyMode,
     /// The address to which the bare proxy forwards.
     pub(crate) url: String,
     /// The gateway binaries; several builds can be compared.
@@ -38,10 +38,10 @@ pub(crate) struct Options {
     pub(crate) store: String,
 }
 
-impl Options {
+impl LatencyOptions {
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Self {
         let mut options = Self {
-            mode: Mode::Compare,
+            mode: LatencyMode::Compare,
             url: String::new(),
             flowgate: Vec::new(),
             litellm: None,
@@ -57,9 +57,9 @@ impl Options {
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_else(|| panic!("{word} wants a value"));
             match word.as_str() {
-                "upstream" => options.mode = Mode::Upstream,
-                "proxy" => (options.mode, options.url) = (Mode::Proxy, value()),
-                "--memory" => options.mode = Mode::Memory,
+                "upstream" => options.mode = LatencyMode::Upstream,
+                "proxy" => (options.mode, options.url) = (LatencyMode::Proxy, value()),
+                "--memory" => options.mode = LatencyMode::Memory,
                 // The gateway is started in another folder, so the path must be absolute.
                 "--flowgate" => options.flowgate.push(std::path::absolute(value()).unwrap()),
                 "--litellm" => options.litellm = Some(value().into()),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::chat::SYSTEM;
-use crate::options::Options;
+use crate::options::LatencyOptions;
 
 /// The number of clock ticks per second in `/proc`.
 const TICKS: u64 = 100;
@@ -17,21 +17,21 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The CPU time of the machine since boot, in clock ticks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Machine {
+pub(crate) struct MachineCpuTime {
     all: u64,
     stolen: u64,
 }
 
 /// Reads the CPU time from `/proc/stat`; zero if that does not exist.
-pub(crate) fn machine() -> Machine {
+pub(crate) fn machine() -> MachineCpuTime {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
     // The fields are user, nice, system, idle, iowait, irq, softirq and steal; user includes guest time.
-    Machine { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or_default() }
+    MachineCpuTime { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or_default() }
 }
 
-impl Machine {
+impl MachineCpuTime {
     /// Returns the share of the time since then that other virtual machines took.
     pub(crate) fn stolen_until(self, later: Self) -> f64 {
         later.stolen.saturating_sub(self.stolen) as f64 / later.all.saturating_sub(self.all).max(1) as f64
@@ -39,13 +39,13 @@ impl Machine {
 }
 
 /// A running process; killed on drop.
-pub(crate) struct Process {
+pub(crate) struct BenchProcess {
     child: Child,
     /// The host and the port.
     pub(crate) address: String,
 }
 
-impl Process {
+impl BenchProcess {
     /// Starts a program. Waits until it prints its address, or until it listens on the address that it was given.
     fn start(command: &mut Command, told: Option<&str>) -> Result<Self, String> {
         let name = command.get_program().display().to_string();
@@ -106,29 +106,34 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn this() -> Command {
+fn own_command() -> Command {
     Command::new(std::env::current_exe().unwrap())
 }
 
-pub(crate) fn upstream() -> Process {
-    Process::start(this().arg("upstream"), None).unwrap()
+pub(crate) fn upstream() -> BenchProcess {
+    BenchProcess::start(own_command().arg("upstream"), None).unwrap()
 }
 
-pub(crate) fn bare(upstream: &str) -> Process {
-    Process::start(this().args(["proxy", upstream]), None).unwrap()
+pub(crate) fn start_bare_proxy(upstream: &str) -> BenchProcess {
+    BenchProcess::start(own_command().args(["proxy", upstream]), None).unwrap()
 }
 
 /// The key of the only client.
 pub(crate) const KEY: &str = "sk-the-key-of-the-benchmark";
 
-pub(crate) fn flowgate(options: &Options, binary: &Path, upstream: &str, folder: &Path) -> Process {
+pub(crate) fn flowgate(
+    options: &LatencyOptions,
+    binary: &Path,
+    upstream: &str,
+    folder: &Path,
+) -> BenchProcess {
     std::fs::create_dir_all(folder).unwrap();
     let config = format!(
         "[upstreams.double]\nurl = \"http://{upstream}/v1\"\napi = \"chat-completions\"\nmodels = [\"double\"]\n\
@@ -141,11 +146,11 @@ pub(crate) fn flowgate(options: &Options, binary: &Path, upstream: &str, folder:
     std::fs::write(folder.join("policy.flow"), crate::policy::text()).unwrap();
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(folder.join("gateway.toml"));
-    Process::start(command.env("KEY", KEY).current_dir(folder), None).unwrap()
+    BenchProcess::start(command.env("KEY", KEY).current_dir(folder), None).unwrap()
 }
 
 /// Starts an installed LiteLLM proxy; returns its output if it does not start.
-pub(crate) fn litellm(binary: &Path, upstream: &str, folder: &Path) -> Result<Process, String> {
+pub(crate) fn litellm(binary: &Path, upstream: &str, folder: &Path) -> Result<BenchProcess, String> {
     std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let config = format!(
         "model_list:\n  - model_name: double\n    litellm_params:\n      model: openai/double\n      api_base: http://{upstream}/v1\n      api_key: none\n"
@@ -161,5 +166,5 @@ pub(crate) fn litellm(binary: &Path, upstream: &str, folder: &Path) -> Result<Pr
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
     // LiteLLM does not start without a key.
     command.env("LITELLM_MASTER_KEY", KEY).current_dir(folder);
-    Process::start(&mut command, Some(&address.to_string()))
+    BenchProcess::start(&mut command, Some(&address.to_string()))
 }

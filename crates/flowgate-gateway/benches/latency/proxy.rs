@@ -12,15 +12,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
-use crate::connections::Connections;
+use crate::connections::ConnectionPool;
 
 /// Forwards all requests to a host and a port.
 pub(crate) async fn serve(address: &str) {
-    let connections = Arc::new(Connections::<Body>::new(address));
+    let connections = Arc::new(ConnectionPool::<Body>::new(address));
     listen(Router::new().fallback(pass).with_state(connections)).await;
 }
 
-async fn pass(State(connections): State<Arc<Connections<Body>>>, mut request: Request) -> Response {
+async fn pass(State(connections): State<Arc<ConnectionPool<Body>>>, mut request: Request) -> Response {
     let host = HeaderValue::from_str(connections.address()).unwrap();
     request.headers_mut().insert(header::HOST, host);
     match connections.send(request).await {

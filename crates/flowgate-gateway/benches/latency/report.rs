@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::load::Sample;
+use crate::load::RequestSample;
 
 /// The results of one way at one rate.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct RouteResult {
     pub(crate) name: &'static str,
-    pub(crate) rounds: Vec<Round>,
+    pub(crate) rounds: Vec<RoundResult>,
 }
 
 /// The results of one round.
 #[derive(Debug)]
-pub(crate) struct Round {
-    pub(crate) samples: Vec<Sample>,
+pub(crate) struct RoundResult {
+    pub(crate) samples: Vec<RequestSample>,
     pub(crate) cpu: Duration,
     /// The time until all answers had arrived, in seconds.
     pub(crate) seconds: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Round {
     pub(crate) stolen: f64,
 }
 
-impl Round {
+impl RoundResult {
     fn answered(&self) -> usize {
         self.samples.iter().filter(|sample| sample.is_answered).count()
     }
@@ -43,9 +43,9 @@ impl Round {
     }
 }
 
-impl Found {
+impl RouteResult {
     fn answered(&self) -> usize {
-        self.rounds.iter().map(Round::answered).sum()
+        self.rounds.iter().map(RoundResult::answered).sum()
     }
 
     pub(crate) fn asked(&self) -> usize {
@@ -53,7 +53,11 @@ impl Found {
     }
 
     /// Returns the median over rounds of a figure that is computed from a round and the same round of another way.
-    fn beside(&self, other: Option<&Self>, compute: impl Fn(&Round, &Round) -> Option<f64>) -> Option<f64> {
+    fn median_against(
+        &self,
+        other: Option<&Self>,
+        compute: impl Fn(&RoundResult, &RoundResult) -> Option<f64>,
+    ) -> Option<f64> {
         let rounds = self.rounds.iter().zip(&other?.rounds);
         let mut values: Vec<f64> = rounds.filter_map(|(round, other)| compute(round, other)).collect();
         values.sort_by(f64::total_cmp);
@@ -61,13 +65,13 @@ impl Found {
         Some((values.get(low)? + values.get(high)?) / 2.0)
     }
 
-    fn median(&self, compute: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
-        self.beside(Some(self), |round, _| compute(round))
+    fn median(&self, compute: impl Fn(&RoundResult) -> Option<f64>) -> Option<f64> {
+        self.median_against(Some(self), |round, _| compute(round))
     }
 }
 
 /// Prints the results of all ways at one rate, in comparison with the bare proxy.
-pub(crate) fn print(rate: f64, found: &[Found]) {
+pub(crate) fn print(rate: f64, found: &[RouteResult]) {
     println!("\n## {rate} requests per second\n");
     println!(
         "| way | answer | p50 ms | p90 ms | p99 ms | p50 − bare | p50 / bare | p99 − bare | CPU ms/request | / bare | answered | rate | stolen |"
@@ -78,28 +82,28 @@ pub(crate) fn print(rate: f64, found: &[Found]) {
         for stream in [false, true] {
             let plain = |part| way.median(|round| Some(round.percentile(stream, part)));
             let more = |part| {
-                way.beside(bare, |round, bare| {
+                way.median_against(bare, |round, bare| {
                     Some(round.percentile(stream, part) - bare.percentile(stream, part))
                 })
             };
-            let times = way.beside(bare, |round, bare| {
+            let times = way.median_against(bare, |round, bare| {
                 Some(round.percentile(stream, 0.5) / bare.percentile(stream, 0.5))
             });
-            let cpu = way.median(Round::cpu);
-            let cpu_times = way.beside(bare, |round, bare| Some(round.cpu()? / bare.cpu()?));
+            let cpu = way.median(RoundResult::cpu);
+            let cpu_times = way.median_against(bare, |round, bare| Some(round.cpu()? / bare.cpu()?));
             let seconds: f64 = way.rounds.iter().map(|round| round.seconds).sum();
             let stolen = way.rounds.iter().map(|round| round.stolen * round.seconds).sum::<f64>() / seconds;
             println!(
                 "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}/{} | {:.0}/s | {:.1} % |",
                 way.name,
                 if stream { "streamed" } else { "whole" },
-                two(plain(0.5)),
-                two(plain(0.9)),
-                two(plain(0.99)),
+                two_decimals(plain(0.5)),
+                two_decimals(plain(0.9)),
+                two_decimals(plain(0.99)),
                 show(more(0.5), |ms| format!("{ms:+.2}")),
                 show(times, |times| format!("{times:.1}")),
                 show(more(0.99), |ms| format!("{ms:+.2}")),
-                two(cpu),
+                two_decimals(cpu),
                 show(cpu_times, |times| format!("{times:.1}")),
                 way.answered(),
                 way.asked(),
@@ -110,7 +114,7 @@ pub(crate) fn print(rate: f64, found: &[Found]) {
     }
 }
 
-fn two(value: Option<f64>) -> String {
+fn two_decimals(value: Option<f64>) -> String {
     show(value, |value| format!("{value:.2}"))
 }
 

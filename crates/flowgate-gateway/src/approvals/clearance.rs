@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use flowgate::label::{Label, Roster, Space};
+use flowgate::label::{Label, NameTable, Space};
 use flowgate::policy::Policy;
 use serde_json::{Map, Value, json};
 
-use crate::store::OWN;
+use crate::database::HIDDEN_MEMBER;
 
 /// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
@@ -43,7 +43,7 @@ impl Clearance {
 
     /// Returns the greatest label that may be read under a policy. Under a policy that has none of the elements,
     /// nothing may be read.
-    fn under(&self, space: &Space) -> Label {
+    fn label_under(&self, space: &Space) -> Label {
         let Some(names) = &self.0 else { return space.top() };
         let (mut label, mut is_known) = (space.top(), false);
         for name in names {
@@ -65,14 +65,15 @@ impl Clearance {
         // A clearance never covers what has no known label.
         let (Some(policy), Some(carries)) = (policy, carries) else { return false };
         let space = policy.space();
-        let mut roster = Roster::new(space);
-        space.from_names(carries, &mut roster).flows_to(&self.under(space))
+        let mut roster = NameTable::new(space);
+        space.from_names(carries, &mut roster).flows_to(&self.label_under(space))
     }
 
     /// Returns a question's content as a person may read it, and whether that is all of it.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
-        let own = content.as_object_mut().and_then(|content| content.remove(OWN)).unwrap_or_default();
+        let own =
+            content.as_object_mut().and_then(|content| content.remove(HIDDEN_MEMBER)).unwrap_or_default();
         if self.covers(policy, own.get("carries")) {
             return (content, true);
         }
@@ -118,13 +119,13 @@ mod tests {
             let reason = |text: &str, secrecy: &str| json!({"text": text, "carries": {"integrity": "trusted", "secrecy": secrecy}});
             json!({
                 "tool": "send", "arguments": {"body": "4111"}, "label": ["private"], "reasons": ["one", "two"], "excerpts": ["4111"],
-                OWN: {"state": "s", "carries": {"integrity": "untrusted", "secrecy": secrecy},
+                HIDDEN_MEMBER: {"state": "s", "carries": {"integrity": "untrusted", "secrecy": secrecy},
                       "reasons": [reason("one", "public"), reason("two", secrecy)]},
             })
         };
         // The clearance, the policy, the question's secrecy, the reasons that are shown, and whether that is all.
-        type Row<'r> = (Option<&'r str>, &'r Arc<Policy>, &'r str, &'r [&'r str], bool);
-        let rows: [Row<'_>; 9] = [
+        type ClearanceCase<'r> = (Option<&'r str>, &'r Arc<Policy>, &'r str, &'r [&'r str], bool);
+        let rows: [ClearanceCase<'_>; 9] = [
             (None, &own, "private", &["one", "two"], true),
             (Some("private"), &own, "private", &["one", "two"], true),
             (Some("internal"), &own, "internal", &["one", "two"], true),
@@ -141,7 +142,7 @@ mod tests {
             let (shown, all) = clearance.show(Some(policy), &question(secrecy));
             assert_eq!((&shown["reasons"], all), (&json!(reasons), is_all), "{number}");
             assert_eq!(shown.to_string().contains("4111"), is_all, "{number}: {shown}");
-            assert!(shown.get(OWN).is_none() && shown["tool"] == "send", "{number}: {shown}");
+            assert!(shown.get(HIDDEN_MEMBER).is_none() && shown["tool"] == "send", "{number}: {shown}");
         }
         let read = |text: &str| Clearance::read(Some(text), &all.iter().map(AsRef::as_ref));
         assert!(read("secret").unwrap_err().contains("`secret` is an element of no lattice"));
@@ -149,7 +150,7 @@ mod tests {
         // Without a label, and without the client's policy, nothing is shown.
         let clearance = read("private").unwrap();
         let mut unlabelled = question("public");
-        unlabelled.as_object_mut().unwrap().remove(OWN);
+        unlabelled.as_object_mut().unwrap().remove(HIDDEN_MEMBER);
         assert!(!clearance.show(Some(&own), &unlabelled).1 && !clearance.show(None, &question("public")).1);
         // A policy without lattices labels nothing.
         assert!(Clearance::default().show(Some(&rules), &unlabelled).1);

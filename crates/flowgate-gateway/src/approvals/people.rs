@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, header};
 use flowgate::policy::Policy;
 
 use super::clearance::Clearance;
-use super::routes::Kind;
+use super::routes::FreezeKind;
 
-use crate::model_routes::{Client, Secret};
+use crate::model_routes::{ClientSettings, Secret};
 
 /// A role; each role includes the preceding ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +53,13 @@ pub struct Person {
 
 impl Person {
     /// Returns whether the person sees questions of a tenant.
-    pub(crate) fn sees(&self, tenant: &str) -> bool {
+    pub(crate) fn sees_tenant(&self, tenant: &str) -> bool {
         self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
     }
 
     /// Returns whether the person may decide questions of a client. The owner of a client never allows its requests.
     pub(crate) fn decides_for(&self, tenant: &str, owner: Option<&str>) -> bool {
-        self.role >= Role::Approver && self.sees(tenant) && owner != Some(self.name.as_str())
+        self.role >= Role::Approver && self.sees_tenant(tenant) && owner != Some(self.name.as_str())
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) struct People {
 }
 
 impl People {
-    pub(crate) fn new(people: Vec<Person>, clients: &[Client]) -> Self {
-        let owner = |client: &Client| Some((client.name.clone(), client.owner.clone()?));
+    pub(crate) fn new(people: Vec<Person>, clients: &[ClientSettings]) -> Self {
+        let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
         let tenants = clients.iter().map(|client| (client.name.clone(), client.tenant.clone()));
         let owners = clients.iter().filter_map(owner).collect();
@@ -87,19 +87,21 @@ impl People {
     /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to all people, those of a
     /// client's resources to its tenant.
     pub(crate) fn sees_freeze(&self, person: &Person, kind: &str, what: &str) -> bool {
-        let tenant = match Kind::ALL.into_iter().find(|known| known.name() == kind) {
-            Some(Kind::Tool | Kind::Server) => return true,
-            Some(Kind::Client) => self.tenants.get(what),
-            Some(Kind::Consent) => what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client)),
+        let tenant = match FreezeKind::ALL.into_iter().find(|known| known.name() == kind) {
+            Some(FreezeKind::Tool | FreezeKind::Server) => return true,
+            Some(FreezeKind::Client) => self.tenants.get(what),
+            Some(FreezeKind::Consent) => {
+                what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client))
+            }
             // The name of a client may contain a slash.
-            Some(Kind::Conversation) => {
+            Some(FreezeKind::Conversation) => {
                 let mut places = what.match_indices('/').filter_map(|(at, _)| what.get(..at));
                 places.find_map(|client| self.tenants.get(client))
             }
             None => None,
         };
         // A person for all tenants also sees freezes of removed clients.
-        person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees(tenant))
+        person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees_tenant(tenant))
     }
 
     /// Returns the policy of a client.
@@ -108,7 +110,7 @@ impl People {
     }
 
     /// Returns whether any person may decide questions of a client.
-    pub(crate) fn can_decide_for(&self, client: &Client) -> bool {
+    pub(crate) fn can_decide_for(&self, client: &ClientSettings) -> bool {
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
     }
 
@@ -117,7 +119,7 @@ impl People {
         self.owners.iter().find(|(name, _)| name == client).map(|(_, owner)| owner.as_str())
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<&Person> {
+    pub(crate) fn find_by_name(&self, name: &str) -> Option<&Person> {
         self.people.iter().find(|person| person.name == name)
     }
 
@@ -132,7 +134,7 @@ impl People {
         // All keys are compared, so that the time does not reveal which one is close.
         self.people
             .iter()
-            .fold(None, |found, person| if person.key.is(key.trim()) { Some(person) } else { found })
+            .fold(None, |found, person| if person.key.matches(key.trim()) { Some(person) } else { found })
     }
 }
 
@@ -146,7 +148,7 @@ mod tests {
             let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
             let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
             let person = Person { name, key, role, tenants, may_read };
-            assert_eq!((person.sees("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
+            assert_eq!((person.sees_tenant("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
         };
         check(Role::Viewer, &[], None, (true, false));
         check(Role::Approver, &[], None, (true, true));

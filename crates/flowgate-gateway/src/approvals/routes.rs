@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::Approvals;
-use super::known::Match;
+use super::ApprovalService;
+use super::freeze_targets::FreezeTargetMatch;
 use super::people::{Person, Role};
-use crate::audit::{self, Answer, Event, Forget};
-use crate::model_routes::Waiting;
-use crate::model_routes::stream::{self, Part};
-use crate::reply::Reply;
-use crate::store::{Question, State, StoreError, Undecided};
+use crate::audit::{self, AuditEvent, ContentSelector, RecordedDecision};
+use crate::database::{DatabaseError, DecideError, QuestionState, StoredQuestion};
+use crate::model_routes::ClientPresence;
+use crate::model_routes::stream::{self, ReplyPart};
+use crate::reply::HttpReply;
 
 /// The most questions in one answer, for each tenant of the person.
 const MOST: i64 = 200;
 /// The most questions that an event stream reads at once.
 const BATCH: usize = 200;
 /// The interval at which the store is polled for changes made at other gateways.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of idle polls between keep-alives.
-const ALIVE: u32 = 30;
+const KEEP_ALIVE_TICKS: u32 = 30;
 
 /// A person's decision on a question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Said {
+pub(crate) struct DecisionRequest {
     /// `allow` or `deny`.
-    decision: SaidDecision,
+    decision: RequestedDecision,
     /// The digest of the question as it was shown: an approval is bound to what the person has seen.
     digest: String,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum SaidDecision {
+enum RequestedDecision {
     Allow,
     Deny,
 }
@@ -48,8 +48,8 @@ enum SaidDecision {
 /// A request to freeze or thaw.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Switch {
-    kind: Kind,
+pub(crate) struct FreezeRequest {
+    kind: FreezeKind,
     /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as an error message lists
     /// it.
     what: String,
@@ -62,7 +62,7 @@ pub(crate) struct Switch {
 /// The content to delete from beside the audit log; all given fields have to match.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Whose {
+pub(crate) struct ForgetRequest {
     tenant: Option<String>,
     client: Option<String>,
     conversation: Option<String>,
@@ -71,7 +71,7 @@ pub(crate) struct Whose {
 /// The kinds of targets of a freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum FreezeKind {
     /// All requests of a client.
     Client,
     /// All requests of a conversation.
@@ -84,7 +84,7 @@ pub(crate) enum Kind {
     Consent,
 }
 
-impl Kind {
+impl FreezeKind {
     pub(super) const ALL: [Self; 5] =
         [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent];
 
@@ -99,39 +99,43 @@ impl Kind {
     }
 }
 
-impl Approvals {
+impl ApprovalService {
     /// Authenticates the person who sends a request, and requires a role of at least `least`.
-    pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, Reply> {
+    pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, HttpReply> {
         let person = self.people.find(headers).ok_or_else(|| {
             let message = "this route asks for the key of a person: send `Authorization: Bearer KEY`";
-            Reply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
+            HttpReply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
         })?;
         if person.role < least {
             let message =
                 format!("a {} may not do this; it takes a role of {}", person.role.name(), least.name());
-            return Err(Reply::detail(StatusCode::FORBIDDEN, &message));
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, &message));
         }
         Ok(person)
     }
 
     /// Rejects requests without a valid key of a person.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Reply> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         self.person(headers, Role::Viewer).map(drop)
     }
 
     /// Lists the questions of a state; `open` if the query names none.
-    pub(crate) async fn list(&self, headers: &HeaderMap, query: Option<&str>) -> Result<Reply, Reply> {
+    pub(crate) async fn list(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let state = match query.filter(|query| !query.is_empty()) {
-            None => Some(State::Open),
+            None => Some(QuestionState::Open),
             Some(query) => query
                 .strip_prefix("state=")
-                .and_then(|name| State::ALL.into_iter().find(|state| state.name() == name)),
+                .and_then(|name| QuestionState::ALL.into_iter().find(|state| state.name() == name)),
         };
         let Some(state) = state else {
-            let names: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+            let names: Vec<&str> = QuestionState::ALL.iter().map(|state| state.name()).collect();
             let message = format!("the query is `state=` with one of: {}", names.join(", "));
-            return Err(Reply::detail(StatusCode::BAD_REQUEST, &message));
+            return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &message));
         };
         let tenants = match person.tenants.as_slice() {
             [] => vec![None],
@@ -139,59 +143,71 @@ impl Approvals {
         };
         let (mut list, mut left_out) = (Vec::<Value>::new(), 0_i64);
         for tenant in tenants {
-            let (questions, rest) = self.store.questions(state, tenant, MOST).await.map_err(failed)?;
+            let (questions, rest) =
+                self.store.questions(state, tenant, MOST).await.map_err(database_error_reply)?;
             left_out = left_out.saturating_add(rest);
-            list.extend(questions.iter().map(|question| self.shown(question, person)));
+            list.extend(questions.iter().map(|question| self.question_json(question, person)));
         }
-        Ok(Reply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
+        Ok(HttpReply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
     }
 
     /// Returns one question.
-    pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<Reply, Reply> {
+    pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
-        let question = self.store.question(id).await.map_err(failed)?;
-        let question = question.filter(|question| person.sees(&question.tenant)).ok_or_else(unknown)?;
-        Ok(Reply::json(StatusCode::OK, &self.shown(&question, person)))
+        let question = self.store.question(id).await.map_err(database_error_reply)?;
+        let question =
+            question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
+        Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
     }
 
     /// Decides a question.
-    pub(crate) async fn decide(&self, headers: &HeaderMap, id: &str, body: &[u8]) -> Result<Reply, Reply> {
+    pub(crate) async fn decide(
+        &self,
+        headers: &HeaderMap,
+        id: &str,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
-        let said: Said = read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
-        let question = self.store.question(id).await.map_err(failed)?;
-        let question = question.filter(|question| person.sees(&question.tenant)).ok_or_else(unknown)?;
+        let said: DecisionRequest =
+            read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
+        let question = self.store.question(id).await.map_err(database_error_reply)?;
+        let question =
+            question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
         if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
-            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let allow = matches!(said.decision, SaidDecision::Allow);
-        if allow && !self.visible(&question, person).1 {
+        let allow = matches!(said.decision, RequestedDecision::Allow);
+        if allow && !self.readable_content(&question, person).1 {
             let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
-            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let record = || {
-            let event = Event::Decided {
+            let event = AuditEvent::Decided {
                 conversation: question.name.clone(),
                 digest: question.digest.clone(),
                 who: person.name.clone(),
                 role: person.role.name().to_owned(),
-                answer: if allow { Answer::Allow } else { Answer::Deny },
+                answer: if allow { RecordedDecision::Allow } else { RecordedDecision::Deny },
             };
             self.recorder.record(&[event.into()])
         };
-        let decided =
-            self.store.decide((id, &said.digest), allow, &person.name, record).await.map_err(failed)?;
-        let refuse = |status, message: &str| Err(Reply::detail(status, message));
+        let decided = self
+            .store
+            .decide((id, &said.digest), allow, &person.name, record)
+            .await
+            .map_err(database_error_reply)?;
+        let refuse = |status, message: &str| Err(HttpReply::detail(status, message));
         match decided {
             Ok(question) => {
-                self.tell(&question);
-                Ok(Reply::json(StatusCode::OK, &self.shown(&question, person)))
+                self.notify_decision(&question);
+                Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
             }
-            Err(Undecided::Unknown) => Err(unknown()),
-            Err(Undecided::OtherDigest) => {
+            Err(DecideError::Unknown) => Err(not_found_reply()),
+            Err(DecideError::OtherDigest) => {
                 refuse(StatusCode::CONFLICT, "the digest is not that of the question: look at it again")
             }
-            Err(Undecided::Not(state)) => {
+            Err(DecideError::Not(state)) => {
                 let message = format!("the question is not open any more: it is {}", state.name());
                 refuse(StatusCode::CONFLICT, &message)
             }
@@ -200,20 +216,20 @@ impl Approvals {
 
     /// Streams the changes of questions as events, after the change that the client received last; from now on, if it
     /// names none.
-    pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, Reply> {
+    pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
         let mut last = match last {
             Some(last) => last,
-            None => self.store.last_change().await.map_err(failed)?,
+            None => self.store.last_change().await.map_err(database_error_reply)?,
         };
-        let (parts, reader) = stream::way();
-        let waiting = Waiting::default();
-        let gone = waiting.until_dropped();
+        let (parts, reader) = stream::reply_channel();
+        let waiting = ClientPresence::default();
+        let gone = waiting.gone_on_drop();
         let approvals = Arc::clone(self);
         let mut bell = self.bell.subscribe();
         tokio::spawn(async move {
-            let Some(person) = approvals.people.named(&person) else { return };
+            let Some(person) = approvals.people.find_by_name(&person) else { return };
             let mut idle = 0;
             while !waiting.has_gone() {
                 // A failed read is retried with the next poll.
@@ -221,21 +237,21 @@ impl Approvals {
                 let mut text = String::new();
                 for question in &new {
                     last = question.change;
-                    if person.sees(&question.tenant) {
-                        let data = approvals.shown(question, person).to_string();
+                    if person.sees_tenant(&question.tenant) {
+                        let data = approvals.question_json(question, person).to_string();
                         text.push_str(&format!("id: {last}\n"));
-                        text.push_str(&sse::Event::new("question", data).encode());
+                        text.push_str(&sse::SseEvent::new("question", data).encode());
                     }
                 }
                 idle = if new.is_empty() { idle + 1 } else { 0 };
                 if is_due(idle) {
                     text.push_str(": still here\n\n");
                 }
-                if !text.is_empty() && parts.send(Part::Bytes(text.into_bytes())).await.is_err() {
+                if !text.is_empty() && parts.send(ReplyPart::Bytes(text.into_bytes())).await.is_err() {
                     return;
                 }
                 if new.is_empty() {
-                    let _ = timeout(LOOK, bell.changed()).await;
+                    let _ = timeout(POLL_INTERVAL, bell.changed()).await;
                 }
             }
         });
@@ -243,88 +259,90 @@ impl Approvals {
     }
 
     /// Lists the freezes that the person may see.
-    pub(crate) async fn freezes(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+    pub(crate) async fn freezes(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
-        let freezes = self.store.freezes().await.map_err(failed)?;
+        let freezes = self.store.freezes().await.map_err(database_error_reply)?;
         let shown = freezes
             .iter()
             .filter(|freeze| self.people.sees_freeze(person, &freeze.kind, &freeze.what))
             .map(|freeze| json!({"kind": freeze.kind, "what": freeze.what, "who": freeze.who, "since": freeze.since}));
-        Ok(Reply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
+        Ok(HttpReply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }
 
     /// Freezes or thaws.
-    pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+    pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
             let message = "what is stopped is stopped for all tenants, and you are there for some";
-            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
-        let switch: Switch = read(body, form)?;
+        let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
-        let refuse = |why: &str| Err(Reply::detail(StatusCode::NOT_FOUND, why));
-        let matched = match self.names.find(&self.store, switch.kind, what).await.map_err(failed)? {
-            Match::Known(matched) => matched,
-            Match::Unseen(_) if switch.in_advance => json!({}),
-            // What was frozen may not exist any more.
-            _ if !switch.frozen => json!({}),
-            Match::Unseen(why) => {
-                return refuse(&format!("{why}; to stop it all the same, send `\"in_advance\": true`"));
-            }
-            Match::Impossible(why) => return refuse(&why),
-        };
-        let event = Event::KillSwitch {
+        let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
+        let matched =
+            match self.names.find(&self.store, switch.kind, what).await.map_err(database_error_reply)? {
+                FreezeTargetMatch::Known(matched) => matched,
+                FreezeTargetMatch::Unseen(_) if switch.in_advance => json!({}),
+                // What was frozen may not exist any more.
+                _ if !switch.frozen => json!({}),
+                FreezeTargetMatch::Unseen(why) => {
+                    return refuse(&format!("{why}; to stop it all the same, send `\"in_advance\": true`"));
+                }
+                FreezeTargetMatch::Impossible(why) => return refuse(&why),
+            };
+        let event = AuditEvent::KillSwitch {
             what: format!("{kind} {what}"),
             who: person.name.clone(),
-            state: if switch.frozen { audit::Switch::Set } else { audit::Switch::Unset },
+            state: if switch.frozen { audit::FreezeSwitch::Set } else { audit::FreezeSwitch::Unset },
         };
-        self.recorder.record(&[event.into()]).map_err(failed)?;
-        self.store.note_log().await.map_err(failed)?;
+        self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
+        self.store.persist_log_head().await.map_err(database_error_reply)?;
         if switch.frozen {
-            self.store.freeze(kind, what, &person.name).await.map_err(failed)?;
-        } else if !self.store.thaw(kind, what).await.map_err(failed)? {
-            return Err(Reply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
+            self.store.freeze(kind, what, &person.name).await.map_err(database_error_reply)?;
+        } else if !self.store.thaw(kind, what).await.map_err(database_error_reply)? {
+            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
-        Ok(Reply::json(StatusCode::OK, &done))
+        Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
     /// Deletes what is kept beside the audit log of a tenant, a client or a conversation.
-    pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+    pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
-        let Whose { tenant, client, conversation } = read(body, form)?;
-        let whose = Forget { tenant, client, conversation, ..Forget::default() };
-        if whose == Forget::default() {
-            return Err(Reply::detail(StatusCode::BAD_REQUEST, &format!("the body is not {form}")));
+        let ForgetRequest { tenant, client, conversation } = read(body, form)?;
+        let whose = ContentSelector { tenant, client, conversation, ..ContentSelector::default() };
+        if whose == ContentSelector::default() {
+            return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &format!("the body is not {form}")));
         }
-        if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees(tenant)) {
+        if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant)) {
             let message = "you are there for some tenants only: name one of them as `tenant`";
-            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let (recorder, who) = (self.recorder.clone(), person.name.clone());
         if recorder.recording().is_none() {
             let message = "this gateway keeps no audit log: its configuration has no [audit]";
-            return Err(Reply::detail(StatusCode::NOT_FOUND, message));
+            return Err(HttpReply::detail(StatusCode::NOT_FOUND, message));
         }
         // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
-        let forgotten =
-            forgotten.map_err(|_| failed(StoreError::Audit("deleting has ended unexpectedly".to_owned())))?;
-        Ok(Reply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(failed)?})))
+        let forgotten = forgotten.map_err(|_| {
+            database_error_reply(DatabaseError::Audit("deleting has ended unexpectedly".to_owned()))
+        })?;
+        Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }
 
     /// Returns what a person may read of a question, and whether that is all of it.
-    fn visible(&self, question: &Question, person: &Person) -> (Value, bool) {
+    fn readable_content(&self, question: &StoredQuestion, person: &Person) -> (Value, bool) {
         let stored: Value = serde_json::from_str(&question.content).unwrap_or_default();
         person.may_read.show(self.people.policy(&question.client), &stored)
     }
 
     /// Returns a question as a person sees it.
-    fn shown(&self, question: &Question, person: &Person) -> Value {
-        let (content, is_all) = self.visible(question, person);
-        let may_decide = question.state == State::Open
+    fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
+        let (content, is_all) = self.readable_content(question, person);
+        let may_decide = question.state == QuestionState::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
         json!({
             "id": question.id,
@@ -346,23 +364,23 @@ impl Approvals {
 
 /// Returns whether a stream that was idle for so many polls sends a keep-alive now.
 fn is_due(idle: u32) -> bool {
-    idle % ALIVE == 1
+    idle % KEEP_ALIVE_TICKS == 1
 }
 
-fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, Reply> {
+fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body is not {form}: {error}");
-        Reply::detail(StatusCode::BAD_REQUEST, &message)
+        HttpReply::detail(StatusCode::BAD_REQUEST, &message)
     })
 }
 
-fn unknown() -> Reply {
-    Reply::detail(StatusCode::NOT_FOUND, "there is no such question")
+fn not_found_reply() -> HttpReply {
+    HttpReply::detail(StatusCode::NOT_FOUND, "there is no such question")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn failed(error: StoreError) -> Reply {
-    Reply::of_store(&error)
+fn database_error_reply(error: DatabaseError) -> HttpReply {
+    HttpReply::of_database_error(&error)
 }
 
 #[cfg(test)]
@@ -373,7 +391,7 @@ mod tests {
     /// periodically.
     #[test]
     fn an_idle_stream_is_kept_alive() {
-        let due: Vec<u32> = (0..=ALIVE * 2 + 1).filter(|idle| is_due(*idle)).collect();
-        assert_eq!(due, [1, ALIVE + 1, ALIVE * 2 + 1]);
+        let due: Vec<u32> = (0..=KEEP_ALIVE_TICKS * 2 + 1).filter(|idle| is_due(*idle)).collect();
+        assert_eq!(due, [1, KEEP_ALIVE_TICKS + 1, KEEP_ALIVE_TICKS * 2 + 1]);
     }
 }

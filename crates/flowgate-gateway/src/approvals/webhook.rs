@@ -8,9 +8,9 @@ use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::log::{Event, Log};
+use crate::database::StoredQuestion;
+use crate::log::{LogEvent, OperatorLog};
 use crate::random;
-use crate::store::Question;
 
 /// The header with the time and the signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
@@ -23,12 +23,12 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(4
 #[derive(Debug)]
 pub(crate) struct Webhook {
     messages: SyncSender<String>,
-    log: Log,
+    log: OperatorLog,
 }
 
 impl Webhook {
     /// Starts to post to `url`, with signatures by `secret`.
-    pub(crate) fn new(url: String, secret: Vec<u8>, log: Log) -> std::io::Result<Self> {
+    pub(crate) fn new(url: String, secret: Vec<u8>, log: OperatorLog) -> std::io::Result<Self> {
         let (messages, waiting) = sync_channel(WAITING);
         let told = log.clone();
         // The thread ends with the gateway.
@@ -39,7 +39,7 @@ impl Webhook {
     }
 
     /// Queues a notification of a change to a question.
-    pub(super) fn tell(&self, what: &str, question: &Question) {
+    pub(super) fn tell(&self, what: &str, question: &StoredQuestion) {
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let message = json!({
             "type": what,
@@ -57,7 +57,7 @@ impl Webhook {
         });
         if self.messages.try_send(message.to_string()).is_err() {
             self.log.write(
-                Event::Failure,
+                LogEvent::Failure,
                 "",
                 Vec::new(),
                 "the webhook is too slow: it was not told of a question",
@@ -66,7 +66,7 @@ impl Webhook {
     }
 }
 
-fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &Log) {
+fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     let agent: ureq::Agent =
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
@@ -85,7 +85,7 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &Log) {
         if !is_told {
             let sentence =
                 "the webhook does not take what it is told of a question: look at webhook in [approvals]";
-            log.write(Event::Failure, "", Vec::new(), sentence);
+            log.write(LogEvent::Failure, "", Vec::new(), sentence);
         }
     }
 }

@@ -7,30 +7,30 @@
 use std::fmt;
 use std::fs::File;
 
-use super::chain::{HEAD, Hash, Head};
-use super::failure::Failure;
-use super::key::PublicKey;
-use super::lines::{Lines, Next};
-use super::record::{MAX_LINE, Record};
+use super::bounded_lines::{BoundedLines, NextLine};
+use super::chain::{HEAD, LineHash, LogHead};
+use super::error::AuditErrorKind;
+use super::key::AuditPublicKey;
+use super::record::{AuditRecord, MAX_LINE};
 use super::tail;
 use super::verify::OPENED;
 
 /// A database's record of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Anchor {
+pub struct LogAnchor {
     /// The log, by the hash of its first line.
-    pub log: Hash,
+    pub log: LineHash,
     /// The public key of the log.
-    pub key: PublicKey,
+    pub key: AuditPublicKey,
     /// A line that the log must contain.
-    pub head: Head,
+    pub head: LogHead,
     /// The number of the last conversation that may have turns from before the log.
     pub after: i64,
 }
 
 /// A database's record of all its logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Anchors {
+pub struct DatabaseLogAnchors {
     /// The identity of the database.
     pub database: String,
     /// Whether several gateways use the database, each with a log of its own.
@@ -38,49 +38,49 @@ pub struct Anchors {
     /// Whether the database had conversations before it recorded logs.
     pub is_upgraded: bool,
     /// The recorded logs.
-    pub logs: Vec<Anchor>,
+    pub logs: Vec<LogAnchor>,
 }
 
 /// A log before it is opened.
 #[derive(Debug)]
-pub struct Past<'f> {
+pub struct UnopenedLog<'f> {
     file: &'f mut File,
     /// The size of the complete lines, in bytes.
     whole: u64,
     /// The number of the next line.
     pub next: u64,
     /// The public half of the key that signs.
-    pub key: PublicKey,
+    pub key: AuditPublicKey,
 }
 
 /// A detected loss of a log or a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
+pub enum AuditLoss {
     /// The log does not contain a line that the database records.
     Behind {
         /// The database's record.
-        known: Anchor,
+        known: LogAnchor,
         /// The number of lines in the log.
         lines: u64,
     },
     /// The log contains another line where the database records one.
     Changed {
         /// The database's record.
-        known: Anchor,
+        known: LogAnchor,
         /// The number of lines in the log.
         lines: u64,
     },
     /// The log that the database records is missing or was emptied; this is another one.
     Missing {
         /// The database's record.
-        known: Anchor,
+        known: LogAnchor,
         /// The number of lines in the log that is there instead.
         lines: u64,
     },
     /// The log does not contain a line that a witness records, or is another one.
     Witness {
         /// The witness's record.
-        known: Anchor,
+        known: LogAnchor,
         /// The number of lines in the present log.
         lines: u64,
     },
@@ -91,7 +91,7 @@ pub enum Loss {
     },
 }
 
-impl Loss {
+impl AuditLoss {
     /// Returns the name of the loss in the log.
     pub fn name(&self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl Loss {
     }
 
     /// Returns the record of the log that was contradicted, by the database or a witness.
-    pub fn known(&self) -> Option<&Anchor> {
+    pub fn contradicted_anchor(&self) -> Option<&LogAnchor> {
         match self {
             Self::Behind { known, .. }
             | Self::Changed { known, .. }
@@ -129,8 +129,8 @@ impl Loss {
 /// The kinds of records that only the start of a gateway writes.
 const STARTS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
 
-impl<'f> Past<'f> {
-    pub(super) fn new(file: &'f mut File, end: &tail::End, key: PublicKey) -> Self {
+impl<'f> UnopenedLog<'f> {
+    pub(super) fn new(file: &'f mut File, end: &tail::LogTail, key: AuditPublicKey) -> Self {
         Self { file, whole: end.whole, next: end.next, key }
     }
 
@@ -138,70 +138,71 @@ impl<'f> Past<'f> {
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn id(&mut self) -> Result<Option<Hash>, Failure> {
+    pub fn id(&mut self) -> Result<Option<LineHash>, AuditErrorKind> {
         let whole = self.whole;
         let mut lines = self.lines()?;
-        Ok(match lines.next().map_err(Failure::Read)? {
-            Next::Line(line) if whole > 0 => Some(Hash::of(line)),
+        Ok(match lines.next().map_err(AuditErrorKind::Read)? {
+            NextLine::Line(line) if whole > 0 => Some(LineHash::of_line(line)),
             _ => None,
         })
     }
 
     /// Returns the hash of a line, if the log contains it.
-    pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<Hash>, Failure> {
+    pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<LineHash>, AuditErrorKind> {
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
-            let record = Record::read(&line).map_err(|flaw| Failure::End(format!("a line is {flaw}")))?;
+            let record =
+                AuditRecord::read(&line).map_err(|flaw| AuditErrorKind::End(format!("a line is {flaw}")))?;
             if record.seq <= seq {
-                return Ok((record.seq == seq).then(|| Hash::of(&line)));
+                return Ok((record.seq == seq).then(|| LineHash::of_line(&line)));
             }
         }
         Ok(None)
     }
 
     /// Returns whether the log contains anything except starts of gateways.
-    fn has_events(&mut self) -> Result<bool, Failure> {
+    fn has_events(&mut self) -> Result<bool, AuditErrorKind> {
         let mut lines = self.lines()?;
         loop {
-            match lines.next().map_err(Failure::Read)? {
-                Next::Line(line) => match Record::read(line) {
+            match lines.next().map_err(AuditErrorKind::Read)? {
+                NextLine::Line(line) => match AuditRecord::read(line) {
                     Ok(record) if STARTS.contains(&record.kind.as_str()) => {}
                     _ => return Ok(true),
                 },
-                Next::End | Next::Torn => return Ok(false),
-                Next::Long => return Ok(true),
+                NextLine::End | NextLine::Torn => return Ok(false),
+                NextLine::Long => return Ok(true),
             }
         }
     }
 
-    fn lines(&mut self) -> Result<Lines<std::io::BufReader<&mut File>>, Failure> {
-        std::io::Seek::rewind(self.file).map_err(Failure::Read)?;
-        Ok(Lines::new(std::io::BufReader::new(&mut *self.file), MAX_LINE))
+    fn lines(&mut self) -> Result<BoundedLines<std::io::BufReader<&mut File>>, AuditErrorKind> {
+        std::io::Seek::rewind(self.file).map_err(AuditErrorKind::Read)?;
+        Ok(BoundedLines::new(std::io::BufReader::new(&mut *self.file), MAX_LINE))
     }
 }
 
-impl Anchors {
+impl DatabaseLogAnchors {
     /// Returns the loss, if there is one.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn loss(&self, past: &mut Past<'_>) -> Result<Option<Loss>, Failure> {
+    pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines) = (past.id()?, past.next);
         if let Some(known) = self.logs.iter().find(|known| Some(known.log) == id).copied() {
             return Ok(match past.hash_of(known.head.seq)? {
-                None => Some(Loss::Behind { known, lines }),
-                Some(hash) if hash != known.head.hash => Some(Loss::Changed { known, lines }),
+                None => Some(AuditLoss::Behind { known, lines }),
+                Some(hash) if hash != known.head.hash => Some(AuditLoss::Changed { known, lines }),
                 Some(_) => None,
             });
         }
         // Where gateways share a database, each log has a key of its own, which identifies a lost log.
         let other = self.logs.iter().find(|known| !self.is_shared || known.key == past.key).copied();
         if let Some(known) = other {
-            return Ok(Some(Loss::Missing { known, lines }));
+            return Ok(Some(AuditLoss::Missing { known, lines }));
         }
         let may_begin = self.is_upgraded && self.logs.is_empty();
-        Ok((!may_begin && past.has_events()?).then_some(Loss::Database { lines }))
+        Ok((!may_begin && past.has_events()?).then_some(AuditLoss::Database { lines }))
     }
 }
 
@@ -209,7 +210,7 @@ impl Anchors {
 const ADVICE: &str = "put back what is missing from a copy; or, once you know why it is gone, have the loss recorded with \
      `flowgate audit accept-loss --config FILE`, and start again";
 
-impl fmt::Display for Loss {
+impl fmt::Display for AuditLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Behind { known, lines } => write!(
@@ -257,17 +258,19 @@ impl fmt::Display for Loss {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Folder, key, withheld};
-    use super::super::{AuditError, Key, Log, Options, Time};
+    use super::super::tests::{TestFolder, key, withheld};
+    use super::super::{AuditError, AuditKey, AuditLog, AuditOptions, Timestamp};
     use super::*;
 
     /// Opens a log with these lines, and expects this error.
-    fn check(lines: &[&str], anchors: &Anchors, expected: Option<&str>) {
-        let folder = Folder::new("anchored");
+    fn check(lines: &[&str], anchors: &DatabaseLogAnchors, expected: Option<&str>) {
+        let folder = TestFolder::new("anchored");
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(folder.log(), &text).unwrap();
         let opened =
-            Log::open_after(&folder.log(), key(), Options::default(), Time(9), |past| anchors.loss(past));
+            AuditLog::open_after(&folder.log(), key(), AuditOptions::default(), Timestamp(9), |past| {
+                anchors.loss(past)
+            });
         let error = opened.err().map(|error: AuditError| error.to_string());
         match (&error, expected) {
             (None, None) => {}
@@ -280,17 +283,17 @@ mod tests {
         }
     }
 
-    fn log(name: &str) -> (String, Anchor) {
-        let folder = Folder::new(name);
-        let log = folder.open(Options::default()).unwrap();
+    fn log(name: &str) -> (String, LogAnchor) {
+        let folder = TestFolder::new(name);
+        let log = folder.open(AuditOptions::default()).unwrap();
         for conversation in [name, "c2"] {
-            log.append(Time(2), &withheld(conversation)).unwrap();
+            log.append(Timestamp(2), &withheld(conversation)).unwrap();
         }
-        let head = log.end().get();
+        let head = log.last_line().get();
         let id = log.id();
         drop(log);
         let text = std::fs::read_to_string(folder.log()).unwrap();
-        (text, Anchor { log: id, key: key().public(), head, after: 0 })
+        (text, LogAnchor { log: id, key: key().public_key(), head, after: 0 })
     }
 
     #[test]
@@ -298,13 +301,15 @@ mod tests {
         let (text, anchor) = log("one");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), anchor.head.seq), (5, 3));
-        let known = |logs: &[Anchor]| Anchors { logs: logs.to_vec(), ..Anchors::default() };
-        let shared = |logs: &[Anchor]| Anchors { is_shared: true, ..known(logs) };
+        let known =
+            |logs: &[LogAnchor]| DatabaseLogAnchors { logs: logs.to_vec(), ..DatabaseLogAnchors::default() };
+        let shared = |logs: &[LogAnchor]| DatabaseLogAnchors { is_shared: true, ..known(logs) };
         let one = known(&[anchor]);
         // Unchanged; ahead of the database after a killed process; with one more head.
         check(&lines, &one, None);
         check(&lines[..4], &one, None);
-        let earlier = Anchor { head: Head { seq: 2, hash: Hash::of(lines[2].as_bytes()) }, ..anchor };
+        let earlier =
+            LogAnchor { head: LogHead { seq: 2, hash: LineHash::of_line(lines[2].as_bytes()) }, ..anchor };
         check(&lines, &known(&[earlier]), None);
         // Truncated at each line.
         for (count, there) in [(3, "it has 3 lines"), (2, "it has 2 lines"), (1, "it has 1 lines")] {
@@ -316,17 +321,22 @@ mod tests {
         check(&[], &shared(&[anchor]), Some("nothing stands here"));
         let (other, _) = log("other");
         let others: Vec<&str> = other.lines().collect();
-        check(&others[..2], &known(&[Anchor { log: Hash::NONE, ..anchor }]), Some("another log of 2 lines"));
+        check(
+            &others[..2],
+            &known(&[LogAnchor { log: LineHash::NONE, ..anchor }]),
+            Some("another log of 2 lines"),
+        );
         let mut rewritten = lines[..2].to_vec();
         rewritten.extend(&others[2..]);
         check(&rewritten, &one, Some("the log is not the one that its database knows: line 4"));
         // A database without a record of a log with events was deleted, unless it is older than its record of logs.
         check(&lines, &known(&[]), Some("the database does not know this log of 5 lines"));
-        check(&lines, &Anchors { is_upgraded: true, ..known(&[]) }, None);
+        check(&lines, &DatabaseLogAnchors { is_upgraded: true, ..known(&[]) }, None);
         check(&lines[..2], &known(&[]), None);
         check(&[], &known(&[]), None);
         // Another gateway of a shared database creates a log of its own, with a key of its own.
-        let foreign = Anchor { log: Hash::NONE, key: Key::of_seed([8; 32]).public(), ..anchor };
+        let foreign =
+            LogAnchor { log: LineHash::NONE, key: AuditKey::from_seed([8; 32]).public_key(), ..anchor };
         check(&[], &shared(&[foreign]), None);
         check(&lines, &shared(&[foreign]), Some("the database does not know this log"));
         check(&lines, &shared(&[foreign, anchor]), None);

@@ -6,8 +6,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::key::{Key, PublicKey};
-use super::record::{self, Fields, Time};
+use super::key::{AuditKey, AuditPublicKey};
+use super::record::{self, RecordFields, Timestamp};
 
 /// The kind of a signing record.
 pub(super) const HEAD: &str = "head";
@@ -18,14 +18,14 @@ pub(super) const SIGNATURE: &str = "signature";
 
 /// A SHA-256 hash: of a line without its line feed, or of a salted content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Hash([u8; 32]);
+pub struct LineHash([u8; 32]);
 
-impl Hash {
+impl LineHash {
     /// The hash of the previous line in the first line.
     pub const NONE: Self = Self([0; 32]);
 
     /// Returns the hash of one line.
-    pub fn of(line: &[u8]) -> Self {
+    pub fn of_line(line: &[u8]) -> Self {
         Self(Sha256::digest(line).into())
     }
 
@@ -36,11 +36,11 @@ impl Hash {
 
     /// Parses 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
-        bytes(text).map(Self)
+        parse_hex(text).map(Self)
     }
 }
 
-impl fmt::Display for Hash {
+impl fmt::Display for LineHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(&self.0))
     }
@@ -48,34 +48,34 @@ impl fmt::Display for Hash {
 
 /// A line that a party outside the gateway can keep, to check later that the log still contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct LogHead {
     /// The number of the line, from 0.
     pub seq: u64,
     /// The hash of the line.
-    pub hash: Hash,
+    pub hash: LineHash,
 }
 
 /// Returns a line that signs its number, its time and the hash of the previous line, and thereby everything before it.
-pub(super) fn head(seq: u64, time: Time, previous: Hash, key: &Key) -> String {
-    let line = record::line(seq, time, HEAD, previous, Fields::default());
+pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
+    let line = record::serialize_record(seq, time, HEAD, previous, RecordFields::default());
     let signed = line.strip_suffix('}').unwrap_or(&line);
-    format!("{signed}{}{}\"}}", between(), hex(&key.sign(&message(signed))))
+    format!("{signed}{}{}\"}}", signature_separator(), hex(&key.sign(&signed_message(signed))))
 }
 
 /// Returns whether a head is signed by this key.
-pub(super) fn is_signed(line: &[u8], key: &PublicKey) -> bool {
+pub(super) fn is_signed(line: &[u8], key: &AuditPublicKey) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
-    let Some((signed, rest)) = line.split_once(&between()) else { return false };
-    let signature = rest.strip_suffix("\"}").and_then(bytes);
-    signature.is_some_and(|signature| key.has_signed(&message(signed), &signature))
+    let Some((signed, rest)) = line.split_once(&signature_separator()) else { return false };
+    let signature = rest.strip_suffix("\"}").and_then(parse_hex);
+    signature.is_some_and(|signature| key.has_signed(&signed_message(signed), &signature))
 }
 
 /// Returns the text between the signed part of a head and its signature.
-fn between() -> String {
+fn signature_separator() -> String {
     format!(",\"{SIGNATURE}\":\"")
 }
 
-fn message(signed: &str) -> Vec<u8> {
+fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }
 
@@ -84,7 +84,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Parses exactly the output of [`hex`]: with two spellings of one value, a line could be changed undetected.
-pub(super) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn hexadecimal_digits_have_one_spelling() {
-        let check = |text: &str, expected: Option<[u8; 2]>| assert_eq!(bytes(text), expected, "{text}");
+        let check = |text: &str, expected: Option<[u8; 2]>| assert_eq!(parse_hex(text), expected, "{text}");
         check("00ff", Some([0, 255]));
         check(&hex(&[10, 160]), Some([10, 160]));
         check("00FF", None);
@@ -115,17 +115,17 @@ mod tests {
 
     #[test]
     fn a_head_is_signed_as_a_whole() {
-        let key = Key::of_seed([7; 32]);
-        let line = head(3, Time(5), Hash::of(b"line"), &key);
-        let check = |line: &str, key: &PublicKey, expected: bool| {
+        let key = AuditKey::from_seed([7; 32]);
+        let line = head_line(3, Timestamp(5), LineHash::of_line(b"line"), &key);
+        let check = |line: &str, key: &AuditPublicKey, expected: bool| {
             assert_eq!(is_signed(line.as_bytes(), key), expected, "{line}");
         };
-        check(&line, &key.public(), true);
-        check(&line, &Key::of_seed([8; 32]).public(), false);
-        check(&line.replace("\"seq\":3", "\"seq\":4"), &key.public(), false);
-        check(&line.replace("\"time\":5", "\"time\":6"), &key.public(), false);
-        check(&line.replace("\"}", "\" }"), &key.public(), false);
-        check(&line.replace("\"}", "\",\"x\":1}"), &key.public(), false);
-        check("{}", &key.public(), false);
+        check(&line, &key.public_key(), true);
+        check(&line, &AuditKey::from_seed([8; 32]).public_key(), false);
+        check(&line.replace("\"seq\":3", "\"seq\":4"), &key.public_key(), false);
+        check(&line.replace("\"time\":5", "\"time\":6"), &key.public_key(), false);
+        check(&line.replace("\"}", "\" }"), &key.public_key(), false);
+        check(&line.replace("\"}", "\",\"x\":1}"), &key.public_key(), false);
+        check("{}", &key.public_key(), false);
     }
 }

@@ -4,14 +4,14 @@
 
 use flowgate::monitor::Outcome;
 
-use super::anchor::Loss;
-use super::record::Fields;
+use super::anchor::AuditLoss;
+use super::record::RecordFields;
 
 /// An action of the gateway, or a decision or order that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum AuditEvent {
     /// A call was judged.
-    Judged(Judged),
+    Judged(JudgedCallRecord),
     /// A person was asked whether a call may run.
     Asked {
         /// The conversation.
@@ -38,7 +38,7 @@ pub enum Event {
         /// The role of the person, such as `approver`.
         role: String,
         /// The decision.
-        answer: Answer,
+        answer: RecordedDecision,
     },
     /// A call ran because a person had allowed it.
     ApprovalUsed {
@@ -108,7 +108,7 @@ pub enum Event {
         /// The person.
         who: String,
         /// Whether the target is frozen now.
-        state: Switch,
+        state: FreezeSwitch,
     },
     /// A person cleared the gateway's record of texts that a client was shown.
     QuotationsCleared {
@@ -130,14 +130,14 @@ pub enum Event {
         /// The tenant of the client.
         tenant: String,
         /// The change of the session.
-        phase: Phase,
+        phase: SessionPhase,
     },
     /// An operator accepted a loss of the log or its database.
     LossAccepted {
         /// The operator, who has access to the key.
         who: String,
         /// The loss.
-        loss: Loss,
+        loss: AuditLoss,
     },
     /// The gateway loaded a configuration.
     ConfigurationLoaded {
@@ -148,7 +148,7 @@ pub enum Event {
 
 /// A call that was judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedCallRecord {
     /// The conversation.
     pub conversation: String,
     /// The client.
@@ -173,7 +173,7 @@ pub struct Judged {
 
 /// A person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum RecordedDecision {
     /// The call may run once.
     Allow,
     /// The call must not run.
@@ -182,7 +182,7 @@ pub enum Answer {
 
 /// The state of a kill switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Switch {
+pub enum FreezeSwitch {
     /// The target is frozen.
     Set,
     /// The target is released.
@@ -191,7 +191,7 @@ pub enum Switch {
 
 /// A change of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum SessionPhase {
     /// The session began.
     Begun,
     /// The session ended.
@@ -200,7 +200,7 @@ pub enum Phase {
     Deleted,
 }
 
-impl Event {
+impl AuditEvent {
     /// Returns the name of the event in the log.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -214,9 +214,9 @@ impl Event {
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
             Self::QuotationsCleared { .. } => "quotations-cleared",
-            Self::Session { phase: Phase::Begun, .. } => "session-begun",
-            Self::Session { phase: Phase::Ended, .. } => "session-ended",
-            Self::Session { phase: Phase::Deleted, .. } => "session-deleted",
+            Self::Session { phase: SessionPhase::Begun, .. } => "session-begun",
+            Self::Session { phase: SessionPhase::Ended, .. } => "session-ended",
+            Self::Session { phase: SessionPhase::Deleted, .. } => "session-deleted",
             Self::LossAccepted { .. } => "loss-accepted",
             Self::ConfigurationLoaded { .. } => "configuration-loaded",
         }
@@ -243,17 +243,17 @@ impl Event {
 
     /// Returns the client of the event.
     pub fn client(&self) -> Option<&str> {
-        self.whose().map(|(client, _)| client)
+        self.client_and_tenant().map(|(client, _)| client)
     }
 
     /// Returns the tenant of the event's client.
     pub fn tenant(&self) -> Option<&str> {
-        self.whose().map(|(_, tenant)| tenant)
+        self.client_and_tenant().map(|(_, tenant)| tenant)
     }
 
-    fn whose(&self) -> Option<(&str, &str)> {
+    fn client_and_tenant(&self) -> Option<(&str, &str)> {
         match self {
-            Self::Judged(Judged { client, tenant, .. })
+            Self::Judged(JudgedCallRecord { client, tenant, .. })
             | Self::Asked { client, tenant, .. }
             | Self::Unasked { client, tenant, .. }
             | Self::RanBeside { client, tenant, .. }
@@ -281,12 +281,12 @@ impl Event {
         )
     }
 
-    pub(super) fn fields(&self) -> Fields {
-        let mut fields = Fields::default();
+    pub(super) fn fields(&self) -> RecordFields {
+        let mut fields = RecordFields::default();
         fields
-            .some("conversation", self.conversation())
-            .some("client", self.client())
-            .some("tenant", self.tenant());
+            .optional_text("conversation", self.conversation())
+            .optional_text("client", self.client())
+            .optional_text("tenant", self.tenant());
         match self {
             Self::Judged(judged) => {
                 fields
@@ -303,8 +303,8 @@ impl Event {
             }
             Self::Decided { digest, who, role, answer, .. } => {
                 let answer = match answer {
-                    Answer::Allow => "allow",
-                    Answer::Deny => "deny",
+                    RecordedDecision::Allow => "allow",
+                    RecordedDecision::Deny => "deny",
                 };
                 fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);
             }
@@ -326,8 +326,8 @@ impl Event {
             }
             Self::KillSwitch { what, who, state } => {
                 let state = match state {
-                    Switch::Set => "set",
-                    Switch::Unset => "unset",
+                    FreezeSwitch::Set => "set",
+                    FreezeSwitch::Unset => "unset",
                 };
                 fields.text("what", what).text("who", who).text("state", state);
             }
@@ -337,7 +337,7 @@ impl Event {
             Self::Session { .. } => {}
             Self::LossAccepted { who, loss } => {
                 fields.text("who", who).text("what", loss.name());
-                if let Some(known) = loss.known() {
+                if let Some(known) = loss.contradicted_anchor() {
                     fields
                         .text("log", &known.log.to_string())
                         .number("line", known.head.seq.saturating_add(1))
@@ -355,21 +355,21 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chain::Hash;
-    use super::super::record::{MAX_LINE, Time, line};
+    use super::super::chain::LineHash;
+    use super::super::record::{MAX_LINE, Timestamp, serialize_record};
     use super::*;
 
     #[test]
     fn a_line_says_what_happened() {
-        let check = |event: Event, expected: &str| {
-            let line = line(0, Time(1), event.kind(), Hash::NONE, event.fields());
-            let previous = format!(r#","previous":"{}""#, Hash::NONE);
+        let check = |event: AuditEvent, expected: &str| {
+            let line = serialize_record(0, Timestamp(1), event.kind(), LineHash::NONE, event.fields());
+            let previous = format!(r#","previous":"{}""#, LineHash::NONE);
             assert_eq!(line.replace(&previous, "").replace(r#"{"seq":0,"time":1,"#, "{"), expected);
         };
         let s = str::to_owned;
         let conversation = s("c1");
         check(
-            Event::Judged(Judged {
+            AuditEvent::Judged(JudgedCallRecord {
                 conversation: s("c1"),
                 client: s("agent"),
                 tenant: s("acme"),
@@ -384,7 +384,7 @@ mod tests {
             r#"{"kind":"judged","conversation":"c1","client":"agent","tenant":"acme","policy":"p","tool":"mail/send","verdict":"confirm","reasons":["no secrets"],"label":["untrusted"],"digest":"d","event":7}"#,
         );
         check(
-            Event::Asked {
+            AuditEvent::Asked {
                 conversation: s("c1"),
                 client: s("agent"),
                 tenant: s("acme"),
@@ -395,21 +395,21 @@ mod tests {
             r#"{"kind":"asked","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d","reasons":["no secrets"]}"#,
         );
         check(
-            Event::Decided {
+            AuditEvent::Decided {
                 conversation: s("c1"),
                 digest: s("d"),
                 who: s("ann"),
                 role: s("owner"),
-                answer: Answer::Deny,
+                answer: RecordedDecision::Deny,
             },
             r#"{"kind":"decided","conversation":"c1","digest":"d","who":"ann","role":"owner","answer":"deny"}"#,
         );
         check(
-            Event::ApprovalUsed { conversation: s("c1"), tool: s("send"), digest: s("d") },
+            AuditEvent::ApprovalUsed { conversation: s("c1"), tool: s("send"), digest: s("d") },
             r#"{"kind":"approval-used","conversation":"c1","tool":"send","digest":"d"}"#,
         );
         check(
-            Event::ApprovalVoid {
+            AuditEvent::ApprovalVoid {
                 conversation: s("c1"),
                 tool: s("send"),
                 digest: s("d"),
@@ -419,7 +419,7 @@ mod tests {
             r#"{"kind":"approval-void","conversation":"c1","tool":"send","digest":"d","cause":"judged again","reasons":["stale"]}"#,
         );
         check(
-            Event::Unasked {
+            AuditEvent::Unasked {
                 conversation: s("c1"),
                 client: s("agent"),
                 tenant: s("acme"),
@@ -430,7 +430,7 @@ mod tests {
             r#"{"kind":"unasked","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d","cause":"too many questions are open"}"#,
         );
         check(
-            Event::RanBeside {
+            AuditEvent::RanBeside {
                 conversation: s("c1"),
                 client: s("agent"),
                 tenant: s("acme"),
@@ -440,7 +440,7 @@ mod tests {
             r#"{"kind":"ran-beside","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d"}"#,
         );
         check(
-            Event::ReplyWithheld {
+            AuditEvent::ReplyWithheld {
                 conversation: s("c1"),
                 client: s("agent"),
                 tenant: s("acme"),
@@ -449,19 +449,29 @@ mod tests {
             r#"{"kind":"reply-withheld","conversation":"c1","client":"agent","tenant":"acme","reasons":[]}"#,
         );
         check(
-            Event::KillSwitch { what: s("everything"), who: s("ann"), state: Switch::Set },
+            AuditEvent::KillSwitch { what: s("everything"), who: s("ann"), state: FreezeSwitch::Set },
             r#"{"kind":"kill-switch","what":"everything","who":"ann","state":"set"}"#,
         );
         check(
-            Event::QuotationsCleared { client: s("agent"), tenant: s("acme"), what: s("all"), who: s("ann") },
+            AuditEvent::QuotationsCleared {
+                client: s("agent"),
+                tenant: s("acme"),
+                what: s("all"),
+                who: s("ann"),
+            },
             r#"{"kind":"quotations-cleared","client":"agent","tenant":"acme","what":"all","who":"ann"}"#,
         );
         check(
-            Event::Session { conversation, client: s("agent"), tenant: s("acme"), phase: Phase::Deleted },
+            AuditEvent::Session {
+                conversation,
+                client: s("agent"),
+                tenant: s("acme"),
+                phase: SessionPhase::Deleted,
+            },
             r#"{"kind":"session-deleted","conversation":"c1","client":"agent","tenant":"acme"}"#,
         );
         check(
-            Event::ConfigurationLoaded { policies: vec![s("p")] },
+            AuditEvent::ConfigurationLoaded { policies: vec![s("p")] },
             r#"{"kind":"configuration-loaded","policies":["p"]}"#,
         );
     }
@@ -470,7 +480,7 @@ mod tests {
     fn no_event_is_longer_than_a_line() {
         let long = "\"\u{1}é".repeat(9000);
         let list = vec![long.clone(); 9000];
-        let event = Event::Judged(Judged {
+        let event = AuditEvent::Judged(JudgedCallRecord {
             conversation: long.clone(),
             client: long.clone(),
             tenant: long.clone(),
@@ -483,7 +493,8 @@ mod tests {
             event: u64::MAX,
         });
         // A line may also contain the hash of a content.
-        let line = line(u64::MAX, Time(u64::MAX), event.kind(), Hash::NONE, event.fields());
+        let line =
+            serialize_record(u64::MAX, Timestamp(u64::MAX), event.kind(), LineHash::NONE, event.fields());
         assert!(line.len() + 100 < MAX_LINE, "{}", line.len());
         assert!(line.contains(r#""cut":["conversation","#), "{line}");
     }

@@ -9,18 +9,18 @@ use std::path::Path;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 
-use super::chain::{bytes, hex};
-use super::failure::{AuditError, Failure};
-use super::{beside, private};
+use super::chain::{hex, parse_hex};
+use super::error::{AuditError, AuditErrorKind};
+use super::{append_extension, restrict_to_owner};
 
 /// The maximum size of a key file that is read, in bytes.
 const MAX_FILE: u64 = 256;
 
 /// The signing key. `Debug` does not print it.
 #[derive(Clone)]
-pub struct Key(SigningKey);
+pub struct AuditKey(SigningKey);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AuditKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }
@@ -28,11 +28,11 @@ impl fmt::Debug for Key {
 
 /// The public key that verifies signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PublicKey(VerifyingKey);
+pub struct AuditPublicKey(VerifyingKey);
 
-impl Key {
+impl AuditKey {
     /// Returns the key of a seed.
-    pub fn of_seed(seed: [u8; 32]) -> Self {
+    pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&seed))
     }
 
@@ -45,40 +45,41 @@ impl Key {
         let failed = |failure| AuditError::new(path, failure);
         match File::open(path) {
             Ok(file) => {
-                if is_open_to_all(&file).map_err(|error| failed(Failure::Read(error)))? {
-                    return Err(failed(Failure::OpenKey));
+                if is_readable_by_all(&file).map_err(|error| failed(AuditErrorKind::Read(error)))? {
+                    return Err(failed(AuditErrorKind::OpenKey));
                 }
                 let mut text = String::new();
                 file.take(MAX_FILE)
                     .read_to_string(&mut text)
-                    .map_err(|error| failed(Failure::Read(error)))?;
-                let seed = bytes(text.trim()).ok_or_else(|| failed(Failure::NoKey))?;
-                Ok(Self::of_seed(seed))
+                    .map_err(|error| failed(AuditErrorKind::Read(error)))?;
+                let seed = parse_hex(text.trim()).ok_or_else(|| failed(AuditErrorKind::NoKey))?;
+                Ok(Self::from_seed(seed))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let public = beside(path, "pub");
+                let public = append_extension(path, "pub");
                 // With a new key, the existing log would have no signer, and its verifiers would have the wrong public
                 // key.
                 if public.exists() {
-                    return Err(failed(Failure::LostKey));
+                    return Err(failed(AuditErrorKind::LostKey));
                 }
                 let mut seed = [0; 32];
-                getrandom::fill(&mut seed).map_err(|_| failed(Failure::Random))?;
-                let key = Self::of_seed(seed);
-                let options = private(OpenOptions::new().write(true).create_new(true));
-                keep(path, &options, &hex(&seed)).map_err(|error| failed(Failure::Write(error)))?;
+                getrandom::fill(&mut seed).map_err(|_| failed(AuditErrorKind::Random))?;
+                let key = Self::from_seed(seed);
+                let options = restrict_to_owner(OpenOptions::new().write(true).create_new(true));
+                write_new_file(path, &options, &hex(&seed))
+                    .map_err(|error| failed(AuditErrorKind::Write(error)))?;
                 let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-                keep(&public, &options, &key.public().to_string())
-                    .map_err(|error| AuditError::new(&public, Failure::Write(error)))?;
+                write_new_file(&public, &options, &key.public_key().to_string())
+                    .map_err(|error| AuditError::new(&public, AuditErrorKind::Write(error)))?;
                 Ok(key)
             }
-            Err(error) => Err(failed(Failure::Read(error))),
+            Err(error) => Err(failed(AuditErrorKind::Read(error))),
         }
     }
 
     /// Returns its public half.
-    pub fn public(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key())
+    pub fn public_key(&self) -> AuditPublicKey {
+        AuditPublicKey(self.0.verifying_key())
     }
 
     pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
@@ -86,10 +87,10 @@ impl Key {
     }
 }
 
-impl PublicKey {
+impl AuditPublicKey {
     /// Parses the printed form: 64 lower-case hexadecimal digits, with optional space around them.
     pub fn parse(text: &str) -> Option<Self> {
-        VerifyingKey::from_bytes(&bytes(text.trim())?).ok().map(Self)
+        VerifyingKey::from_bytes(&parse_hex(text.trim())?).ok().map(Self)
     }
 
     pub(super) fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
@@ -97,42 +98,42 @@ impl PublicKey {
     }
 }
 
-impl fmt::Display for PublicKey {
+impl fmt::Display for AuditPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(self.0.as_bytes()))
     }
 }
 
-fn keep(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
+fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;
     file.sync_all()
 }
 
 #[cfg(unix)]
-fn is_open_to_all(file: &File) -> io::Result<bool> {
+fn is_readable_by_all(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt as _;
     Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
 }
 
 #[cfg(not(unix))]
-fn is_open_to_all(_: &File) -> io::Result<bool> {
+fn is_readable_by_all(_: &File) -> io::Result<bool> {
     Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Folder;
+    use super::super::tests::TestFolder;
     use super::*;
 
     #[test]
     fn a_key_is_made_once_and_read_by_its_owner() {
-        let folder = Folder::new("key");
+        let folder = TestFolder::new("key");
         let path = folder.file("audit.key");
-        let key = Key::load_or_create(&path).unwrap();
-        assert_eq!(Key::load_or_create(&path).unwrap().public(), key.public());
+        let key = AuditKey::load_or_create(&path).unwrap();
+        assert_eq!(AuditKey::load_or_create(&path).unwrap().public_key(), key.public_key());
         let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
-        assert_eq!(PublicKey::parse(&public), Some(key.public()));
+        assert_eq!(AuditPublicKey::parse(&public), Some(key.public_key()));
         assert_eq!(format!("{key:?}"), "Key(..)");
         #[cfg(unix)]
         {
@@ -140,39 +141,40 @@ mod tests {
             let mode = |mode: u32| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             mode(0o644).unwrap();
-            let error = Key::load_or_create(&path).unwrap_err().to_string();
+            let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
             assert!(
                 error.ends_with("everybody may read this key: chmod 600, or make another one"),
                 "{error}"
             );
             mode(0o640).unwrap();
-            assert!(Key::load_or_create(&path).is_ok());
+            assert!(AuditKey::load_or_create(&path).is_ok());
         }
     }
 
     /// A missing key is not replaced: its public half, which verifies the logs, stays.
     #[test]
     fn a_key_that_is_gone_is_not_made_anew() {
-        let folder = Folder::new("lost-key");
+        let folder = TestFolder::new("lost-key");
         let path = folder.file("audit.key");
-        let key = Key::load_or_create(&path).unwrap();
+        let key = AuditKey::load_or_create(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let error = Key::load_or_create(&path).unwrap_err().to_string();
+        let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
         assert!(error.contains("the key is gone, and its public half is still there"), "{error}");
         assert!(!path.exists());
         let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
-        assert_eq!(PublicKey::parse(&public), Some(key.public()));
+        assert_eq!(AuditPublicKey::parse(&public), Some(key.public_key()));
         std::fs::remove_file(folder.file("audit.key.pub")).unwrap();
-        assert_ne!(Key::load_or_create(&path).unwrap().public(), key.public());
+        assert_ne!(AuditKey::load_or_create(&path).unwrap().public_key(), key.public_key());
     }
 
     #[test]
     fn a_file_without_a_seed_is_no_key() {
-        let folder = Folder::new("no-key");
+        let folder = TestFolder::new("no-key");
         let check = |name: &str, text: &str| {
             let path = folder.file(name);
-            keep(&path, &private(OpenOptions::new().write(true).create_new(true)), text).unwrap();
-            let error = Key::load_or_create(&path).unwrap_err().to_string();
+            write_new_file(&path, &restrict_to_owner(OpenOptions::new().write(true).create_new(true)), text)
+                .unwrap();
+            let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
             assert!(
                 error.ends_with("64 hexadecimal digits, as `openssl rand -hex 32` prints them"),
                 "{error}"

@@ -1,7 +1,7 @@
 //! One line of the log: a JSON object of bounded size.
 //!
-//! The writer fills [`Fields`], which truncate what exceeds their bounds; the verifier and the reader of a log's end
-//! parse a [`Record`].
+//! The writer fills [`RecordFields`], which truncate what exceeds their bounds; the verifier and the reader of a log's end
+//! parse an [`AuditRecord`].
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flowgate::json::{self, JsonError, Numbers};
 use serde_json::{Map, Value, json};
 
-use super::chain::Hash;
+use super::chain::LineHash;
 
 /// The maximum size of a line, in bytes, without its line feed.
 pub(super) const MAX_LINE: usize = 16 << 10;
@@ -22,9 +22,9 @@ const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// Milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time(pub u64);
+pub struct Timestamp(pub u64);
 
-impl Time {
+impl Timestamp {
     /// Returns the time of the system clock.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -32,12 +32,12 @@ impl Time {
     }
 
     /// Returns the value as it is written.
-    pub(super) fn bounded(self) -> u64 {
+    pub(super) fn clamped(self) -> u64 {
         self.0.min(MAX_NUMBER)
     }
 }
 
-impl fmt::Display for Time {
+impl fmt::Display for Timestamp {
     /// Formats the time as in RFC 3339, in UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
@@ -58,18 +58,18 @@ impl fmt::Display for Time {
 
 /// The fields of a record, each within its bound. A truncated text ends in `…`, and `cut` names its field.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct RecordFields {
     fields: Map<String, Value>,
     cut: Vec<&'static str>,
 }
 
-impl Fields {
+impl RecordFields {
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
-        let bounded = self.bounded(name, text);
+        let bounded = self.bounded_text(name, text);
         self.value(name, json!(bounded))
     }
 
-    pub(super) fn some(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
+    pub(super) fn optional_text(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(name, text),
             None => self,
@@ -83,11 +83,11 @@ impl Fields {
     pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
         let (mut list, mut left) = (Vec::new(), MAX_LIST);
         for text in texts {
-            let text = self.bounded(name, text);
-            let size = text.chars().map(escaped).sum::<usize>() + 3;
+            let text = self.bounded_text(name, text);
+            let size = text.chars().map(escaped_length).sum::<usize>() + 3;
             let Some(rest) = left.checked_sub(size) else {
                 list.push(json!("…"));
-                self.mark(name);
+                self.mark_truncated(name);
                 break;
             };
             left = rest;
@@ -101,15 +101,15 @@ impl Fields {
         self
     }
 
-    fn bounded(&mut self, name: &'static str, text: &str) -> String {
-        let (bounded, is_cut) = bounded(text, MAX_TEXT);
+    fn bounded_text(&mut self, name: &'static str, text: &str) -> String {
+        let (bounded, is_cut) = truncate_escaped(text, MAX_TEXT);
         if is_cut {
-            self.mark(name);
+            self.mark_truncated(name);
         }
         bounded
     }
 
-    fn mark(&mut self, name: &'static str) {
+    fn mark_truncated(&mut self, name: &'static str) {
         if !self.cut.contains(&name) {
             self.cut.push(name);
         }
@@ -117,14 +117,14 @@ impl Fields {
 }
 
 /// Returns a text of at most `most` bytes after escaping, and whether it was truncated; it then ends in `…`.
-pub(super) fn bounded(text: &str, most: usize) -> (String, bool) {
+pub(super) fn truncate_escaped(text: &str, most: usize) -> (String, bool) {
     let mut size = 0_usize;
     let mut whole = text.len();
     for (at, c) in text.char_indices() {
         if size + '…'.len_utf8() <= most {
             whole = at;
         }
-        size += escaped(c);
+        size += escaped_length(c);
         if size > most {
             return (format!("{}…", text.get(..whole).unwrap_or_default()), true);
         }
@@ -133,12 +133,12 @@ pub(super) fn bounded(text: &str, most: usize) -> (String, bool) {
 }
 
 /// Returns a text as a record contains it.
-pub(super) fn shown(text: &str) -> String {
-    bounded(text, MAX_TEXT).0
+pub(super) fn escaped_text(text: &str) -> String {
+    truncate_escaped(text, MAX_TEXT).0
 }
 
 /// Returns the size of a character in JSON, in bytes.
-fn escaped(c: char) -> usize {
+fn escaped_length(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
         '\0'..='\u{1f}' => 6,
@@ -147,10 +147,16 @@ fn escaped(c: char) -> usize {
 }
 
 /// Serializes a record, without the line feed.
-pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fields) -> String {
+pub(super) fn serialize_record(
+    seq: u64,
+    time: Timestamp,
+    kind: &str,
+    previous: LineHash,
+    fields: RecordFields,
+) -> String {
     let mut record = Map::new();
     record.insert("seq".to_owned(), json!(seq));
-    record.insert("time".to_owned(), json!(time.bounded()));
+    record.insert("time".to_owned(), json!(time.clamped()));
     record.insert("kind".to_owned(), json!(kind));
     record.insert("previous".to_owned(), json!(previous.to_string()));
     record.extend(fields.fields);
@@ -162,22 +168,22 @@ pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fie
 
 /// A parsed record. Only [`verify`](super::verify()) checks its place in the log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct AuditRecord {
     /// The number of the line, from 0.
     pub seq: u64,
     /// The time of the event.
-    pub time: Time,
+    pub time: Timestamp,
     /// The kind of event.
     pub kind: String,
     /// The hash of the previous line.
-    pub previous: Hash,
+    pub previous: LineHash,
     /// The whole object.
     pub object: Map<String, Value>,
 }
 
 /// The reason why a line is not a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flaw {
+pub enum RecordError {
     /// It is not UTF-8.
     Encoding,
     /// It is not strict JSON.
@@ -186,7 +192,7 @@ pub enum Flaw {
     Field(&'static str),
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Encoding => f.write_str("not UTF-8"),
@@ -196,23 +202,23 @@ impl fmt::Display for Flaw {
     }
 }
 
-impl Record {
+impl AuditRecord {
     /// Parses a line, without its line feed.
     ///
     /// # Errors
     /// Fails if it is not strict JSON, or lacks a field of every record.
-    pub fn read(line: &[u8]) -> Result<Self, Flaw> {
-        let text = std::str::from_utf8(line).map_err(|_| Flaw::Encoding)?;
-        let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(Flaw::Json)? else {
-            return Err(Flaw::Field("seq"));
+    pub fn read(line: &[u8]) -> Result<Self, RecordError> {
+        let text = std::str::from_utf8(line).map_err(|_| RecordError::Encoding)?;
+        let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(RecordError::Json)? else {
+            return Err(RecordError::Field("seq"));
         };
-        let number = |name| object.get(name).and_then(Value::as_u64).ok_or(Flaw::Field(name));
-        let text = |name| object.get(name).and_then(Value::as_str).ok_or(Flaw::Field(name));
+        let number = |name| object.get(name).and_then(Value::as_u64).ok_or(RecordError::Field(name));
+        let text = |name| object.get(name).and_then(Value::as_str).ok_or(RecordError::Field(name));
         Ok(Self {
             seq: number("seq")?,
-            time: Time(number("time")?),
+            time: Timestamp(number("time")?),
             kind: text("kind")?.to_owned(),
-            previous: Hash::parse(text("previous")?).ok_or(Flaw::Field("previous"))?,
+            previous: LineHash::parse(text("previous")?).ok_or(RecordError::Field("previous"))?,
             object,
         })
     }
@@ -229,40 +235,41 @@ mod tests {
 
     #[test]
     fn times_are_printed_as_dates() {
-        let check = |time: u64, expected: &str| assert_eq!(Time(time).to_string(), expected);
+        let check = |time: u64, expected: &str| assert_eq!(Timestamp(time).to_string(), expected);
         check(0, "1970-01-01T00:00:00.000Z");
         check(951_782_400_000, "2000-02-29T00:00:00.000Z");
         check(1_735_689_599_999, "2024-12-31T23:59:59.999Z");
         check(4_107_542_400_000, "2100-03-01T00:00:00.000Z");
-        let _ = Time(u64::MAX).to_string();
+        let _ = Timestamp(u64::MAX).to_string();
     }
 
     #[test]
     fn what_is_too_long_is_cut_and_marked() {
-        let check = |text: &str, most: usize, expected: &str| assert_eq!(bounded(text, most).0, expected);
+        let check =
+            |text: &str, most: usize, expected: &str| assert_eq!(truncate_escaped(text, most).0, expected);
         check("abcdef", 6, "abcdef");
         check("abcdefg", 6, "abc…");
         check("abcdéf", 6, "abc…");
         check("\n\n\n\n", 6, "\n…");
         check("", 6, "");
-        let mut fields = Fields::default();
+        let mut fields = RecordFields::default();
         fields.text("short", "a").text("long", &"\u{1}".repeat(900)).list("many", &vec!["b".repeat(300); 90]);
-        let line = line(0, Time(1), "kind", Hash::NONE, fields);
+        let line = serialize_record(0, Timestamp(1), "kind", LineHash::NONE, fields);
         assert!(line.ends_with(r#""…"],"cut":["long","many"]}"#), "{line}");
         assert!(line.len() < 5000, "{}", line.len());
     }
 
     #[test]
     fn a_record_has_what_every_record_has() {
-        let none = Hash::NONE;
+        let none = LineHash::NONE;
         let check = |line: &str, expected: &str| {
-            let shown = match Record::read(line.as_bytes()) {
+            let shown = match AuditRecord::read(line.as_bytes()) {
                 Ok(record) => format!("{} {} {}", record.seq, record.time.0, record.kind),
                 Err(flaw) => flaw.to_string(),
             };
             assert_eq!(shown, expected, "{line}");
         };
-        check(&line(7, Time(9), "judged", none, Fields::default()), "7 9 judged");
+        check(&serialize_record(7, Timestamp(9), "judged", none, RecordFields::default()), "7 9 judged");
         check("", "no strict JSON: EOF while parsing a value at column 0");
         check("[]", "no record: `seq` is not what a record has there");
         check(r#"{"seq":1,"seq":1}"#, "no strict JSON: duplicate key at column 14");
@@ -272,6 +279,6 @@ mod tests {
             r#"{"seq":1,"time":2,"kind":"a","previous":"00"}"#,
             "no record: `previous` is not what a record has there",
         );
-        assert_eq!(Record::read(b"{\"a\":\"\xff\"}"), Err(Flaw::Encoding));
+        assert_eq!(AuditRecord::read(b"{\"a\":\"\xff\"}"), Err(RecordError::Encoding));
     }
 }

@@ -7,10 +7,10 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-use super::chain::{HEAD, Hash, is_signed};
-use super::failure::Failure;
-use super::key::PublicKey;
-use super::record::{MAX_LINE, Record};
+use super::chain::{HEAD, LineHash, is_signed};
+use super::error::AuditErrorKind;
+use super::key::AuditPublicKey;
+use super::record::{AuditRecord, MAX_LINE};
 use super::verify::OPENED;
 
 /// The size of a read, in bytes.
@@ -20,11 +20,11 @@ const MAX_BACK: u64 = 4096;
 
 /// The end of a log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct LogTail {
     /// The number of the next line.
     pub(super) next: u64,
     /// The hash of the last line.
-    pub(super) previous: Hash,
+    pub(super) previous: LineHash,
     /// The number of lines after the last head.
     pub(super) unsigned: u64,
     /// The size of the complete lines, in bytes; the rest is partial.
@@ -32,26 +32,30 @@ pub(super) struct End {
 }
 
 /// Finds the end of a log.
-pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
-    let length = file.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
-    let whole = after_last_feed(file, length).map_err(Failure::Read)?;
-    let mut end = End { next: 0, previous: Hash::NONE, unsigned: 0, whole };
+pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, AuditErrorKind> {
+    let length = file.seek(SeekFrom::End(0)).map_err(AuditErrorKind::Read)?;
+    let whole = after_last_line_feed(file, length).map_err(AuditErrorKind::Read)?;
+    let mut end = LogTail { next: 0, previous: LineHash::NONE, unsigned: 0, whole };
     if whole == 0 {
         return Ok(end);
     }
-    is_of_key(file, key)?;
+    check_key(file, key)?;
     let mut at = whole;
-    let mut later: Option<Record> = None;
+    let mut later: Option<AuditRecord> = None;
     let mut head = false;
     for back in 1..=MAX_BACK {
         let line = line_before(file, &mut at)?;
-        let record = Record::read(&line).map_err(|flaw| Failure::End(format!("{} is {flaw}", nth(back))))?;
-        let hash = Hash::of(&line);
+        let record = AuditRecord::read(&line)
+            .map_err(|flaw| AuditErrorKind::End(format!("{} is {flaw}", position_from_end(back))))?;
+        let hash = LineHash::of_line(&line);
         match &later {
             None => (end.next, end.previous) = (record.seq.saturating_add(1), hash),
             Some(later) if later.previous == hash && later.seq == record.seq.saturating_add(1) => {}
             Some(_) => {
-                return Err(Failure::End(format!("{} does not follow from the one before", nth(back - 1))));
+                return Err(AuditErrorKind::End(format!(
+                    "{} does not follow from the one before",
+                    position_from_end(back - 1)
+                )));
             }
         }
         // The line before the last head is read as well, to check the head's place in the chain.
@@ -60,15 +64,18 @@ pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
         }
         if record.kind == HEAD {
             if !is_signed(&line, key) {
-                return Err(Failure::End(format!("{} is not signed by the key", nth(back))));
+                return Err(AuditErrorKind::End(format!(
+                    "{} is not signed by the key",
+                    position_from_end(back)
+                )));
             }
             head = true;
         } else {
             end.unsigned += 1;
         }
         if at == 0 {
-            if record.seq != 0 || record.previous != Hash::NONE {
-                return Err(Failure::End("lines are missing at the beginning".to_owned()));
+            if record.seq != 0 || record.previous != LineHash::NONE {
+                return Err(AuditErrorKind::End("lines are missing at the beginning".to_owned()));
             }
             break;
         }
@@ -78,43 +85,43 @@ pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
 }
 
 /// Rejects a log that was created with another key.
-fn is_of_key(file: &mut File, key: &PublicKey) -> Result<(), Failure> {
-    file.rewind().map_err(Failure::Read)?;
+fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind> {
+    file.rewind().map_err(AuditErrorKind::Read)?;
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
-    BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(Failure::Read)?;
+    BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(AuditErrorKind::Read)?;
     line.pop();
-    match Record::read(&line) {
-        Ok(first) if first.kind == OPENED => match first.text("key").and_then(PublicKey::parse) {
+    match AuditRecord::read(&line) {
+        Ok(first) if first.kind == OPENED => match first.text("key").and_then(AuditPublicKey::parse) {
             Some(first) if first == *key => Ok(()),
-            Some(_) => Err(Failure::OtherKey),
-            None => Err(Failure::End("the first line names no key".to_owned())),
+            Some(_) => Err(AuditErrorKind::OtherKey),
+            None => Err(AuditErrorKind::End("the first line names no key".to_owned())),
         },
-        _ => Err(Failure::End("the first line is not one that opens a log".to_owned())),
+        _ => Err(AuditErrorKind::End("the first line is not one that opens a log".to_owned())),
     }
 }
 
-fn nth(back: u64) -> String {
+fn position_from_end(back: u64) -> String {
     if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
 }
 
 /// Returns the line that ends at `at`, without its line feed; sets `at` to its beginning.
-pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Failure> {
+pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, AuditErrorKind> {
     let end = at.saturating_sub(1);
-    let start = after_last_feed(file, end).map_err(Failure::Read)?;
+    let start = after_last_line_feed(file, end).map_err(AuditErrorKind::Read)?;
     let length = usize::try_from(end - start).unwrap_or(usize::MAX);
     if length > MAX_LINE {
-        return Err(Failure::End("a line is longer than any that is written".to_owned()));
+        return Err(AuditErrorKind::End("a line is longer than any that is written".to_owned()));
     }
     let mut line = vec![0; length];
-    file.seek(SeekFrom::Start(start)).map_err(Failure::Read)?;
-    file.read_exact(&mut line).map_err(Failure::Read)?;
+    file.seek(SeekFrom::Start(start)).map_err(AuditErrorKind::Read)?;
+    file.read_exact(&mut line).map_err(AuditErrorKind::Read)?;
     *at = start;
     Ok(line)
 }
 
 /// Returns the offset after the last line feed before `end`.
-pub(super) fn after_last_feed(file: &mut File, end: u64) -> io::Result<u64> {
+pub(super) fn after_last_line_feed(file: &mut File, end: u64) -> io::Result<u64> {
     let mut buffer = [0; BLOCK];
     let mut end = end;
     while end > 0 {
@@ -133,18 +140,18 @@ pub(super) fn after_last_feed(file: &mut File, end: u64) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Folder;
+    use super::super::tests::TestFolder;
     use super::*;
 
     #[test]
     fn lines_are_found_from_the_end() {
-        let folder = Folder::new("feeds");
+        let folder = TestFolder::new("feeds");
         let check = |name: &str, text: &str, expected: u64| {
             let path = folder.file(name);
             std::fs::write(&path, text).unwrap();
             let mut file = File::open(&path).unwrap();
             let length = u64::try_from(text.len()).unwrap();
-            assert_eq!(after_last_feed(&mut file, length).unwrap(), expected, "{name}");
+            assert_eq!(after_last_line_feed(&mut file, length).unwrap(), expected, "{name}");
         };
         check("empty", "", 0);
         check("none", "abc", 0);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 
 /// A temporary folder of one test, deleted on drop.
-pub(super) struct Folder(PathBuf);
+pub(super) struct TestFolder(PathBuf);
 
-impl Folder {
+impl TestFolder {
     pub(super) fn new(name: &str) -> Self {
         // Tests run concurrently, so each has a folder of its own.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -29,24 +29,24 @@ impl Folder {
         self.file("audit.jsonl")
     }
 
-    pub(super) fn open(&self, options: Options) -> Result<Log, AuditError> {
-        Log::open(&self.log(), key(), options, Time(1))
+    pub(super) fn open(&self, options: AuditOptions) -> Result<AuditLog, AuditError> {
+        AuditLog::open(&self.log(), key(), options, Timestamp(1))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-pub(super) fn key() -> Key {
-    Key::of_seed([7; 32])
+pub(super) fn key() -> AuditKey {
+    AuditKey::from_seed([7; 32])
 }
 
 /// An event of a conversation.
-pub(super) fn withheld(conversation: &str) -> Event {
-    Event::ReplyWithheld {
+pub(super) fn withheld(conversation: &str) -> AuditEvent {
+    AuditEvent::ReplyWithheld {
         conversation: conversation.to_owned(),
         client: "agent".to_owned(),
         tenant: "acme".to_owned(),
@@ -54,25 +54,25 @@ pub(super) fn withheld(conversation: &str) -> Event {
     }
 }
 
-pub(super) fn of_lines(lines: &[u64]) -> Forget {
-    Forget { lines: Some(lines.iter().copied().collect()), ..Forget::default() }
+pub(super) fn of_lines(lines: &[u64]) -> ContentSelector {
+    ContentSelector { lines: Some(lines.iter().copied().collect()), ..ContentSelector::default() }
 }
 
-pub(super) fn of_conversation(name: &str) -> Forget {
-    Forget { conversation: Some(name.to_owned()), ..Forget::default() }
+pub(super) fn of_conversation(name: &str) -> ContentSelector {
+    ContentSelector { conversation: Some(name.to_owned()), ..ContentSelector::default() }
 }
 
-pub(super) fn checked(path: &Path) -> Result<Summary, Problem> {
-    let expected = Expected { key: Some(key().public()), ..Expected::default() };
+pub(super) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
+    let expected = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
     let mut log = BufReader::new(File::open(path).unwrap());
-    let contents = fs::read(content::path(path)).unwrap_or_default();
+    let contents = fs::read(content::content_path(path)).unwrap_or_default();
     verify(&mut log, &expected, Some(&mut contents.as_slice()))
 }
 
 /// The kinds of all lines, with the fields of openings.
 fn kinds(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
-    let records = text.lines().map(|line| Record::read(line.as_bytes()).unwrap());
+    let records = text.lines().map(|line| AuditRecord::read(line.as_bytes()).unwrap());
     let shown = records.map(|record| match (record.kind.as_str(), record.text("torn")) {
         ("opened", torn) => format!("opened {} {}", record.object["unsigned"], torn.unwrap_or("-")),
         (kind, _) => kind.to_owned(),
@@ -82,79 +82,81 @@ fn kinds(path: &Path) -> Vec<String> {
 
 #[test]
 fn heads_come_every_few_lines_and_at_the_end() {
-    let folder = Folder::new("heads");
-    let log = folder.open(Options { every: 2, ..Options::default() }).unwrap();
-    let seqs: Vec<u64> = (2..5).map(|time| log.append(Time(time), &withheld("c1")).unwrap()).collect();
+    let folder = TestFolder::new("heads");
+    let log = folder.open(AuditOptions { every: 2, ..AuditOptions::default() }).unwrap();
+    let seqs: Vec<u64> = (2..5).map(|time| log.append(Timestamp(time), &withheld("c1")).unwrap()).collect();
     assert_eq!(seqs, [2, 3, 5]);
-    let head = log.seal(Time(9)).unwrap();
-    assert_eq!(log.seal(Time(10)).unwrap(), head);
-    assert_eq!(log.close(Time(11)).unwrap(), head);
+    let head = log.sign_head(Timestamp(9)).unwrap();
+    assert_eq!(log.sign_head(Timestamp(10)).unwrap(), head);
+    assert_eq!(log.close(Timestamp(11)).unwrap(), head);
     let [event, sealed] = ["reply-withheld", "head"];
     assert_eq!(kinds(&folder.log()), ["opened 0 -", sealed, event, event, sealed, event, sealed]);
     let summary = checked(&folder.log()).unwrap();
     assert_eq!((summary.head, summary.end, summary.unsigned), (Some(head), head, 0));
     // Dropped, not closed.
-    folder.open(Options::default()).unwrap().append(Time(12), &withheld("c2")).unwrap();
+    folder.open(AuditOptions::default()).unwrap().append(Timestamp(12), &withheld("c2")).unwrap();
     assert_eq!(kinds(&folder.log())[7..], ["opened 0 -", sealed, event, sealed]);
     assert_eq!(checked(&folder.log()).unwrap().openings, 2);
 }
 
 #[test]
 fn a_process_may_be_killed_at_any_byte() {
-    let folder = Folder::new("killed");
-    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
-    log.append_with(Time(2), &withheld("c1"), "a secret").unwrap();
-    log.append_with(Time(3), &withheld("c1"), "another").unwrap();
+    let folder = TestFolder::new("killed");
+    let log =
+        folder.open(AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() }).unwrap();
+    log.append_with(Timestamp(2), &withheld("c1"), "a secret").unwrap();
+    log.append_with(Timestamp(3), &withheld("c1"), "another").unwrap();
     drop(log);
-    let (whole, contents) = (fs::read(folder.log()).unwrap(), content::path(&folder.log()));
+    let (whole, contents) = (fs::read(folder.log()).unwrap(), content::content_path(&folder.log()));
     let kept = fs::read(&contents).unwrap();
     // The ends of lines, and many offsets within them.
     let is_end = |at: usize| whole.get(at).is_none_or(|byte| *byte == b'\n');
     let places = (0..=whole.len()).filter(|at| at % 29 == 0 || is_end(*at) || (*at > 0 && is_end(at - 1)));
     for length in places {
-        let folder = Folder::new("killed-at");
+        let folder = TestFolder::new("killed-at");
         fs::write(folder.log(), &whole[..length]).unwrap();
-        fs::write(content::path(&folder.log()), &kept).unwrap();
-        drop(folder.open(Options::default()).unwrap());
+        fs::write(content::content_path(&folder.log()), &kept).unwrap();
+        drop(folder.open(AuditOptions::default()).unwrap());
         let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count();
         let torn = whole[..length].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-        let aside = fs::read(beside(&folder.log(), &format!("torn-{lines}"))).unwrap_or_default();
+        let aside = fs::read(append_extension(&folder.log(), &format!("torn-{lines}"))).unwrap_or_default();
         assert_eq!(aside, torn, "{length}");
         let name = if torn.is_empty() { "-".to_owned() } else { format!("audit.jsonl.torn-{lines}") };
         let unsigned = [0, 1, 0, 1, 2, 0][lines];
         assert_eq!(kinds(&folder.log())[lines], format!("opened {unsigned} {name}"), "{length}");
         let summary = checked(&folder.log()).unwrap();
         let kept = u64::try_from([0, 0, 0, 1, 2, 2][lines]).unwrap();
-        assert_eq!(summary.contents, Some(Contents { kept, ..Contents::default() }), "{length}");
+        assert_eq!(summary.contents, Some(ContentCounts { kept, ..ContentCounts::default() }), "{length}");
         assert_eq!((summary.torn, summary.unsigned), (u64::from(!torn.is_empty()), 0));
     }
 }
 
 #[test]
 fn what_was_set_aside_once_stays() {
-    let folder = Folder::new("aside");
+    let folder = TestFolder::new("aside");
     for (torn, name) in [("{\"seq", "torn-0"), ("other", "torn-0.1")] {
         fs::write(folder.log(), torn).unwrap();
-        drop(folder.open(Options::default()).unwrap());
-        assert_eq!(fs::read_to_string(beside(&folder.log(), name)).unwrap(), torn);
+        drop(folder.open(AuditOptions::default()).unwrap());
+        assert_eq!(fs::read_to_string(append_extension(&folder.log(), name)).unwrap(), torn);
     }
 }
 
 #[test]
 fn a_log_whose_end_does_not_follow_is_refused() {
-    let folder = Folder::new("refused");
-    let log = folder.open(Options::default()).unwrap();
+    let folder = TestFolder::new("refused");
+    let log = folder.open(AuditOptions::default()).unwrap();
     for time in 2..5 {
-        log.append(Time(time), &withheld("c1")).unwrap();
+        log.append(Timestamp(time), &withheld("c1")).unwrap();
     }
-    log.inner().unwrap().failed = Some(Failed::Sync);
+    log.state().unwrap().failed = Some(FailedOperation::Sync);
     drop(log);
     let text = fs::read_to_string(folder.log()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let check = |lines: &[&str], expected: &str| {
-        let folder = Folder::new("refused-as");
+        let folder = TestFolder::new("refused-as");
         fs::write(folder.log(), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
-        let error = folder.open(Options::default()).map_or_else(|error| error.to_string(), |_| String::new());
+        let error =
+            folder.open(AuditOptions::default()).map_or_else(|error| error.to_string(), |_| String::new());
         assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{error}");
     };
     check(&lines, "");
@@ -176,19 +178,20 @@ fn a_log_whose_end_does_not_follow_is_refused() {
         "the last line is not signed by the key",
     );
     check(&[lines[0], &"x".repeat(20_000)], "a line is longer than any that is written");
-    let other = Log::open(&folder.log(), Key::of_seed([8; 32]), Options::default(), Time(1));
+    let other =
+        AuditLog::open(&folder.log(), AuditKey::from_seed([8; 32]), AuditOptions::default(), Timestamp(1));
     let error = other.unwrap_err().to_string();
     assert!(error.ends_with("begun with another key: give that one, or begin another file"), "{error}");
 }
 
 #[test]
 fn one_process_appends_at_a_time() {
-    let folder = Folder::new("lock");
-    let log = folder.open(Options::default()).unwrap();
-    let error = folder.open(Options::default()).unwrap_err().to_string();
+    let folder = TestFolder::new("lock");
+    let log = folder.open(AuditOptions::default()).unwrap();
+    let error = folder.open(AuditOptions::default()).unwrap_err().to_string();
     assert!(error.ends_with("another process appends to this log: stop it, or name another file"), "{error}");
     drop(log);
-    folder.open(Options::default()).unwrap();
+    folder.open(AuditOptions::default()).unwrap();
 }
 
 /// On a full disk, records are rejected; afterwards they are accepted, and the file contains no remains of the failed
@@ -197,13 +200,13 @@ fn one_process_appends_at_a_time() {
 #[cfg(target_os = "linux")]
 fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let check = |name: &str, fill: &dyn Fn(&mut Inner), file: &str| {
-        let folder = Folder::new(name);
-        let options = Options { content: Content::Kept, ..Options::default() };
+    let check = |name: &str, fill: &dyn Fn(&mut AuditLogState), file: &str| {
+        let folder = TestFolder::new(name);
+        let options = AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() };
         let log = folder.open(options).unwrap();
         assert!(log.is_writable());
-        fill(&mut log.inner().unwrap());
-        let error = log.append_with(Time(2), &withheld("c1"), "a").unwrap_err();
+        fill(&mut log.state().unwrap());
+        let error = log.append_with(Timestamp(2), &withheld("c1"), "a").unwrap_err();
         let expected =
             "cannot be written: No space left on device (os error 28); make room: until then nothing";
         assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
@@ -212,20 +215,20 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
         torn.write_all(b"{\"seq\":2,\"ti").unwrap();
         if file == "audit.jsonl" {
             let errors = [
-                log.append(Time(3), &withheld("c1")).unwrap_err(),
-                log.seal(Time(3)).unwrap_err(),
-                log.forget(Time(3), &of_lines(&[2]), "ann").unwrap_err(),
+                log.append(Timestamp(3), &withheld("c1")).unwrap_err(),
+                log.sign_head(Timestamp(3)).unwrap_err(),
+                log.forget(Timestamp(3), &of_lines(&[2]), "ann").unwrap_err(),
             ];
             assert!(errors.iter().all(|error| error.to_string().contains("make room")), "{errors:?}");
             assert!(!log.is_writable());
         }
-        log.inner().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();
+        log.state().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();
         assert!(log.is_writable());
-        log.append_with(Time(4), &withheld("c1"), "b").unwrap();
-        log.close(Time(5)).unwrap();
+        log.append_with(Timestamp(4), &withheld("c1"), "b").unwrap();
+        log.close(Timestamp(5)).unwrap();
         let summary = checked(&folder.log()).unwrap();
         assert_eq!((summary.lines, summary.torn, summary.unsigned), (4, 0, 0));
-        assert_eq!(summary.contents, Some(Contents { kept: 1, ..Contents::default() }));
+        assert_eq!(summary.contents, Some(ContentCounts { kept: 1, ..ContentCounts::default() }));
     };
     check("full", &|inner| inner.file = full(), "audit.jsonl");
     check("full-contents", &|inner| inner.contents = Some(full()), "audit.jsonl.content");
@@ -234,20 +237,20 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
 /// A log continues neither after a failed sync, which may have lost lines, nor after an external truncation.
 #[test]
 fn a_log_that_lost_something_takes_nothing_more() {
-    let folder = Folder::new("unsynced");
-    let log = folder.open(Options::default()).unwrap();
-    log.inner().unwrap().failed = Some(Failed::Sync);
-    let error = log.append(Time(3), &withheld("c1")).unwrap_err().to_string();
+    let folder = TestFolder::new("unsynced");
+    let log = folder.open(AuditOptions::default()).unwrap();
+    log.state().unwrap().failed = Some(FailedOperation::Sync);
+    let error = log.append(Timestamp(3), &withheld("c1")).unwrap_err().to_string();
     assert!(error.ends_with("nothing is recorded until the gateway is started again"), "{error}");
-    log.inner().unwrap().failed = Some(Failed::Write);
+    log.state().unwrap().failed = Some(FailedOperation::Write);
     fs::write(folder.log(), "").unwrap();
     assert!(!log.is_writable());
 }
 
 #[test]
 fn several_threads_record() {
-    let folder = Folder::new("threads");
-    let options = Options { every: 5, sync: Sync::Heads, content: Content::Kept };
+    let folder = TestFolder::new("threads");
+    let options = AuditOptions { every: 5, sync: SyncPolicy::Heads, content: ContentRetention::Kept };
     let log = folder.open(options).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -255,30 +258,31 @@ fn several_threads_record() {
             scope.spawn(move || {
                 for number in 0..25 {
                     let event = withheld(&format!("c{thread}"));
-                    log.append_with(Time(number), &event, "said").unwrap();
+                    log.append_with(Timestamp(number), &event, "said").unwrap();
                 }
             });
         }
     });
-    log.close(Time(99)).unwrap();
+    log.close(Timestamp(99)).unwrap();
     let summary = checked(&folder.log()).unwrap();
     assert_eq!((summary.lines, summary.unsigned), (122, 0));
-    assert_eq!(summary.contents, Some(Contents { kept: 100, ..Contents::default() }));
+    assert_eq!(summary.contents, Some(ContentCounts { kept: 100, ..ContentCounts::default() }));
 }
 
 #[test]
 fn content_is_beside_the_log_and_can_be_deleted() {
-    let folder = Folder::new("contents");
-    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
+    let folder = TestFolder::new("contents");
+    let log =
+        folder.open(AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() }).unwrap();
     for (conversation, content) in [("c1", "my password"), ("c2", "a poem"), ("c1", "my address")] {
-        log.append_with(Time(2), &withheld(conversation), content).unwrap();
+        log.append_with(Timestamp(2), &withheld(conversation), content).unwrap();
     }
-    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 2);
-    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 0);
-    log.append_with(Time(4), &withheld("c1"), "again").unwrap();
-    assert_eq!(log.forget(Time(5), &of_lines(&[3, 77]), "ann").unwrap(), 1);
-    log.close(Time(6)).unwrap();
-    let (text, contents) = (fs::read_to_string(folder.log()).unwrap(), content::path(&folder.log()));
+    assert_eq!(log.forget(Timestamp(3), &of_conversation("c1"), "ann").unwrap(), 2);
+    assert_eq!(log.forget(Timestamp(3), &of_conversation("c1"), "ann").unwrap(), 0);
+    log.append_with(Timestamp(4), &withheld("c1"), "again").unwrap();
+    assert_eq!(log.forget(Timestamp(5), &of_lines(&[3, 77]), "ann").unwrap(), 1);
+    log.close(Timestamp(6)).unwrap();
+    let (text, contents) = (fs::read_to_string(folder.log()).unwrap(), content::content_path(&folder.log()));
     for said in ["password", "poem", "again"] {
         assert!(!text.contains(said), "{said}");
     }
@@ -288,19 +292,20 @@ fn content_is_beside_the_log_and_can_be_deleted() {
     );
     let kept = fs::read_to_string(&contents).unwrap();
     assert!(kept.contains("again") && !kept.contains("password") && !kept.contains("poem"), "{kept}");
-    let expected = Contents { kept: 1, missing: 3, forgotten: 3, stray: 0 };
+    let expected = ContentCounts { kept: 1, missing: 3, forgotten: 3, stray: 0 };
     assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
 }
 
 #[test]
 fn content_that_is_too_old_is_deleted() {
-    let folder = Folder::new("expired");
-    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
+    let folder = TestFolder::new("expired");
+    let log =
+        folder.open(AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() }).unwrap();
     for (time, content) in [(10, "first"), (20, "second"), (30, "third")] {
-        log.append_with(Time(time), &withheld("c1"), content).unwrap();
+        log.append_with(Timestamp(time), &withheld("c1"), content).unwrap();
     }
     let check = |before: u64, gone: u64, records: usize| {
-        assert_eq!(log.expire(Time(40), Time(before)).unwrap(), gone, "{before}");
+        assert_eq!(log.expire(Timestamp(40), Timestamp(before)).unwrap(), gone, "{before}");
         let said = fs::read_to_string(folder.log()).unwrap();
         let said = said.lines().filter(|line| line.contains(r#""who":"retention""#));
         assert_eq!(said.count(), records, "{before}");
@@ -310,17 +315,17 @@ fn content_that_is_too_old_is_deleted() {
     check(30, 0, 1);
     check(31, 1, 2);
     check(99, 0, 2);
-    let expected = Contents { kept: 0, missing: 3, forgotten: 3, stray: 0 };
+    let expected = ContentCounts { kept: 0, missing: 3, forgotten: 3, stray: 0 };
     assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
 }
 
 #[test]
 fn content_is_dropped_unless_it_is_asked_for() {
-    let folder = Folder::new("dropped");
-    let log = folder.open(Options::default()).unwrap();
-    log.append_with(Time(2), &withheld("c1"), "my password").unwrap();
-    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 0);
+    let folder = TestFolder::new("dropped");
+    let log = folder.open(AuditOptions::default()).unwrap();
+    log.append_with(Timestamp(2), &withheld("c1"), "my password").unwrap();
+    assert_eq!(log.forget(Timestamp(3), &of_conversation("c1"), "ann").unwrap(), 0);
     drop(log);
-    assert!(!content::path(&folder.log()).exists());
+    assert!(!content::content_path(&folder.log()).exists());
     assert!(!fs::read_to_string(folder.log()).unwrap().contains("content"));
 }

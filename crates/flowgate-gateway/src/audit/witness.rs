@@ -19,51 +19,51 @@ use std::io::{self, BufRead};
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
-use super::anchor::{Anchor, Loss, Past};
-use super::chain::{Hash, Head, bytes, hex};
-use super::failure::Failure;
-use super::key::{Key, PublicKey};
-use super::lines::{Lines, Next};
-use super::record::Time;
+use super::anchor::{AuditLoss, LogAnchor, UnopenedLog};
+use super::bounded_lines::{BoundedLines, NextLine};
+use super::chain::{LineHash, LogHead, hex, parse_hex};
+use super::error::AuditErrorKind;
+use super::key::{AuditKey, AuditPublicKey};
+use super::record::Timestamp;
 
 /// The prefix of every signed message, for domain separation.
 const DOMAIN: &[u8] = b"flowgate audit witness 1\n";
 /// The text between a line and its signature.
-const BETWEEN: &str = ",\"signature\":\"";
+const SIGNATURE_SEPARATOR: &str = ",\"signature\":\"";
 /// The version of the line format.
 const FORMAT: u64 = 1;
 /// The maximum size of a line, in bytes.
-const MAX_SIGHTING: usize = 4 << 10;
+const MAX_WITNESS_LINE: usize = 4 << 10;
 /// The largest integer that every JSON parser represents exactly.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// The state of a log at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sighting {
+pub struct WitnessLine {
     /// The log, by the hash of its first line.
-    pub log: Hash,
+    pub log: LineHash,
     /// The public key of the log.
-    pub key: PublicKey,
+    pub key: AuditPublicKey,
     /// The last line at that time.
-    pub head: Head,
+    pub head: LogHead,
     /// The time.
-    pub time: Time,
+    pub time: Timestamp,
     /// The loss that an operator has accepted.
-    pub gives_up: Option<GivenUp>,
+    pub gives_up: Option<AcceptedLoss>,
 }
 
 /// Lines that an operator declares lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct AcceptedLoss {
     /// The log, by the hash of its first line.
-    pub log: Hash,
+    pub log: LineHash,
     /// The number of the first lost line, from 0; all later ones are lost as well.
     pub since: u64,
 }
 
 /// The reason why a line is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forged {
+pub enum WitnessLineError {
     /// It is malformed.
     Form,
     /// It is not signed by the key that it names.
@@ -72,7 +72,7 @@ pub enum Forged {
     OtherKey,
 }
 
-impl fmt::Display for Forged {
+impl fmt::Display for WitnessLineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
@@ -84,18 +84,18 @@ impl fmt::Display for Forged {
     }
 }
 
-impl Sighting {
+impl WitnessLine {
     /// Returns the signed line, without the line feed.
-    pub(super) fn line(&self, key: &Key) -> String {
+    pub(super) fn signed_line(&self, key: &AuditKey) -> String {
         let Self { log, head, time, gives_up, .. } = self;
         let mut line = Map::new();
         line.insert("witness".to_owned(), FORMAT.into());
         line.insert("log".to_owned(), log.to_string().into());
-        line.insert("key".to_owned(), key.public().to_string().into());
+        line.insert("key".to_owned(), key.public_key().to_string().into());
         line.insert("lines".to_owned(), head.seq.saturating_add(1).min(MAX_NUMBER).into());
         line.insert("head".to_owned(), head.hash.to_string().into());
-        line.insert("time".to_owned(), time.bounded().into());
-        if let Some(GivenUp { log, since }) = gives_up {
+        line.insert("time".to_owned(), time.clamped().into());
+        if let Some(AcceptedLoss { log, since }) = gives_up {
             let mut lost = Map::new();
             lost.insert("log".to_owned(), log.to_string().into());
             lost.insert("since".to_owned(), since.saturating_add(1).min(MAX_NUMBER).into());
@@ -103,102 +103,104 @@ impl Sighting {
         }
         let line = Value::Object(line).to_string();
         let signed = line.strip_suffix('}').unwrap_or(&line);
-        format!("{signed}{BETWEEN}{}\"}}", hex(&key.sign(&message(signed))))
+        format!("{signed}{SIGNATURE_SEPARATOR}{}\"}}", hex(&key.sign(&signed_message(signed))))
     }
 
     /// Parses and verifies a line, without its line feed.
     ///
     /// # Errors
     /// Fails if the line is malformed or not signed by the key that it names.
-    pub fn read(line: &[u8]) -> Result<Self, Forged> {
-        let text = std::str::from_utf8(line).map_err(|_| Forged::Form)?;
-        let Ok(Value::Object(object)) = json::parse(text, Numbers::Exact) else { return Err(Forged::Form) };
+    pub fn read(line: &[u8]) -> Result<Self, WitnessLineError> {
+        let text = std::str::from_utf8(line).map_err(|_| WitnessLineError::Form)?;
+        let Ok(Value::Object(object)) = json::parse(text, Numbers::Exact) else {
+            return Err(WitnessLineError::Form);
+        };
         let number = |object: &Map<String, Value>, name| object.get(name).and_then(Value::as_u64);
         let count = |object: &Map<String, Value>, name| number(object, name)?.checked_sub(1);
-        let hash = |object: &Map<String, Value>, name| Hash::parse(object.get(name)?.as_str()?);
+        let hash = |object: &Map<String, Value>, name| LineHash::parse(object.get(name)?.as_str()?);
         let gives_up = match object.get("gives_up") {
             None => None,
             Some(lost) => {
-                let lost = lost.as_object().ok_or(Forged::Form)?;
+                let lost = lost.as_object().ok_or(WitnessLineError::Form)?;
                 let known = hash(lost, "log").zip(count(lost, "since"));
-                Some(known.map(|(log, since)| GivenUp { log, since }).ok_or(Forged::Form)?)
+                Some(known.map(|(log, since)| AcceptedLoss { log, since }).ok_or(WitnessLineError::Form)?)
             }
         };
-        let key = object.get("key").and_then(Value::as_str).and_then(PublicKey::parse);
+        let key = object.get("key").and_then(Value::as_str).and_then(AuditPublicKey::parse);
         let read = || {
             (number(&object, "witness")? == FORMAT).then_some(())?;
-            let head = Head { seq: count(&object, "lines")?, hash: hash(&object, "head")? };
-            let time = Time(number(&object, "time")?);
+            let head = LogHead { seq: count(&object, "lines")?, hash: hash(&object, "head")? };
+            let time = Timestamp(number(&object, "time")?);
             Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
         };
-        let sighting = read().ok_or(Forged::Form)?;
-        let (signed, rest) = text.split_once(BETWEEN).ok_or(Forged::Form)?;
-        let signature = rest.strip_suffix("\"}").and_then(bytes).ok_or(Forged::Form)?;
-        if sighting.key.has_signed(&message(signed), &signature) {
+        let sighting = read().ok_or(WitnessLineError::Form)?;
+        let (signed, rest) = text.split_once(SIGNATURE_SEPARATOR).ok_or(WitnessLineError::Form)?;
+        let signature = rest.strip_suffix("\"}").and_then(parse_hex).ok_or(WitnessLineError::Form)?;
+        if sighting.key.has_signed(&signed_message(signed), &signature) {
             Ok(sighting)
         } else {
-            Err(Forged::Signature)
+            Err(WitnessLineError::Signature)
         }
     }
 }
 
-fn message(signed: &str) -> Vec<u8> {
+fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }
 
 /// A witness's record of logs.
 #[derive(Debug, Clone, Default)]
-pub struct Witness {
-    logs: Vec<Known>,
+pub struct WitnessRecord {
+    logs: Vec<WitnessedLog>,
     /// The rejected lines, by their numbers from 1.
-    forged: Vec<(u64, Forged)>,
+    forged: Vec<(u64, WitnessLineError)>,
     /// The number of partial lines, which killed writers have left.
     torn: u64,
 }
 
 /// A witness's record of one log.
 #[derive(Debug, Clone)]
-struct Known {
-    log: Hash,
-    key: PublicKey,
+struct WitnessedLog {
+    log: LineHash,
+    key: AuditPublicKey,
     /// The hashes of its lines, by number; more than one if the log was forked.
-    heads: BTreeMap<u64, Vec<Hash>>,
-    given_up: Option<(u64, Time)>,
+    heads: BTreeMap<u64, Vec<LineHash>>,
+    given_up: Option<(u64, Timestamp)>,
 }
 
-impl Witness {
+impl WitnessRecord {
     /// Reads the record of a witness.
     ///
     /// # Errors
     /// Fails if it cannot be read.
     pub fn read(reader: impl BufRead) -> io::Result<Self> {
-        let mut lines = Lines::new(reader, MAX_SIGHTING);
+        let mut lines = BoundedLines::new(reader, MAX_WITNESS_LINE);
         let (mut witness, mut number) = (Self::default(), 0_u64);
         loop {
             number += 1;
             match lines.next()? {
-                Next::End => return Ok(witness),
-                Next::Torn => {
+                NextLine::End => return Ok(witness),
+                NextLine::Torn => {
                     witness.torn += 1;
                     return Ok(witness);
                 }
-                Next::Long => {
-                    witness.forged.push((number, Forged::Form));
+                NextLine::Long => {
+                    witness.forged.push((number, WitnessLineError::Form));
                     return Ok(witness);
                 }
-                Next::Line(b"") => {}
-                Next::Line(line) => match Sighting::read(line) {
+                NextLine::Line(b"") => {}
+                NextLine::Line(line) => match WitnessLine::read(line) {
                     Ok(sighting) => witness.add(number, &sighting),
-                    Err(Forged::Form) if is_torn(line) => witness.torn += 1,
+                    Err(WitnessLineError::Form) if is_torn(line) => witness.torn += 1,
                     Err(forged) => witness.forged.push((number, forged)),
                 },
             }
         }
     }
 
-    fn add(&mut self, number: u64, sighting: &Sighting) {
-        let Sighting { log, key, head, time, gives_up } = *sighting;
-        if let Some(GivenUp { log, since }) = gives_up {
+    fn add(&mut self, number: u64, sighting: &WitnessLine) {
+        let WitnessLine { log, key, head, time, gives_up } = *sighting;
+        if let Some(AcceptedLoss { log, since }) = gives_up {
             // A sighting gives up only lines of logs with the same key.
             for known in self.logs.iter_mut().filter(|known| known.log == log && known.key == key) {
                 drop(known.heads.split_off(&since));
@@ -208,13 +210,13 @@ impl Witness {
         let at = match self.logs.iter().position(|known| known.log == log) {
             Some(at) => at,
             None => {
-                self.logs.push(Known { log, key, heads: BTreeMap::new(), given_up: None });
+                self.logs.push(WitnessedLog { log, key, heads: BTreeMap::new(), given_up: None });
                 self.logs.len() - 1
             }
         };
         let Some(known) = self.logs.get_mut(at) else { return };
         if known.key != key {
-            self.forged.push((number, Forged::OtherKey));
+            self.forged.push((number, WitnessLineError::OtherKey));
             return;
         }
         let heads = known.heads.entry(head.seq).or_default();
@@ -224,36 +226,36 @@ impl Witness {
     }
 
     /// Returns the rejected lines, by their numbers from 1.
-    pub fn forged(&self) -> &[(u64, Forged)] {
+    pub fn rejected_lines(&self) -> &[(u64, WitnessLineError)] {
         &self.forged
     }
 
     /// Returns the number of partial lines.
-    pub fn torn(&self) -> u64 {
+    pub fn partial_lines(&self) -> u64 {
         self.torn
     }
 
     /// Returns the number of recorded lines of a log, and the last of them.
-    pub fn of(&self, log: Hash) -> Option<(usize, Head)> {
+    pub fn last_line_of(&self, log: LineHash) -> Option<(usize, LogHead)> {
         let known = self.logs.iter().find(|known| known.log == log)?;
         Some((known.heads.len(), known.last()?))
     }
 
     /// Returns the accepted losses of logs with this key: the log, the number of the first lost line from 0, and the
     /// time.
-    pub fn given_up(&self, key: PublicKey) -> impl Iterator<Item = (Hash, u64, Time)> {
+    pub fn accepted_losses(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, u64, Timestamp)> {
         let of_key = self.logs.iter().filter(move |known| known.key == key);
         of_key.filter_map(|known| known.given_up.map(|(since, time)| (known.log, since, time)))
     }
 
     /// Returns the last recorded lines of logs with this key.
-    pub fn signed_by(&self, key: PublicKey) -> impl Iterator<Item = (Hash, Head)> {
+    pub fn signed_by(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, LogHead)> {
         let of_key = self.logs.iter().filter(move |known| known.key == key);
         of_key.filter_map(|known| Some((known.log, known.last()?)))
     }
 
     /// Returns whether it records another line of this number for a log.
-    pub(super) fn contradicts(&self, log: Hash, line: Head) -> bool {
+    pub(super) fn contradicts(&self, log: LineHash, line: LogHead) -> bool {
         let Some(known) = self.logs.iter().find(|known| known.log == log) else { return false };
         known.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
@@ -262,23 +264,23 @@ impl Witness {
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn loss(&self, past: &mut Past<'_>) -> Result<Option<Loss>, Failure> {
+    pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines, key) = (past.id()?, past.next, past.key);
-        let anchor = |(log, head)| Anchor { log, key, head, after: 0 };
+        let anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
         for known in self.signed_by(key).map(anchor) {
             let has_it = Some(known.log) == id && past.hash_of(known.head.seq)? == Some(known.head.hash);
             if !has_it {
-                return Ok(Some(Loss::Witness { known, lines }));
+                return Ok(Some(AuditLoss::Witness { known, lines }));
             }
         }
         Ok(None)
     }
 }
 
-impl Known {
-    fn last(&self) -> Option<Head> {
+impl WitnessedLog {
+    fn last(&self) -> Option<LogHead> {
         let (seq, heads) = self.heads.last_key_value()?;
-        Some(Head { seq: *seq, hash: *heads.last()? })
+        Some(LogHead { seq: *seq, hash: *heads.last()? })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::limits::Limits;
-use crate::model_routes::config::{self, StoreSpec};
+use crate::limits::ServerLimits;
+use crate::model_routes::config::{self, DatabaseSpec};
 
 const GATEWAY: &str = include_str!("../../../../docs/gateway.md");
 
@@ -22,8 +22,8 @@ fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
 
 #[test]
 fn documented_defaults_are_those_of_the_code() {
-    let limits = Limits::default();
-    let store = StoreSpec::default();
+    let limits = ServerLimits::default();
+    let store = DatabaseSpec::default();
     let client = {
         let text = "[upstreams.a]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"KEY\"\nupstream = \"a\"\npolicy = \"p.flow\"\n";
         let folder = std::env::temp_dir().join(format!("flowgate-documented-{}", std::process::id()));
@@ -40,7 +40,7 @@ fn documented_defaults_are_those_of_the_code() {
     let expected: Vec<(&str, String)> = vec![
         ("bytes of one body", mib(limits.body)),
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
-        (crate::values::WHAT, mib(limits.values)),
+        (crate::value_budget::WHAT, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
@@ -60,10 +60,10 @@ fn documented_defaults_are_those_of_the_code() {
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),
         ("open questions of one conversation", asking.of_conversation.to_string()),
-        ("tools of one server that wait for approval", crate::store::MOST_OFFERED.to_string()),
+        ("tools of one server that wait for approval", crate::database::MOST_OFFERED.to_string()),
         (
             "messages of the model in one turn",
-            flowgate_guard::conversation::Settings::new(
+            flowgate_guard::conversation::ConversationSettings::new(
                 one.method,
                 flowgate_guard::approve::DigestKey::new([0; 32]),
             )
@@ -74,8 +74,11 @@ fn documented_defaults_are_those_of_the_code() {
             "evaluation of a call, or size of a call or conversation",
             format!("{} steps", flowgate::monitor::Limits::default().fuel),
         ),
-        ("hidden items that are reported for one conversation", crate::visibility::MOST_EXPLAINED.to_string()),
-        ("messages of one stream of a server", crate::model_routes::MOST_UNASKED.to_string()),
+        (
+            "hidden items that are reported for one conversation",
+            crate::visibility::MOST_EXPLAINED.to_string(),
+        ),
+        ("messages of one stream of a server", crate::model_routes::MAX_UNSOLICITED.to_string()),
         ("cancelled requests that are remembered", crate::model_routes::MOST_CANCELLED.to_string()),
     ];
     let rows = rows();

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::audit::Time;
+use crate::audit::Timestamp;
 use crate::model_routes::Secret;
 
 /// The format of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogLineFormat {
     /// Text for people.
     #[default]
     Text,
@@ -19,7 +19,7 @@ pub enum Format {
 
 /// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum LogLevel {
     /// Reports what was done.
     Info,
     /// Reports what was rejected or hidden.
@@ -28,7 +28,7 @@ pub enum Level {
     Error,
 }
 
-impl Level {
+impl LogLevel {
     fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -45,18 +45,18 @@ const MOST_SENTENCE: usize = 600;
 
 /// One line.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) time: Time,
-    pub(super) level: Level,
+pub(super) struct LogLine {
+    pub(super) time: Timestamp,
+    pub(super) level: LogLevel,
     pub(super) event: &'static str,
     pub(super) fields: Vec<(&'static str, Value)>,
     pub(super) sentence: String,
 }
 
-impl Line {
+impl LogLine {
     /// Replaces keys in all texts of the line.
-    pub(super) fn hide(&mut self, keys: &[Secret]) {
-        let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
+    pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
+        let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
         for (_, value) in &mut self.fields {
             if let Value::String(text) = value {
                 *text = hidden(text);
@@ -66,10 +66,10 @@ impl Line {
     }
 
     /// Returns the line with its terminator.
-    pub(super) fn encode(&self, format: Format) -> Vec<u8> {
+    pub(super) fn encode(&self, format: LogLineFormat) -> Vec<u8> {
         let mut line = match format {
-            Format::Text => self.text(),
-            Format::Json => self.json(),
+            LogLineFormat::Text => self.text(),
+            LogLineFormat::Json => self.json(),
         };
         line.push('\n');
         line.into_bytes()
@@ -81,13 +81,13 @@ impl Line {
             let _ = match value {
                 Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),
                 Value::String(text) => {
-                    write!(line, " {name}=\"{}\"", visible(&cut(text, MOST_CHARACTERS), true))
+                    write!(line, " {name}=\"{}\"", escape_invisible(&truncate(text, MOST_CHARACTERS), true))
                 }
                 other => write!(line, " {name}={other}"),
             };
         }
         if !self.sentence.is_empty() {
-            let _ = write!(line, ": {}", visible(&cut(&self.sentence, MOST_SENTENCE), false));
+            let _ = write!(line, ": {}", escape_invisible(&truncate(&self.sentence, MOST_SENTENCE), false));
         }
         line
     }
@@ -99,15 +99,15 @@ impl Line {
         line.insert("event".to_owned(), self.event.into());
         for (name, value) in &self.fields {
             let value = match value {
-                Value::String(text) => cut(text, MOST_CHARACTERS).into(),
+                Value::String(text) => truncate(text, MOST_CHARACTERS).into(),
                 other => other.clone(),
             };
             line.insert((*name).to_owned(), value);
         }
         if !self.sentence.is_empty() {
-            line.insert("message".to_owned(), cut(&self.sentence, MOST_SENTENCE).into());
+            line.insert("message".to_owned(), truncate(&self.sentence, MOST_SENTENCE).into());
         }
-        ascii(&Value::Object(line).to_string())
+        to_ascii(&Value::Object(line).to_string())
     }
 }
 
@@ -116,7 +116,7 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.len() <= MOST_CHARACTERS && text.chars().all(is_plain)
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
         None => text.to_owned(),
@@ -124,7 +124,7 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// Returns text on one line, with invisible characters escaped.
-fn visible(text: &str, is_quoted: bool) -> String {
+fn escape_invisible(text: &str, is_quoted: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -138,7 +138,7 @@ fn visible(text: &str, is_quoted: bool) -> String {
 }
 
 /// Returns the same JSON value in ASCII.
-pub(crate) fn ascii(json: &str) -> String {
+pub(crate) fn to_ascii(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         if matches!(c, ' '..='~') {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Event;
+use super::LogEvent;
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
@@ -13,14 +13,14 @@ pub(super) const WINDOW: Duration = Duration::from_secs(10);
 const MOST_KINDS: usize = 4096;
 
 /// An event, a client and a setting.
-type Kind = (Event, String, &'static str);
+type RateKey = (LogEvent, String, &'static str);
 
 /// The current window of each kind.
 #[derive(Debug, Default)]
-pub(super) struct Rates(BTreeMap<Kind, Window>);
+pub(super) struct RateWindows(BTreeMap<RateKey, RateWindow>);
 
 #[derive(Debug)]
-struct Window {
+struct RateWindow {
     since: Instant,
     written: u32,
     suppressed: u64,
@@ -28,7 +28,7 @@ struct Window {
 
 /// The outcome for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admitted {
+pub(super) enum RateDecision {
     /// It is written, with the number of lines suppressed before it.
     Written { suppressed: u64 },
     /// It is counted, not written.
@@ -37,43 +37,49 @@ pub(super) enum Admitted {
 
 /// The number of suppressed lines of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Suppressed {
-    pub(super) event: Event,
+pub(super) struct SuppressedLines {
+    pub(super) event: LogEvent,
     pub(super) client: String,
     pub(super) setting: &'static str,
     pub(super) count: u64,
 }
 
-impl Rates {
+impl RateWindows {
     /// Decides whether a line of a kind is written.
-    pub(super) fn admit(&mut self, kind: (Event, &str, &'static str), now: Instant) -> Admitted {
+    pub(super) fn admit(&mut self, kind: (LogEvent, &str, &'static str), now: Instant) -> RateDecision {
         let (event, client, setting) = kind;
         let mut kind = (event, client.to_owned(), setting);
         if self.0.len() >= MOST_KINDS && !self.0.contains_key(&kind) {
             kind.1.clear();
         }
-        let window = self.0.entry(kind).or_insert_with(|| Window { since: now, written: 0, suppressed: 0 });
+        let window =
+            self.0.entry(kind).or_insert_with(|| RateWindow { since: now, written: 0, suppressed: 0 });
         let mut suppressed = 0;
         if now.saturating_duration_since(window.since) >= WINDOW {
             suppressed = window.suppressed;
-            *window = Window { since: now, written: 0, suppressed: 0 };
+            *window = RateWindow { since: now, written: 0, suppressed: 0 };
         }
         if window.written >= event.burst() {
             window.suppressed = window.suppressed.saturating_add(1);
-            return Admitted::Suppressed;
+            return RateDecision::Suppressed;
         }
         window.written += 1;
-        Admitted::Written { suppressed }
+        RateDecision::Written { suppressed }
     }
 
     /// Removes the windows that are over, and returns their suppressed lines that were not reported.
-    pub(super) fn over(&mut self, now: Instant) -> Vec<Suppressed> {
-        let is_over = |window: &Window| now.saturating_duration_since(window.since) >= WINDOW;
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<SuppressedLines> {
+        let is_over = |window: &RateWindow| now.saturating_duration_since(window.since) >= WINDOW;
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));
         self.0 = open;
-        let over: BTreeMap<Kind, Window> = over;
-        let suppressed = |((event, client, setting), window): (Kind, Window)| {
-            (window.suppressed > 0).then_some(Suppressed { event, client, setting, count: window.suppressed })
+        let over: BTreeMap<RateKey, RateWindow> = over;
+        let suppressed = |((event, client, setting), window): (RateKey, RateWindow)| {
+            (window.suppressed > 0).then_some(SuppressedLines {
+                event,
+                client,
+                setting,
+                count: window.suppressed,
+            })
         };
         over.into_iter().filter_map(suppressed).collect()
     }
@@ -85,31 +91,35 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_window() {
-        let (mut rates, begun) = (Rates::default(), Instant::now());
-        let burst = Event::Refused.burst();
+        let (mut rates, begun) = (RateWindows::default(), Instant::now());
+        let burst = LogEvent::Refused.burst();
         for _ in 0..burst {
-            assert_eq!(rates.admit((Event::Refused, "a", ""), begun), Admitted::Written { suppressed: 0 });
+            assert_eq!(
+                rates.admit((LogEvent::Refused, "a", ""), begun),
+                RateDecision::Written { suppressed: 0 }
+            );
         }
         for _ in 0..7 {
-            assert_eq!(rates.admit((Event::Refused, "a", ""), begun), Admitted::Suppressed);
+            assert_eq!(rates.admit((LogEvent::Refused, "a", ""), begun), RateDecision::Suppressed);
         }
-        assert_eq!(rates.admit((Event::Refused, "b", ""), begun), Admitted::Written { suppressed: 0 });
-        assert_eq!(rates.over(begun), Vec::new());
+        assert_eq!(rates.admit((LogEvent::Refused, "b", ""), begun), RateDecision::Written { suppressed: 0 });
+        assert_eq!(rates.take_expired(begun), Vec::new());
         let later = begun + WINDOW;
-        assert_eq!(rates.admit((Event::Refused, "a", ""), later), Admitted::Written { suppressed: 7 });
+        assert_eq!(rates.admit((LogEvent::Refused, "a", ""), later), RateDecision::Written { suppressed: 7 });
         for _ in 0..burst {
-            rates.admit((Event::Refused, "a", ""), later);
+            rates.admit((LogEvent::Refused, "a", ""), later);
         }
-        let expected = Suppressed { event: Event::Refused, client: "a".to_owned(), setting: "", count: 1 };
-        assert_eq!(rates.over(later + WINDOW), [expected]);
+        let expected =
+            SuppressedLines { event: LogEvent::Refused, client: "a".to_owned(), setting: "", count: 1 };
+        assert_eq!(rates.take_expired(later + WINDOW), [expected]);
         assert!(rates.0.is_empty());
     }
 
     #[test]
     fn kinds_are_bounded() {
-        let (mut rates, now) = (Rates::default(), Instant::now());
+        let (mut rates, now) = (RateWindows::default(), Instant::now());
         for client in 0..3 * MOST_KINDS {
-            rates.admit((Event::Turn, &client.to_string(), ""), now);
+            rates.admit((LogEvent::Turn, &client.to_string(), ""), now);
         }
         assert!(rates.0.len() <= MOST_KINDS + 1);
     }

@@ -4,67 +4,68 @@
 //! running call.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Finding, Monitor, ReasonKind};
+use flowgate::monitor::{EventFinding, Monitor, ReasonKind};
 use flowgate::policy::Action;
-use flowgate::trace::{Body, Entry, EventId, Output};
+use flowgate::trace::{EventBody, EventId, Output, TraceEntry};
 use serde_json::{Map, Value, json};
 
-use super::greeting::plain;
-use super::message::{Id, error, result};
-use super::session::Session;
-use super::unanswered::{NO_ANSWER, no_answer};
-use super::{Kind, Out, Proxy, REFUSED, Running, ifc, rounds};
+use super::initialize::unlabelled_fields;
+use super::message::{RequestId, error, result};
+use super::session::MonitoredSession;
+use super::unanswered::{NO_ANSWER, withheld_answer};
+use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc, input_required};
 
 /// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
     /// Handles the server's answer to a call.
-    pub(super) fn answered(
+    pub(super) fn handle_call_answer(
         &mut self,
-        session: &mut dyn Session,
-        id: &Id,
-        running: &Running,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        running: &RunningCall,
         answer: Result<Value, Value>,
         line: String,
-    ) -> Vec<Out> {
-        let said = answer.as_ref().map_or(Label::BOTTOM, |result| ifc::read(session.monitor(), result));
+    ) -> Vec<ProxyAction> {
+        let said =
+            answer.as_ref().map_or(Label::BOTTOM, |result| ifc::label_from_result(session.monitor(), result));
         if let Ok(result) = answer.as_ref()
-            && rounds::asks(result)
+            && input_required::requests_input(result)
         {
-            return self.asked_for_more(session, id, running, result, said);
+            return self.handle_input_required(session, id, running, result, said);
         }
         let (output, shown) = match read(running, answer) {
             Ok(read) => read,
-            Err(class) => return self.failed_call(session, id, running, class),
+            Err(class) => return self.end_failed_call(session, id, running, class),
         };
         if running.kind.is_list() {
             let monitor = session.monitor();
-            let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
-            let base = self.base(monitor, &[]);
+            let carries = monitor.labels_if_pushed([TraceEntry::from(EventBody::Output(output.clone()))]);
+            let base = self.greatest_showable_label(monitor, &[]);
             if !carries.iter().all(|label| label.join(&said).flows_to(&base)) {
                 let tool = &running.tool;
-                let note = Out::Note(format!(
+                let note = ProxyAction::Note(format!(
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
                      label the output of {tool}, if you trust it"
                 ));
-                return vec![note, self.no_answer(session, id, running)];
+                return vec![note, self.record_withheld_answer(session, id, running)];
             }
         }
         let labelled = self.label(session.monitor(), output, running, said);
         if let Some((event, _)) = labelled {
-            session.ran(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
+            session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
             let note = format!("the policy withholds an answer of {}", running.tool);
-            return vec![Out::Note(note), no_answer(id, running.kind)];
+            return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let told = match shown {
-            Shown::Whole => line,
-            Shown::Result(shown) => result(id, &shown),
-            Shown::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
+            ShownAnswer::Whole => line,
+            ShownAnswer::Result(shown) => result(id, &shown),
+            ShownAnswer::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
-        vec![Out::Client(match labelled.filter(|_| running.tells_label) {
+        vec![ProxyAction::Client(match labelled.filter(|_| running.tells_label) {
             Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
                 Some(label) => with_label(session.monitor(), &label, told),
                 None => told,
@@ -74,7 +75,7 @@ impl Proxy {
     }
 
     /// Labels an answer; returns whether it may be shown.
-    pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &Running) -> bool {
+    pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &RunningCall) -> bool {
         self.label(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
@@ -84,21 +85,22 @@ impl Proxy {
         &self,
         monitor: &mut Monitor,
         output: Output,
-        running: &Running,
+        running: &RunningCall,
         said: Label,
     ) -> Option<(EventId, bool)> {
-        let floor = monitor.answer_floor(&running.tool).join(&said);
-        let (event, findings) = monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()).ok()?;
-        Some((event, !stops(&findings) && is_cleared(monitor, event)))
+        let floor = monitor.output_floor(&running.tool).join(&said);
+        let (event, findings) =
+            monitor.push_with_floors(TraceEntry::from(EventBody::Output(output)), &floor.into()).ok()?;
+        Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
     /// Returns the greatest label that may be shown to the client without making one of the tools on offer uncallable.
-    pub(super) fn base(&self, monitor: &Monitor, more: &[String]) -> Label {
-        let shown = self.listing.shown().chain(more.iter().map(String::as_str));
+    pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
+        let shown = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = shown.map(|name| self.tool(name)).collect();
         match tools.is_empty() {
             true => Label::BOTTOM,
-            false => monitor.strictest(&tools),
+            false => monitor.strictest_requirement(&tools),
         }
     }
 }
@@ -107,12 +109,12 @@ impl Proxy {
 pub(super) fn with_label(monitor: &Monitor, label: &Label, told: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&told) else { return told };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return told };
-    result.insert("_meta".to_owned(), json!({"ifc": ifc::shown(monitor, label)}));
+    result.insert("_meta".to_owned(), json!({"ifc": ifc::label_to_json(monitor, label)}));
     message.to_string()
 }
 
 /// The part of an answer that the client is shown.
-enum Shown {
+enum ShownAnswer {
     /// The whole message, unchanged.
     Whole,
     /// The remaining part of the result.
@@ -122,7 +124,7 @@ enum Shown {
 }
 
 /// Returns an answer as a trace output, and the part of it that is shown.
-fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Shown), &'static str> {
+fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, ShownAnswer), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),
         tool: None,
@@ -131,10 +133,10 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
         is_error: Some(is_error),
     };
     let fields = match answer {
-        Err(error) if running.kind == Kind::Nothing => {
-            return Ok((output(error, None, true), Shown::Failure));
+        Err(error) if running.kind == ProxyCallKind::Nothing => {
+            return Ok((output(error, None, true), ShownAnswer::Failure));
         }
-        Err(error) => return Ok((output(error, None, true), Shown::Whole)),
+        Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return Err("the answer is no JSON object"),
     };
@@ -142,7 +144,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
         return Err("the server answers in a way that is not known here");
     }
     match running.kind {
-        Kind::Tool => {
+        ProxyCallKind::Tool => {
             let count = fields.len();
             let kept: Map<String, Value> =
                 fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
@@ -164,23 +166,26 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
             }
             let content = kept.get("content").cloned().unwrap_or_else(|| json!([]));
             let output = output(content, kept.get("structuredContent").cloned(), is_error);
-            Ok((output, if is_whole { Shown::Whole } else { Shown::Result(Value::Object(kept)) }))
+            Ok((output, if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(Value::Object(kept)) }))
         }
-        Kind::Content | Kind::List(_) => {
+        ProxyCallKind::Content | ProxyCallKind::List(_) => {
             let mut fields = fields;
             let is_whole = fields.shift_remove("_meta").is_none();
             let kept = Value::Object(fields);
-            Ok((output(kept.clone(), None, false), if is_whole { Shown::Whole } else { Shown::Result(kept) }))
+            Ok((
+                output(kept.clone(), None, false),
+                if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(kept) },
+            ))
         }
-        Kind::Nothing => {
-            let nothing = Value::Object(plain(&fields));
-            Ok((output(nothing.clone(), None, false), Shown::Result(nothing)))
+        ProxyCallKind::Nothing => {
+            let nothing = Value::Object(unlabelled_fields(&fields));
+            Ok((output(nothing.clone(), None, false), ShownAnswer::Result(nothing)))
         }
     }
 }
 
 /// Returns whether a rule objects to a pushed event, or cannot be evaluated over it.
-pub(super) fn stops(findings: &[Finding]) -> bool {
+pub(super) fn has_objection(findings: &[EventFinding]) -> bool {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     findings
         .iter()

@@ -1,33 +1,34 @@
 //! Messages from the client: requests, notifications and answers.
 //!
 //! Rejects messages that can be read in several ways, judges requests, and sends permitted ones as they were judged.
-//! The caller of the machine enters through [`Proxy::from_client`].
+//! The caller of the machine enters through [`Proxy::handle_client_message`].
 
 use std::sync::LazyLock;
 
 use flowgate::json::Numbers;
-use flowgate_guard::arguments::{self, Ambiguous};
+use flowgate_guard::arguments::{self, AmbiguousArgumentsError};
 use serde_json::{Map, Value, json};
 
-use super::message::{self, Id, Message, Unreadable, error};
-use super::refusal::{self, unjudged};
-use super::rounds::{Again, RESPONSES, STATE, Sent};
-use super::session::Session;
+use super::input_required::{RESPONSES, RoundContinuation, STATE, SentCall};
+use super::message::{self, McpMessage, MessageError, RequestId, error};
+use super::refusal::{self, unjudged_refusal};
+use super::session::MonitoredSession;
 use super::subscriptions::LISTEN;
 use super::{
-    Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting,
+    CallRuling, INVALID, JudgedRequest, PendingClientRequest, PermittedRequest, Proxy, ProxyAction,
+    ProxyCallKind, REFUSED, RunningCall, UNKNOWN, initialize,
 };
 
 /// Requests that are judged as calls of tools with their names. No tool of a server may have one of these names.
-pub(super) const JUDGED: [(&str, Kind); 8] = [
-    ("resources/list", Kind::List("resources")),
-    ("resources/templates/list", Kind::List("resourceTemplates")),
-    ("resources/read", Kind::Content),
-    ("resources/subscribe", Kind::Nothing),
-    ("resources/unsubscribe", Kind::Nothing),
-    ("prompts/list", Kind::List("prompts")),
-    ("prompts/get", Kind::Content),
-    ("completion/complete", Kind::Content),
+pub(super) const JUDGED: [(&str, ProxyCallKind); 8] = [
+    ("resources/list", ProxyCallKind::List("resources")),
+    ("resources/templates/list", ProxyCallKind::List("resourceTemplates")),
+    ("resources/read", ProxyCallKind::Content),
+    ("resources/subscribe", ProxyCallKind::Nothing),
+    ("resources/unsubscribe", ProxyCallKind::Nothing),
+    ("prompts/list", ProxyCallKind::List("prompts")),
+    ("prompts/get", ProxyCallKind::Content),
+    ("completion/complete", ProxyCallKind::Content),
 ];
 
 /// The protocol's parameter names: a parser that ignores case could take another parameter for one of them.
@@ -57,110 +58,137 @@ const TASK: (&str, &str) = ("task", "tasks are not taken; call the tool without 
 
 impl Proxy {
     /// Handles a message from the client: the bytes between two line ends, or of one body.
-    pub fn from_client(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
-        let out = self.hear_client(session, bytes);
-        self.under_their_names(out)
+    pub fn handle_client_message(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        bytes: &[u8],
+    ) -> Vec<ProxyAction> {
+        let out = self.process_client_message(session, bytes);
+        self.restore_client_ids(out)
     }
 
-    fn hear_client(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
+    fn process_client_message(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        bytes: &[u8],
+    ) -> Vec<ProxyAction> {
         if bytes.len() > self.settings.limits.message {
             let why = format!("the message is larger than {} bytes", self.settings.limits.message);
-            return self.not_read(&Unreadable { why, ids: message::ids(bytes) });
+            return self.answer_unreadable(&MessageError { why, ids: message::find_ids(bytes) });
         }
         let (message, line) = match message::read(bytes, Numbers::Exact) {
             Ok(read) => read,
-            Err(unreadable) => return self.not_read(&unreadable),
+            Err(unreadable) => return self.answer_unreadable(&unreadable),
         };
         let has_room = self.has_room(bytes.len());
         match message {
-            Message::Request { id, method, params } => {
-                let id = self.renamed(id);
+            McpMessage::Request { id, method, params } => {
+                let id = self.server_side_id(id);
                 self.make_room();
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
                     let why = "the id belongs to another request; use each id once";
-                    return vec![Out::Client(error(None, INVALID, why, None))];
+                    return vec![ProxyAction::Client(error(None, INVALID, why, None))];
                 }
                 if !has_room {
                     let why = "the session is too long; start the server again";
-                    return vec![Out::Client(error(Some(&id), REFUSED, why, None))];
+                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 if self.asked.len() >= self.settings.limits.outstanding {
                     let why = "too many requests are not answered yet; wait for some";
-                    return vec![Out::Client(error(Some(&id), REFUSED, why, None))];
+                    return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
-                self.requested(session, id, &method, params)
+                self.handle_request(session, id, &method, params)
             }
-            Message::Notice { method, params } => self.client_notes(session, &method, &params),
-            Message::Answer { id, answer } => self.client_answers(session, &id, answer, line),
+            McpMessage::Notice { method, params } => {
+                self.handle_client_notification(session, &method, &params)
+            }
+            McpMessage::Answer { id, answer } => self.handle_client_answer(session, &id, answer, line),
         }
     }
 
     /// Answers an unreadable message with an error for each ID in it, except IDs that belong to another request.
-    fn not_read(&self, unreadable: &Unreadable) -> Vec<Out> {
-        let free = |id: &&Id| !self.asked.contains_key(id) && !self.abandoned.contains(id);
+    fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
+        let free = |id: &&RequestId| !self.asked.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this machine.
         let found = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
-        let ids: Vec<Option<&Id>> = match found.filter(free).collect::<Vec<_>>() {
+        let ids: Vec<Option<&RequestId>> = match found.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
         };
-        ids.into_iter().map(|id| Out::Client(error(id, INVALID, &unreadable.why, None))).collect()
+        ids.into_iter().map(|id| ProxyAction::Client(error(id, INVALID, &unreadable.why, None))).collect()
     }
 
-    fn requested(
+    fn handle_request(
         &mut self,
-        session: &mut dyn Session,
-        id: Id,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
         method: &str,
         mut params: Map<String, Value>,
-    ) -> Vec<Out> {
+    ) -> Vec<ProxyAction> {
         // A tool's arguments are compared with its declared schema instead.
         let is_own = |name: &str| !(method == "tools/call" && name == "arguments");
         let own = params
             .iter()
             .map(|(name, value)| (name.clone(), if is_own(name) { value.clone() } else { Value::Null }));
-        if let Err(Ambiguous { message, advice }) = arguments::check(&own.collect(), &PARAMETERS) {
+        if let Err(AmbiguousArgumentsError { message, advice }) =
+            arguments::check(&own.collect(), &PARAMETERS)
+        {
             let why = format!("in the parameters: {message}; {advice}");
-            return vec![Out::Client(error(Some(&id), INVALID, &why, None))];
+            return vec![ProxyAction::Client(error(Some(&id), INVALID, &why, None))];
         }
-        let can_retry = greeting::can_elicit(&params);
-        greeting::limit_meta(session.monitor(), &self.settings.server, &mut params);
-        let can = greeting::can_be_asked(&params);
+        let can_retry = initialize::can_elicit(&params);
+        initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
+        let can = initialize::askable_capabilities(&params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
-            ("initialize" | "server/discover", _) => self.greet(session, id, method, params),
+            ("initialize" | "server/discover", _) => self.handle_initialize(session, id, method, params),
             ("ping", _) => {
-                self.asked.insert(id.clone(), Asked::Nothing);
-                vec![Out::Server(message::request(&id, method, &Map::new()))]
+                self.asked.insert(id.clone(), PendingClientRequest::Nothing);
+                vec![ProxyAction::Server(message::request(&id, method, &Map::new()))]
             }
             (LISTEN, _) => self.subscribe(session, id, params),
             ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.call(session, id, params, can_retry, can),
+            ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, can),
             (_, Some((name, kind))) => {
-                let (progress, taken) = (progress(&params), self.take_again(&mut params));
+                let (progress, taken) = (progress_token(&params), self.take_continuation(&mut params));
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
                 let (kind, again) = (*kind, None);
-                let pending =
-                    Pending { method, tool, kind, params: rest, progress, can_retry: false, can, again };
+                let pending = JudgedRequest {
+                    method,
+                    tool,
+                    kind,
+                    params: rest,
+                    progress,
+                    can_retry: false,
+                    allowed_inputs: can,
+                    round: again,
+                };
                 self.judge_round(session, id, taken, params, pending)
             }
-            _ => vec![Out::Client(error(Some(&id), UNKNOWN, "flowgate does not pass this method", None))],
+            _ => vec![ProxyAction::Client(error(
+                Some(&id),
+                UNKNOWN,
+                "flowgate does not pass this method",
+                None,
+            ))],
         }
     }
 
-    fn call(
+    fn handle_tool_call(
         &mut self,
-        session: &mut dyn Session,
-        id: Id,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
         mut params: Map<String, Value>,
         can_retry: bool,
         can: Option<Vec<&'static str>>,
-    ) -> Vec<Out> {
-        let refuse = |kind: &str, says: &str| vec![refusal::answer(&id, Kind::Tool, &unjudged(kind, says))];
+    ) -> Vec<ProxyAction> {
+        let refuse = |kind: &str, says: &str| {
+            vec![refusal::refusal_answer(&id, ProxyCallKind::Tool, &unjudged_refusal(kind, says))]
+        };
         let retry = self.take_retry(&mut params);
-        let taken = self.take_again(&mut params);
+        let taken = self.take_continuation(&mut params);
         if params.contains_key(TASK.0) {
             return refuse("malformed", TASK.1);
         }
@@ -173,36 +201,50 @@ impl Proxy {
             Some(_) => return refuse("malformed", "the arguments are no JSON object"),
         };
         if let Some((retry, said)) = retry {
-            return self.retried(session.monitor(), id, retry, &name, &arguments, &said);
+            return self.handle_retry(session.monitor(), id, retry, &name, &arguments, &said);
         }
         let Some(schema) = self.listing.schema_of(&name) else {
             let says = "there is no tool of this name on offer; list the tools, and call one of those";
             return refuse("undeclared", says);
         };
-        if let Err(Ambiguous { message, advice }) = arguments::check(&arguments, schema) {
+        if let Err(AmbiguousArgumentsError { message, advice }) = arguments::check(&arguments, schema) {
             return refuse("malformed", &format!("{message}; {advice}"));
         }
-        let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
-        let pending =
-            Pending { method, tool, kind: Kind::Tool, params, progress, can_retry, can, again: None };
+        let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress_token(&params));
+        let pending = JudgedRequest {
+            method,
+            tool,
+            kind: ProxyCallKind::Tool,
+            params,
+            progress,
+            can_retry,
+            allowed_inputs: can,
+            round: None,
+        };
         self.judge_round(session, id, taken, arguments, pending)
     }
 
     /// Judges a request; if it continues a round, together with the client's responses to the server.
     fn judge_round(
         &mut self,
-        session: &mut dyn Session,
-        id: Id,
-        taken: Result<Option<Again>, &'static str>,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
+        taken: Result<Option<RoundContinuation>, &'static str>,
         mut arguments: Map<String, Value>,
-        mut pending: Pending,
-    ) -> Vec<Out> {
+        mut pending: JudgedRequest,
+    ) -> Vec<ProxyAction> {
         let again = taken.and_then(|again| {
-            again.map(|again| self.comes_again(session, again, &pending, &mut arguments)).transpose()
+            again.map(|again| self.record_continuation(session, again, &pending, &mut arguments)).transpose()
         });
         match again {
-            Ok(again) => pending.again = again,
-            Err(says) => return vec![refusal::answer(&id, pending.kind, &unjudged("malformed", says))],
+            Ok(again) => pending.round = again,
+            Err(says) => {
+                return vec![refusal::refusal_answer(
+                    &id,
+                    pending.kind,
+                    &unjudged_refusal("malformed", says),
+                )];
+            }
         }
         self.judge_request(session, id, arguments, pending)
     }
@@ -210,37 +252,44 @@ impl Proxy {
     /// Judges a request, and sends it, asks a person about it, or refuses it.
     fn judge_request(
         &mut self,
-        session: &mut dyn Session,
-        id: Id,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
         arguments: Map<String, Value>,
-        pending: Pending,
-    ) -> Vec<Out> {
-        if pending.kind == Kind::Tool
-            && pending.again.is_none()
-            && let Some(call) = session.take_handed(&pending.tool, &arguments)
+        pending: JudgedRequest,
+    ) -> Vec<ProxyAction> {
+        if pending.kind == ProxyCallKind::Tool
+            && pending.round.is_none()
+            && let Some(call) = session.take_handed_over_call(&pending.tool, &arguments)
         {
             // The call was judged in the chat by its influences there, and may run once. The rest of the request was
             // not judged.
-            let pending = Pending { params: judged_alone(&pending), ..pending };
+            let pending = JudgedRequest { params: judged_params(&pending), ..pending };
             let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
-            return self.run(id, Permitted { call_id, arguments }, pending);
+            return self.run(id, PermittedRequest { call_id, arguments }, pending);
         }
         match self.judge(session, &pending.tool, arguments, pending.params.clone()) {
-            Ruling::Run(authorized) => self.run(id, Permitted::from(&authorized), pending),
-            Ruling::Ask(question) => self.ask(session.monitor(), id, question, pending),
-            Ruling::No(refusal) => vec![refusal::answer(&id, pending.kind, &refusal)],
+            CallRuling::Run(authorized) => self.run(id, PermittedRequest::from(&authorized), pending),
+            CallRuling::Ask(question) => self.ask(session.monitor(), id, question, pending),
+            CallRuling::No(refusal) => vec![refusal::refusal_answer(&id, pending.kind, &refusal)],
         }
     }
 
     /// Sends a permitted call as it was judged.
-    pub(super) fn run(&mut self, id: Id, permitted: Permitted, pending: Pending) -> Vec<Out> {
-        let Permitted { call_id, mut arguments } = permitted;
-        let mut sent = Sent::new(&pending, &call_id, &arguments);
-        let Pending { method, tool, kind, mut params, progress, can, again, .. } = pending;
+    pub(super) fn run(
+        &mut self,
+        id: RequestId,
+        permitted: PermittedRequest,
+        pending: JudgedRequest,
+    ) -> Vec<ProxyAction> {
+        let PermittedRequest { call_id, mut arguments } = permitted;
+        let mut sent = SentCall::new(&pending, &call_id, &arguments);
+        let JudgedRequest {
+            method, tool, kind, mut params, progress, allowed_inputs: can, round: again, ..
+        } = pending;
         if let Some(again) = again {
             let Some((state, round)) = self.take_round(&again, can) else {
                 let says = "what the server asked was answered already; call without `requestState` and `inputResponses`";
-                return vec![refusal::answer(&id, kind, &unjudged("malformed", says))];
+                return vec![refusal::refusal_answer(&id, kind, &unjudged_refusal("malformed", says))];
             };
             sent = round;
             params.extend(state.map(|state| (STATE.to_owned(), state)));
@@ -258,7 +307,7 @@ impl Proxy {
             }
             _ => {}
         }
-        if kind == Kind::Tool {
+        if kind == ProxyCallKind::Tool {
             // From now on, a tool that is not yet listed counts as new.
             self.listing.close();
             params.insert("arguments".to_owned(), Value::Object(arguments));
@@ -267,17 +316,17 @@ impl Proxy {
         }
         let (said, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
         let tells_label = self.tells_labels;
-        let running = Running { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
-        self.asked.insert(id, Asked::Call(running));
-        vec![Out::Server(said)]
+        let running = RunningCall { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
+        self.asked.insert(id, PendingClientRequest::Call(running));
+        vec![ProxyAction::Server(said)]
     }
 }
 
 /// Returns the tool's name and the metadata that the protocol needs, without parameters that were not judged.
-fn judged_alone(pending: &Pending) -> Map<String, Value> {
+fn judged_params(pending: &JudgedRequest) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));
-    let mut meta = pending.params.get("_meta").map(greeting::envelope).unwrap_or_default();
+    let mut meta = pending.params.get("_meta").map(initialize::required_metadata).unwrap_or_default();
     if let Some(token) = pending.progress.as_ref().filter(|token| token.is_u64() || token.is_string()) {
         meta.insert("progressToken".to_owned(), token.clone());
     }
@@ -287,6 +336,6 @@ fn judged_alone(pending: &Pending) -> Map<String, Value> {
     params
 }
 
-fn progress(params: &Map<String, Value>) -> Option<Value> {
+fn progress_token(params: &Map<String, Value>) -> Option<Value> {
     params.get("_meta")?.get("progressToken").cloned()
 }

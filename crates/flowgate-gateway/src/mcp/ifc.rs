@@ -20,10 +20,10 @@ const FIELDS: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Returns the label that the server states for a result.
-pub(super) fn read(monitor: &mut Monitor, result: &Value) -> Label {
+pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
     let Value::Object(said) = ifc else { return monitor.from_names(&Value::Null) };
-    let mut names = bottom(monitor);
+    let mut names = bottom_names(monitor);
     for (field, least, dimensions) in FIELDS {
         let Some(value) = said.get(field).filter(|value| value.as_str() != Some(least)) else { continue };
         if let Some(name) = dimensions.iter().find(|name| names.contains_key(**name)) {
@@ -34,8 +34,8 @@ pub(super) fn read(monitor: &mut Monitor, result: &Value) -> Label {
 }
 
 /// Returns the form of a label that a client receives.
-pub(super) fn shown(monitor: &Monitor, label: &Label) -> Value {
-    let (names, bottom) = (monitor.to_names(label), bottom(monitor));
+pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
+    let (names, bottom) = (monitor.to_names(label), bottom_names(monitor));
     let told = FIELDS.iter().filter_map(|(field, least, dimensions)| {
         let name = dimensions.iter().find(|name| bottom.contains_key(**name))?;
         let value = match names.get(*name)? {
@@ -49,7 +49,7 @@ pub(super) fn shown(monitor: &Monitor, label: &Label) -> Value {
     Value::Object(told.collect())
 }
 
-fn bottom(monitor: &Monitor) -> Map<String, Value> {
+fn bottom_names(monitor: &Monitor) -> Map<String, Value> {
     match monitor.to_names(&Label::BOTTOM) {
         Value::Object(names) => names,
         _ => Map::new(),
@@ -70,9 +70,9 @@ mod tests {
         let policy = "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
         let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
         let mut check = |ifc: Value, expected: Value, told: Value| {
-            let label = read(&mut monitor, &json!({"_meta": {"ifc": ifc}}));
+            let label = label_from_result(&mut monitor, &json!({"_meta": {"ifc": ifc}}));
             assert_eq!(monitor.to_names(&label), expected);
-            assert_eq!(shown(&monitor, &label), told);
+            assert_eq!(label_to_json(&monitor, &label), told);
         };
         let names = |integrity: &str, secrecy: &str| json!({"integrity": integrity, "secrecy": secrecy});
         let told =
@@ -89,6 +89,6 @@ mod tests {
         check(json!({"confidentiality": ["ann"]}), names("trusted", "top"), told("trusted", "private"));
         check(json!({"purpose": "x"}), names("trusted", "public"), told("trusted", "public"));
         check(json!("untrusted"), names("top", "top"), told("untrusted", "private"));
-        assert_eq!(read(&mut monitor, &json!({})), Label::BOTTOM);
+        assert_eq!(label_from_result(&mut monitor, &json!({})), Label::BOTTOM);
     }
 }

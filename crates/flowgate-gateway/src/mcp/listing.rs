@@ -7,17 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Body, Entry, ToolDescription};
+use flowgate::trace::{EventBody, ToolDescription, TraceEntry};
 use serde_json::{Map, Value, json};
 
-use super::answer::{is_cleared, stops};
+use super::answer::{has_objection, is_cleared};
 use super::client::JUDGED;
-use super::greeting::{envelope, plain};
-use super::message::{Id, error, request, result};
+use super::initialize::{required_metadata, unlabelled_fields};
+use super::message::{RequestId, error, request, result};
 use super::pins::digest;
 use super::server::ASKABLE;
 use super::unanswered::NO_ANSWER;
-use super::{Asked, Out, Pins, Proxy, REFUSED};
+use super::{PendingClientRequest, Pins, Proxy, ProxyAction, REFUSED};
 
 /// The maximum number of tools that are remembered, and of pages that may be requested.
 const MAX_TOOLS: usize = 1_000;
@@ -27,9 +27,9 @@ const MAX_NAME: usize = 256;
 const UNAPPROVED: &str = "it is new or was changed since it was approved of";
 
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct ToolListing {
     /// The tools by name, with the digest of each description and whether the tool is on offer.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, ListedTool>,
     pins: Option<Pins>,
     /// The number of lists requested so far.
     list: u64,
@@ -40,18 +40,18 @@ pub(super) struct Listing {
     /// The server's cursors by the generated ones, with the list that each continues.
     cursors: BTreeMap<String, (String, u64)>,
     /// The digests of the descriptions that are in the trace.
-    told: BTreeSet<String>,
+    described: BTreeSet<String>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ListedTool {
     digest: String,
     /// The argument schema that the server declared when the tool was approved.
     schema: Value,
     is_shown: bool,
 }
 
-impl Listing {
+impl ToolListing {
     pub(super) fn new(pins: Option<Pins>) -> Self {
         Self { pins, ..Self::default() }
     }
@@ -62,7 +62,7 @@ impl Listing {
     }
 
     /// Returns the names of the tools on offer.
-    pub(super) fn shown(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn offered_names(&self) -> impl Iterator<Item = &str> {
         self.known.iter().filter(|(_, known)| known.is_shown).map(|(name, _)| name.as_str())
     }
 
@@ -112,8 +112,8 @@ impl Listing {
         let before = self.known.get(name).map(|known| known.digest == digest);
         let verdict = match (&mut self.pins, before) {
             (_, None) if self.known.len() >= MAX_TOOLS => return Err("there are too many tools"),
-            (Some(pins), _) if pins.has(name, digest) => Ok(()),
-            (Some(pins), None) if accept_new && is_first && !pins.names(name) => {
+            (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
+            (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
                 pins.insert(name, digest);
                 Ok(())
             }
@@ -136,7 +136,7 @@ impl Listing {
                 // Without pins, a tool that was hidden at its first appearance stays hidden.
                 if is_shown || self.pins.is_some() {
                     let schema = schema.clone();
-                    self.known.insert(name.to_owned(), Known { digest, schema, is_shown });
+                    self.known.insert(name.to_owned(), ListedTool { digest, schema, is_shown });
                 }
             }
         }
@@ -155,7 +155,7 @@ impl Proxy {
     pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
         self.settings.accept_new = accept_new;
         for (name, known) in &mut self.listing.known {
-            known.is_shown &= pins.has(name, &known.digest);
+            known.is_shown &= pins.is_approved(name, &known.digest);
         }
         self.listing.pins = Some(pins.clone());
     }
@@ -166,9 +166,9 @@ impl Proxy {
     }
 
     /// Requests a page of tools for the client.
-    pub(super) fn list_tools(&mut self, id: Id, params: &Map<String, Value>) -> Vec<Out> {
+    pub(super) fn list_tools(&mut self, id: RequestId, params: &Map<String, Value>) -> Vec<ProxyAction> {
         let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
-            return vec![Out::Client(error(
+            return vec![ProxyAction::Client(error(
                 Some(&id),
                 -32602,
                 "the cursor is not known; begin a new list",
@@ -180,22 +180,22 @@ impl Proxy {
             sent.insert("cursor".to_owned(), Value::String(cursor));
         }
         // The metadata of the request is not judged, so only the part that the protocol requires is sent.
-        let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
+        let envelope = params.get("_meta").map(required_metadata).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, "tools/list", &sent);
-        self.asked.insert(id, Asked::Tools { list });
-        vec![Out::Server(sent)]
+        self.asked.insert(id, PendingClientRequest::Tools { list });
+        vec![ProxyAction::Server(sent)]
     }
 
     /// Handles the server's list of tools.
-    pub(super) fn listed(
+    pub(super) fn handle_tool_list(
         &mut self,
         monitor: &mut Monitor,
-        id: &Id,
+        id: &RequestId,
         list: u64,
         answer: Result<Value, Value>,
-    ) -> Vec<Out> {
-        let failed = |why: &str| vec![Out::Client(error(Some(id), REFUSED, why, None))];
+    ) -> Vec<ProxyAction> {
+        let failed = |why: &str| vec![ProxyAction::Client(error(Some(id), REFUSED, why, None))];
         let Ok(Value::Object(full)) = answer else { return failed(NO_ANSWER) };
         let Some(tools) = full.get("tools").and_then(Value::as_array) else {
             return failed(NO_ANSWER);
@@ -220,23 +220,23 @@ impl Proxy {
                 Err(why) => {
                     if why == UNAPPROVED && self.settings.asks_elsewhere {
                         let name = name.to_owned();
-                        out.push(Out::Unapproved { name, digest, said: tool.clone() });
+                        out.push(ProxyAction::Unapproved { name, digest, said: tool.clone() });
                     }
-                    out.push(self.hidden(name, why));
+                    out.push(self.hidden_tool_note(name, why));
                 }
             }
         }
         if self.listing.pins != pins {
-            out.extend(self.listing.pins.clone().map(Out::Pins));
+            out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
         }
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
-        let base = self.base(monitor, &names);
-        let entries = candidates.iter().map(|(name, tool, _)| self.described(name, tool));
-        let carried = monitor.would_carry(entries.collect::<Vec<_>>());
+        let base = self.greatest_showable_label(monitor, &names);
+        let entries = candidates.iter().map(|(name, tool, _)| self.description_entry(name, tool));
+        let carried = monitor.labels_if_pushed(entries.collect::<Vec<_>>());
         let mut shown = Vec::new();
         for ((name, tool, digest), label) in candidates.into_iter().zip(carried) {
             let verdict = if label.flows_to(&base) {
-                self.tell(monitor, &name, tool, digest)
+                self.record_description(monitor, &name, tool, digest)
             } else {
                 Err(
                     "the policy does not trust what the server says of it; label it with `label tool as ... if: (tool: Tool)`",
@@ -246,28 +246,28 @@ impl Proxy {
                 Ok(()) => shown.push(tool.clone()),
                 Err(why) => {
                     self.listing.hide(&name);
-                    out.push(self.hidden(&name, why));
+                    out.push(self.hidden_tool_note(&name, why));
                 }
             }
         }
-        let mut told = plain(&full);
+        let mut told = unlabelled_fields(&full);
         told.insert("tools".to_owned(), Value::Array(shown));
         if let Some(cursor) = full.get("nextCursor").and_then(Value::as_str)
             && let Some(cursor) = self.listing.cursor(cursor, list)
         {
             told.insert("nextCursor".to_owned(), Value::String(cursor));
         }
-        out.push(Out::Client(result(id, &Value::Object(told))));
+        out.push(ProxyAction::Client(result(id, &Value::Object(told))));
         out
     }
 
-    fn hidden(&self, name: &str, why: &str) -> Out {
+    fn hidden_tool_note(&self, name: &str, why: &str) -> ProxyAction {
         let name: String = name.chars().take(MAX_NAME).collect();
-        Out::Note(format!("the tool {}/{name} is hidden: {why}", self.settings.server))
+        ProxyAction::Note(format!("the tool {}/{name} is hidden: {why}", self.settings.server))
     }
 
     /// Returns the complete description of a tool as an event.
-    fn described(&self, name: &str, tool: &Value) -> Entry {
+    fn description_entry(&self, name: &str, tool: &Value) -> TraceEntry {
         let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
         let known = ["name", "description", "inputSchema", "outputSchema"];
         let rest = tool.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
@@ -278,24 +278,24 @@ impl Proxy {
             other => other.to_string(),
         };
         let schema = json!({"input": field("inputSchema"), "output": field("outputSchema"), "rest": rest});
-        Entry::from(Body::Tool(ToolDescription { tool: self.tool(name), description, schema }))
+        TraceEntry::from(EventBody::Tool(ToolDescription { tool: self.tool(name), description, schema }))
     }
 
     /// Adds the description of a tool to the trace before the client is shown it.
-    fn tell(
+    fn record_description(
         &mut self,
         monitor: &mut Monitor,
         name: &str,
         tool: &Value,
         digest: String,
     ) -> Result<(), &'static str> {
-        if self.listing.told.contains(&digest) {
+        if self.listing.described.contains(&digest) {
             return Ok(());
         }
         monitor.declare_tools([&self.tool(name)]);
-        match monitor.push(self.described(name, tool)) {
-            Ok((event, findings)) if !stops(&findings) && is_cleared(monitor, event) => {
-                self.listing.told.insert(digest);
+        match monitor.push(self.description_entry(name, tool)) {
+            Ok((event, findings)) if !has_objection(&findings) && is_cleared(monitor, event) => {
+                self.listing.described.insert(digest);
                 Ok(())
             }
             Ok(_) => Err("a rule of the policy stops what the server says of it"),

@@ -1,7 +1,7 @@
 //! JSON-RPC messages, parsed strictly: a text that two parsers could read differently is rejected.
 //!
 //! The handlers of both sides parse every message with [`read`], and serialize every message that the machine generates
-//! with [`request`], [`notice`], [`result`] and [`error`].
+//! with [`request`], [`notification`], [`result`] and [`error`].
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value, json};
@@ -11,29 +11,29 @@ const MAX_ID: usize = 256;
 
 /// A request ID, as its sender serialized it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Id(String);
+pub(super) struct RequestId(String);
 
-impl Id {
+impl RequestId {
     /// Returns the ID in a value; accepts only strings and integers.
-    pub(super) fn of(value: &Value) -> Option<Self> {
+    pub(super) fn from_value(value: &Value) -> Option<Self> {
         let is_id = value.is_string() || value.is_i64() || value.is_u64();
         let printed = value.to_string();
         (is_id && printed.len() <= MAX_ID).then_some(Self(printed))
     }
 
     /// Returns a generated ID, which contains this word and number.
-    pub(super) fn own(word: &str, count: u64) -> Self {
-        Self::named(&format!("{OWN}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
+    pub(super) fn generated(word: &str, count: u64) -> Self {
+        Self::from_name(&format!("{GENERATED_PREFIX}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
     }
 
     /// Returns a name as an ID.
-    pub(super) fn named(name: &str) -> Self {
+    pub(super) fn from_name(name: &str) -> Self {
         Self(Value::from(name).to_string())
     }
 
     /// Returns whether the ID has the form of a generated one.
-    pub(super) fn is_own(&self) -> bool {
-        self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(OWN))
+    pub(super) fn is_generated(&self) -> bool {
+        self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(GENERATED_PREFIX))
     }
 
     pub(super) fn value(&self) -> Value {
@@ -41,31 +41,31 @@ impl Id {
     }
 }
 
-const OWN: &str = "flowgate-";
+const GENERATED_PREFIX: &str = "flowgate-";
 
 /// A parsed message.
 #[derive(Debug, PartialEq)]
-pub(super) enum Message {
+pub(super) enum McpMessage {
     /// A request.
-    Request { id: Id, method: String, params: Map<String, Value> },
+    Request { id: RequestId, method: String, params: Map<String, Value> },
     /// A notification.
     Notice { method: String, params: Map<String, Value> },
     /// An answer to a request: the result, or the error.
-    Answer { id: Id, answer: Result<Value, Value> },
+    Answer { id: RequestId, answer: Result<Value, Value> },
 }
 
 /// A rejected message.
 #[derive(Debug, PartialEq)]
-pub(super) struct Unreadable {
+pub(super) struct MessageError {
     /// The reason, and advice.
     pub(super) why: String,
     /// The IDs that a lenient parser would find in it.
-    pub(super) ids: Vec<Id>,
+    pub(super) ids: Vec<RequestId>,
 }
 
 /// Parses a message. Returns also its text for forwarding, as one line for every reader.
-pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), Unreadable> {
-    let refuse = |why: &str| Unreadable { why: why.to_owned(), ids: ids(bytes) };
+pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String), MessageError> {
+    let refuse = |why: &str| MessageError { why: why.to_owned(), ids: find_ids(bytes) };
     let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not UTF-8"))?.trim();
     let value = json::parse(text, numbers)
         .map_err(|error| refuse(&format!("the message is no strict JSON: {error}")))?;
@@ -74,7 +74,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), 
         Value::Array(_) => return Err(refuse("batches are not taken; send one message at a time")),
         _ => return Err(refuse("the message is no JSON object")),
     };
-    let message = understood(&object).map_err(refuse)?;
+    let message = classify(&object).map_err(refuse)?;
     // Some readers treat a lone carriage return as the end of a line.
     let line = match text.contains(['\r', '\n']) {
         true => Value::Object(object).to_string(),
@@ -83,7 +83,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), 
     Ok((message, line))
 }
 
-fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
+fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err("the message is not one of JSON-RPC 2.0");
     }
@@ -91,7 +91,9 @@ fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
     if !object.keys().all(|key| known.contains(&key.as_str())) {
         return Err("the message has a field that JSON-RPC does not know");
     }
-    let id = object.get("id").map(|id| Id::of(id).ok_or("the id is neither a short text nor a whole number"));
+    let id = object
+        .get("id")
+        .map(|id| RequestId::from_value(id).ok_or("the id is neither a short text nor a whole number"));
     let id = id.transpose()?;
     let method = object.get("method").map(|name| name.as_str().ok_or("the method is no text")).transpose()?;
     let params = match object.get("params") {
@@ -102,14 +104,14 @@ fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
     let (result, error) = (object.get("result"), object.get("error"));
     match (method, id, result, error) {
         (Some(method), Some(id), None, None) => {
-            Ok(Message::Request { id, method: method.to_owned(), params })
+            Ok(McpMessage::Request { id, method: method.to_owned(), params })
         }
-        (Some(method), None, None, None) => Ok(Message::Notice { method: method.to_owned(), params }),
+        (Some(method), None, None, None) => Ok(McpMessage::Notice { method: method.to_owned(), params }),
         (None, Some(id), Some(result), None) if !object.contains_key("params") => {
-            Ok(Message::Answer { id, answer: Ok(result.clone()) })
+            Ok(McpMessage::Answer { id, answer: Ok(result.clone()) })
         }
         (None, Some(id), None, Some(error)) if !object.contains_key("params") => {
-            Ok(Message::Answer { id, answer: Err(error.clone()) })
+            Ok(McpMessage::Answer { id, answer: Err(error.clone()) })
         }
         _ => Err("the message is neither a request nor an answer"),
     }
@@ -117,8 +119,8 @@ fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
 
 /// Returns the IDs in a text that cannot be parsed strictly, so that no request waits forever. They decide nothing
 /// else.
-pub(super) fn ids(bytes: &[u8]) -> Vec<Id> {
-    let id = |value: &Value| value.get("id").and_then(Id::of);
+pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
+    let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {
         Ok(Value::Array(items)) => items.iter().filter_map(id).take(100).collect(),
         Ok(value) => id(&value).into_iter().collect(),
@@ -128,18 +130,18 @@ pub(super) fn ids(bytes: &[u8]) -> Vec<Id> {
             let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());
             let mut values =
                 serde_json::Deserializer::from_str(rest.unwrap_or_default()).into_iter::<Value>();
-            values.next().and_then(Result::ok).as_ref().and_then(Id::of).into_iter().collect()
+            values.next().and_then(Result::ok).as_ref().and_then(RequestId::from_value).into_iter().collect()
         }
     }
 }
 
 /// Serializes a request.
-pub(super) fn request(id: &Id, method: &str, params: &Map<String, Value>) -> String {
+pub(super) fn request(id: &RequestId, method: &str, params: &Map<String, Value>) -> String {
     json!({"jsonrpc": "2.0", "id": id.value(), "method": method, "params": params}).to_string()
 }
 
 /// Serializes a notification.
-pub(super) fn notice(method: &str, params: &Map<String, Value>) -> String {
+pub(super) fn notification(method: &str, params: &Map<String, Value>) -> String {
     match params.is_empty() {
         true => json!({"jsonrpc": "2.0", "method": method}).to_string(),
         false => json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string(),
@@ -147,17 +149,17 @@ pub(super) fn notice(method: &str, params: &Map<String, Value>) -> String {
 }
 
 /// Serializes an answer.
-pub(super) fn result(id: &Id, result: &Value) -> String {
+pub(super) fn result(id: &RequestId, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id.value(), "result": result}).to_string()
 }
 
 /// Serializes an error; without an ID if the request is unknown.
-pub(super) fn error(id: Option<&Id>, code: i64, message: &str, data: Option<&Value>) -> String {
+pub(super) fn error(id: Option<&RequestId>, code: i64, message: &str, data: Option<&Value>) -> String {
     let mut error = json!({"code": code, "message": message});
     if let (Some(error), Some(data)) = (error.as_object_mut(), data) {
         error.insert("data".to_owned(), data.clone());
     }
-    json!({"jsonrpc": "2.0", "id": id.map(Id::value), "error": error}).to_string()
+    json!({"jsonrpc": "2.0", "id": id.map(RequestId::value), "error": error}).to_string()
 }
 
 #[cfg(test)]
@@ -166,9 +168,9 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let shown = match read(text.as_bytes(), Numbers::Exact) {
-            Ok((Message::Request { id, method, .. }, line)) => format!("request {} {method} {line}", id.0),
-            Ok((Message::Notice { method, .. }, _)) => format!("notice {method}"),
-            Ok((Message::Answer { id, answer }, _)) => format!("answer {} {}", id.0, answer.is_ok()),
+            Ok((McpMessage::Request { id, method, .. }, line)) => format!("request {} {method} {line}", id.0),
+            Ok((McpMessage::Notice { method, .. }, _)) => format!("notice {method}"),
+            Ok((McpMessage::Answer { id, answer }, _)) => format!("answer {} {}", id.0, answer.is_ok()),
             Err(error) => format!("{} {:?}", error.why, error.ids),
         };
         assert_eq!(shown, expected, "{text}");
@@ -184,9 +186,9 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
         check(
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-            r#"the message is no strict JSON: duplicate key at line 1 column 28 [Id("2")]"#,
+            r#"the message is no strict JSON: duplicate key at line 1 column 28 [RequestId("2")]"#,
         );
-        check(&format!("[{ping}]"), r#"batches are not taken; send one message at a time [Id("1")]"#);
+        check(&format!("[{ping}]"), r#"batches are not taken; send one message at a time [RequestId("1")]"#);
         check("3", "the message is no JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
@@ -194,16 +196,16 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,
-            r#"the message is neither a request nor an answer [Id("1")]"#,
+            r#"the message is neither a request nor an answer [RequestId("1")]"#,
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","note":1}"#,
-            r#"the message has a field that JSON-RPC does not know [Id("1")]"#,
+            r#"the message has a field that JSON-RPC does not know [RequestId("1")]"#,
         );
-        check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [Id("1")]"#);
+        check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [RequestId("1")]"#);
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
-            r#"the message is no strict JSON: EOF while parsing a string at line 1 column 37 [Id("7")]"#,
+            r#"the message is no strict JSON: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
         );
     }
 }

@@ -60,12 +60,12 @@ impl Pins {
         Ok(format!("{:#}\n", json!({"pins": servers})))
     }
 
-    pub(super) fn names(&self, name: &str) -> bool {
+    pub(super) fn contains_name(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// Returns whether a tool is approved with the description of this digest.
-    pub fn has(&self, name: &str, digest: &str) -> bool {
+    pub fn is_approved(&self, name: &str, digest: &str) -> bool {
         self.0.get(name).is_some_and(|pinned| pinned == digest)
     }
 
@@ -76,19 +76,19 @@ impl Pins {
 
 /// Returns the digest of the description of a tool.
 pub(super) fn digest(tool: &Value) -> String {
-    let digest = Sha256::digest(sorted(tool).to_string());
+    let digest = Sha256::digest(with_sorted_keys(tool).to_string());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the value with its keys in sorted order.
-fn sorted(value: &Value) -> Value {
+fn with_sorted_keys(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields: BTreeMap<&String, Value> =
-                fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+                fields.iter().map(|(key, value)| (key, with_sorted_keys(value))).collect();
             Value::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
         }
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(with_sorted_keys).collect(),
         other => other.clone(),
     }
 }

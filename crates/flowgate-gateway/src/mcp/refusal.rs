@@ -4,18 +4,23 @@
 //! depends on more than this client was shown raises the client's label.
 
 use flowgate::monitor::{Judgement, Monitor};
-use flowgate::trace::{Body, Entry, Message};
+use flowgate::trace::{EventBody, Message, TraceEntry};
 use serde_json::{Value, json};
 
-use super::message::{Id, error, result};
-use super::{Kind, Out, Proxy, REFUSED};
+use super::message::{RequestId, error, result};
+use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 
 /// The status of a call that waits for a person's decision.
 pub(crate) const WAITING: &str = "waiting";
 
 impl Proxy {
     /// Returns why a judged call does not run.
-    pub(super) fn refused(&self, monitor: &mut Monitor, verdict: &str, judgement: &Judgement) -> Value {
+    pub(super) fn judgement_refusal(
+        &self,
+        monitor: &mut Monitor,
+        verdict: &str,
+        judgement: &Judgement,
+    ) -> Value {
         let reasons = judgement.reasons.iter().map(|reason| {
             let mut shown = json!({"kind": reason.kind.name(), "says": reason.message});
             if let (Some(map), Some(part)) = (shown.as_object_mut(), &reason.part) {
@@ -27,8 +32,8 @@ impl Proxy {
         });
         let told = refusal(verdict, &reasons.collect::<Vec<_>>());
         let content = Value::String(told.to_string());
-        let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
-        if let Ok(place) = monitor.trace().place(&entry)
+        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        if let Ok(place) = monitor.trace().position_of(&entry)
             && !judgement.decided.flows_to(&place.context)
         {
             // If the trace has no room for this event, it has none for another call either.
@@ -39,7 +44,7 @@ impl Proxy {
 }
 
 /// Returns why a request was not judged, or an answer not shown.
-pub(super) fn unjudged(kind: &str, says: &str) -> Value {
+pub(super) fn unjudged_refusal(kind: &str, says: &str) -> Value {
     refusal("deny", &[json!({"kind": kind, "says": says})])
 }
 
@@ -48,9 +53,9 @@ fn refusal(verdict: &str, reasons: &[Value]) -> Value {
 }
 
 /// Returns a refusal as an answer. For a tool, it is a result that the client's model can read.
-pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
-    Out::Client(match kind {
-        Kind::Tool => {
+pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Value) -> ProxyAction {
+    ProxyAction::Client(match kind {
+        ProxyCallKind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
             // The revisions without sessions require `resultType`; the others ignore it.
             let mut told = json!({"resultType": "complete", "content": [text], "isError": true});
@@ -61,7 +66,7 @@ pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
             }
             result(id, &told)
         }
-        Kind::Content | Kind::List(_) | Kind::Nothing => {
+        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
             error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))
         }
     })

@@ -6,17 +6,17 @@ use flowgate_guard::conversation::Conversation;
 use serde_json::{Map, Value};
 
 /// The state in which messages are labelled and judged: a monitor, or a conversation that also has a chat.
-pub trait Session {
+pub trait MonitoredSession {
     /// Returns the monitor that labels and judges.
     fn monitor(&mut self) -> &mut Monitor;
 
     /// Returns and consumes a call that was judged in the chat and handed over to be run, if it has not run yet.
-    fn take_handed(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<Call> {
+    fn take_handed_over_call(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<Call> {
         None
     }
 
     /// Reports the output event of a call that was handed over.
-    fn ran(&mut self, _call_id: &str, _output: EventId) {}
+    fn record_output(&mut self, _call_id: &str, _output: EventId) {}
 
     /// Returns the digest of a call for records and questions; empty if the session keeps neither.
     fn digest_of(&self, _call: &Call) -> String {
@@ -24,26 +24,26 @@ pub trait Session {
     }
 }
 
-impl Session for Monitor {
+impl MonitoredSession for Monitor {
     fn monitor(&mut self) -> &mut Monitor {
         self
     }
 }
 
-impl Session for Conversation {
+impl MonitoredSession for Conversation {
     fn monitor(&mut self) -> &mut Monitor {
-        self.beside()
+        self.monitor_mut()
     }
 
-    fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
-        Self::take_handed(self, tool, arguments)
+    fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
+        Self::take_handed_over_call(self, tool, arguments)
     }
 
-    fn ran(&mut self, call_id: &str, output: EventId) {
-        self.ran_beside(call_id, output);
+    fn record_output(&mut self, call_id: &str, output: EventId) {
+        self.record_outside_answer(call_id, output);
     }
 
     fn digest_of(&self, call: &Call) -> String {
-        Self::digest_of(self, call)
+        Self::call_digest(self, call)
     }
 }

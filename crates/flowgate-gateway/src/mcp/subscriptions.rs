@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::greeting::envelope;
-use super::message::{Id, error, notice, request, result};
-use super::session::Session;
+use super::initialize::required_metadata;
+use super::message::{RequestId, error, notification, request, result};
+use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
-use super::{Asked, INVALID, Out, Proxy, REFUSED, Ruling};
+use super::{CallRuling, INVALID, PendingClientRequest, Proxy, ProxyAction, REFUSED};
 
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 /// The metadata key by which a notification names its subscription.
@@ -40,7 +40,7 @@ pub(super) struct Subscription {
 
 impl Subscription {
     /// Returns the part of a filter that this subscription contains.
-    fn only(&self, filter: &Value) -> Value {
+    fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
         if let Some(uris) = filter.get(RESOURCES).and_then(Value::as_array) {
@@ -51,11 +51,11 @@ impl Subscription {
     }
 
     /// Returns the fields of a notification that are forwarded to the client.
-    fn tell(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
+    fn notification_fields(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let mut told = Map::new();
         match method {
             ACKNOWLEDGED => {
-                told.insert("notifications".to_owned(), self.only(params.get("notifications")?));
+                told.insert("notifications".to_owned(), self.intersect(params.get("notifications")?));
             }
             UPDATED => {
                 let uri = params
@@ -75,11 +75,11 @@ impl Proxy {
     /// Handles a client's request for a subscription.
     pub(super) fn subscribe(
         &mut self,
-        session: &mut dyn Session,
-        id: Id,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
         mut params: Map<String, Value>,
-    ) -> Vec<Out> {
-        let refuse = |code: i64, why: &str| vec![Out::Client(error(Some(&id), code, why, None))];
+    ) -> Vec<ProxyAction> {
+        let refuse = |code: i64, why: &str| vec![ProxyAction::Client(error(Some(&id), code, why, None))];
         let Some(filter) = params.shift_remove("notifications").filter(Value::is_object) else {
             return refuse(INVALID, "the request does not say what it wants to hear of in `notifications`");
         };
@@ -94,45 +94,51 @@ impl Proxy {
         for uri in uris.iter().filter_map(Value::as_str) {
             let mut arguments = Map::new();
             arguments.insert("uri".to_owned(), uri.into());
-            if let Ruling::Run(_) = self.judge(session, &tool, arguments, Map::new()) {
+            if let CallRuling::Run(_) = self.judge(session, &tool, arguments, Map::new()) {
                 subscription.uris.insert(uri.to_owned());
             }
         }
         let mut sent = Map::new();
-        sent.insert("notifications".to_owned(), subscription.only(&filter));
+        sent.insert("notifications".to_owned(), subscription.intersect(&filter));
         // The rest of the request is not judged, so it is not sent.
-        let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
+        let envelope = params.get("_meta").map(required_metadata).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, LISTEN, &sent);
-        self.asked.insert(id, Asked::Listening(subscription));
-        vec![Out::Server(sent)]
+        self.asked.insert(id, PendingClientRequest::Listening(subscription));
+        vec![ProxyAction::Server(sent)]
     }
 
     /// Returns the messages for a subscription's notification; `None` if the notification names no subscription.
-    pub(super) fn told_subscriber(&self, method: &str, params: &Map<String, Value>) -> Option<Vec<Out>> {
+    pub(super) fn handle_subscription_notification(
+        &self,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Option<Vec<ProxyAction>> {
         let of = params.get("_meta")?.get(SUBSCRIPTION)?;
-        let told = Id::of(of).and_then(|id| match self.asked.get(&id) {
-            Some(Asked::Listening(subscription)) => Some((subscription.tell(method, params)?, id)),
+        let told = RequestId::from_value(of).and_then(|id| match self.asked.get(&id) {
+            Some(PendingClientRequest::Listening(subscription)) => {
+                Some((subscription.notification_fields(method, params)?, id))
+            }
             _ => None,
         });
         Some(match told {
             Some((mut told, id)) => {
-                told.insert("_meta".to_owned(), self.of_subscription(&id));
-                vec![Out::Client(notice(method, &told))]
+                told.insert("_meta".to_owned(), self.subscription_metadata(&id));
+                vec![ProxyAction::Client(notification(method, &told))]
             }
-            None => vec![Out::Note("dropped a notification that nobody had asked for".to_owned())],
+            None => vec![ProxyAction::Note("dropped a notification that nobody had asked for".to_owned())],
         })
     }
 
     /// Ends a subscription, since the server has answered its request.
-    pub(super) fn unsubscribed(&self, id: &Id, answer: &Result<Value, Value>) -> Out {
-        Out::Client(match answer {
-            Ok(_) => result(id, &json!({"resultType": "complete", "_meta": self.of_subscription(id)})),
+    pub(super) fn end_subscription(&self, id: &RequestId, answer: &Result<Value, Value>) -> ProxyAction {
+        ProxyAction::Client(match answer {
+            Ok(_) => result(id, &json!({"resultType": "complete", "_meta": self.subscription_metadata(id)})),
             Err(_) => error(Some(id), REFUSED, NO_ANSWER, None),
         })
     }
 
-    fn of_subscription(&self, id: &Id) -> Value {
+    fn subscription_metadata(&self, id: &RequestId) -> Value {
         json!({SUBSCRIPTION: self.names.get(id).unwrap_or(id).value()})
     }
 }

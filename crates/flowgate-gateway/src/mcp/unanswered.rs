@@ -8,12 +8,12 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Body, Entry, Message};
+use flowgate::trace::{EventBody, Message, TraceEntry};
 use serde_json::{Map, Value, json};
 
-use super::message::{Id, error, result};
-use super::session::Session;
-use super::{Asked, Kind, Out, Proxy, REFUSED, Running};
+use super::message::{RequestId, error, result};
+use super::session::MonitoredSession;
+use super::{PendingClientRequest, Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall};
 
 /// The client's message in place of every answer that is not shown.
 pub(super) const NO_ANSWER: &str =
@@ -23,62 +23,71 @@ pub(super) const NO_ANSWER: &str =
 const KIND: &str = "no-answer";
 
 /// Returns the constant answer in place of one that is not shown.
-pub(super) fn no_answer(id: &Id, kind: Kind) -> Out {
+pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyAction {
     let refusal = json!({"refused": "deny", "reasons": [{"kind": KIND, "says": NO_ANSWER}]});
-    Out::Client(match kind {
-        Kind::Tool => {
+    ProxyAction::Client(match kind {
+        ProxyCallKind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
             result(id, &json!({"resultType": "complete", "content": [text], "isError": true}))
         }
-        Kind::Content | Kind::List(_) | Kind::Nothing => error(Some(id), REFUSED, NO_ANSWER, None),
+        ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
+            error(Some(id), REFUSED, NO_ANSWER, None)
+        }
     })
 }
 
 impl Proxy {
     /// Ends a request without an answer that can be forwarded. `class` names the failure for the operator, without
     /// content of the server.
-    pub(super) fn unanswered(
+    pub(super) fn end_without_answer(
         &mut self,
-        session: &mut dyn Session,
-        id: &Id,
-        asked: &Asked,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        asked: &PendingClientRequest,
         class: &str,
-    ) -> Vec<Out> {
-        let Asked::Call(running) = asked else {
-            return vec![Out::Client(error(Some(id), REFUSED, NO_ANSWER, None))];
+    ) -> Vec<ProxyAction> {
+        let PendingClientRequest::Call(running) = asked else {
+            return vec![ProxyAction::Client(error(Some(id), REFUSED, NO_ANSWER, None))];
         };
-        self.failed_call(session, id, running, class)
+        self.end_failed_call(session, id, running, class)
     }
 
     /// Ends a call whose answer cannot be forwarded.
-    pub(super) fn failed_call(
+    pub(super) fn end_failed_call(
         &self,
-        session: &mut dyn Session,
-        id: &Id,
-        running: &Running,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        running: &RunningCall,
         class: &str,
-    ) -> Vec<Out> {
-        let note = Out::Note(format!("a call of {} has no answer that is passed on: {class}", running.tool));
-        vec![note, self.no_answer(session, id, running)]
+    ) -> Vec<ProxyAction> {
+        let note =
+            ProxyAction::Note(format!("a call of {} has no answer that is passed on: {class}", running.tool));
+        vec![note, self.record_withheld_answer(session, id, running)]
     }
 
     /// Records the outcome of a call, and returns the answer in place of one that is not shown. A list that is hidden
     /// whatever the server answers is empty also if the server fails: the client cannot distinguish the two, so there
     /// is nothing to label.
-    pub(super) fn no_answer(&self, session: &mut dyn Session, id: &Id, running: &Running) -> Out {
-        if let Kind::List(key) = running.kind {
+    pub(super) fn record_withheld_answer(
+        &self,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        running: &RunningCall,
+    ) -> ProxyAction {
+        if let ProxyCallKind::List(key) = running.kind {
             let monitor = session.monitor();
-            if !monitor.failure_carries(&running.call_id).flows_to(&self.base(monitor, &[])) {
-                return Out::Client(result(id, &json!({"resultType": "complete", key: []})));
+            if !monitor.failure_label(&running.call_id).flows_to(&self.greatest_showable_label(monitor, &[]))
+            {
+                return ProxyAction::Client(result(id, &json!({"resultType": "complete", key: []})));
             }
         }
         record_failure(session, running);
-        no_answer(id, running.kind)
+        withheld_answer(id, running.kind)
     }
 
     /// Ends a request that the client has cancelled: what the client does next may depend on how long the server took.
-    pub(super) fn cancelled(session: &mut dyn Session, asked: &Asked) {
-        if let Asked::Call(running) = asked {
+    pub(super) fn record_cancelled(session: &mut dyn MonitoredSession, asked: &PendingClientRequest) {
+        if let PendingClientRequest::Call(running) = asked {
             record_failure(session, running);
         }
     }
@@ -86,39 +95,39 @@ impl Proxy {
     /// Returns the join of the labels that answers of the running calls may carry: these answers can influence what the
     /// server sends in the meantime, and whether it sends anything. A list that is hidden in any case is no such
     /// answer.
-    pub(super) fn running_carries(&self, monitor: &Monitor) -> Label {
-        let base = self.base(monitor, &[]);
-        let carries = self.running().map(|running| (running, monitor.failure_carries(&running.call_id)));
+    pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
+        let base = self.greatest_showable_label(monitor, &[]);
+        let carries = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
         let labels = carries.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&base));
         labels.fold(Label::BOTTOM, |all, (_, label)| all.join(&label))
     }
 
     /// Raises the client's label to what the running calls may carry, before it receives a message that is not an
     /// answer. Returns whether the trace had room for that.
-    pub(super) fn raise_client(&mut self, monitor: &mut Monitor) -> bool {
-        let label = self.running_carries(monitor);
+    pub(super) fn raise_client_label(&mut self, monitor: &mut Monitor) -> bool {
+        let label = self.running_calls_label(monitor);
         for asked in self.asked.values_mut() {
-            if let Asked::Call(running) = asked {
+            if let PendingClientRequest::Call(running) = asked {
                 running.has_raised = true;
             }
         }
         let content = Value::from("the server says something while a call runs");
-        let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
-        let Some(context) = monitor.trace().place(&entry).ok().map(|place| place.context) else {
+        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        let Some(context) = monitor.trace().position_of(&entry).ok().map(|place| place.context) else {
             return false;
         };
         label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()
     }
 
     /// Returns whether a message to the client now may raise its label.
-    pub(super) fn raises_client(&self) -> bool {
-        self.running().any(|running| !running.has_raised)
+    pub(super) fn would_raise_client_label(&self) -> bool {
+        self.running_calls().any(|running| !running.has_raised)
     }
 
     /// Returns the forwarded part of a progress notification: its numbers, if the client awaits them.
-    pub(super) fn progress_told(&self, params: &Map<String, Value>) -> Option<Map<String, Value>> {
+    pub(super) fn forwarded_progress(&self, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let token = params.get("progressToken");
-        if token.is_none() || !self.running().any(|running| running.progress.as_ref() == token) {
+        if token.is_none() || !self.running_calls().any(|running| running.progress.as_ref() == token) {
             return None;
         }
         let fields = ["progressToken", "progress", "total"];
@@ -129,17 +138,17 @@ impl Proxy {
         Some(told.collect())
     }
 
-    fn running(&self) -> impl Iterator<Item = &Running> {
+    fn running_calls(&self) -> impl Iterator<Item = &RunningCall> {
         self.asked.values().filter_map(|asked| match asked {
-            Asked::Call(running) => Some(running),
+            PendingClientRequest::Call(running) => Some(running),
             _ => None,
         })
     }
 }
 
 /// Adds the outcome of a call to the trace. If it has no room for it, it has none for another call either.
-fn record_failure(session: &mut dyn Session, running: &Running) {
+fn record_failure(session: &mut dyn MonitoredSession, running: &RunningCall) {
     if let Ok((event, _)) = session.monitor().push_failure(&running.call_id, NO_ANSWER) {
-        session.ran(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
+        session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
     }
 }

@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
-use flowgate_guard::history::{self, Seen};
+use flowgate_guard::history::{self, QuotationMemory};
 
-use super::beginnings::Beginnings;
-use super::config::Client;
+use super::config::ClientSettings;
+use super::prefix_cache::PrefixCache;
 
 /// The header of the client's key where `Authorization` contains the upstream's.
 const KEY: &str = "x-flowgate-key";
 
 /// A client and its state.
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) spec: Client,
+pub(crate) struct ClientState {
+    pub(crate) spec: ClientSettings,
     /// The texts that it was shown.
-    pub(crate) history: Mutex<Shown>,
+    pub(crate) history: Mutex<ClientHistory>,
     /// The cache of its decoded chat prefixes.
-    pub(crate) beginnings: Beginnings,
-    quota: Mutex<Quota>,
+    pub(crate) beginnings: PrefixCache,
+    quota: Mutex<RequestQuota>,
     at_work: AtomicUsize,
     /// The number of conversations begun by this process.
     begun: AtomicUsize,
@@ -37,8 +37,8 @@ pub(crate) struct Known {
 
 /// The texts that a client was shown, as far as they are loaded.
 #[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) client: history::Client,
+pub(crate) struct ClientHistory {
+    pub(crate) client: history::ClientProfile,
     /// The number of the next text that is not loaded.
     pub(crate) next: i64,
     /// The clear count of the store at the last load.
@@ -49,57 +49,57 @@ pub(crate) struct Shown {
     pub(crate) aged: Instant,
 }
 
-impl Shown {
+impl ClientHistory {
     /// Forgets all texts, so that the stored ones are loaded again.
-    pub(crate) fn read_again(&mut self) {
-        self.client.seen.clear(None);
+    pub(crate) fn reset(&mut self) {
+        self.client.quotations.clear(None);
         (self.next, self.is_loaded) = (0, false);
     }
 }
 
 /// A token bucket that refills over a minute.
 #[derive(Debug)]
-struct Quota {
+struct RequestQuota {
     left: f64,
     since: Instant,
 }
 
-impl Known {
+impl ClientState {
     /// Returns an empty history for a replay: what the client was shown is part of the replayed inputs.
-    pub(crate) fn for_replay(&self) -> history::Client {
-        history::Client {
+    pub(crate) fn for_replay(&self) -> history::ClientProfile {
+        history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
             marks_typed: self.spec.user_messages.believes_marks(),
             pinned: self.spec.pinned.clone(),
-            ..history::Client::default()
+            ..history::ClientProfile::default()
         }
     }
 
     /// Adds the bits that a turn may have leaked.
-    pub(crate) fn note_bits(&self, bits: u32) {
+    pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
-    pub(crate) fn bits(&self) -> u64 {
+    pub(crate) fn leaked_bits(&self) -> u64 {
         self.bits.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn note_forgotten(&self, letters: u64) {
+    pub(crate) fn add_forgotten(&self, letters: u64) {
         self.forgotten.fetch_add(letters, Ordering::Relaxed);
     }
 
-    pub(crate) fn forgotten(&self) -> u64 {
+    pub(crate) fn forgotten_windows(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
 
     /// Makes the next use load the texts that it was shown again.
-    pub(crate) fn read_history_again(&self) {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).read_again();
+    pub(crate) fn reload_history(&self) {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).reset();
     }
 
     /// Counts a new conversation, and returns whether to look for surplus ones. Looking is slow where there are many
     /// conversations, and a small excess does not matter then.
-    pub(crate) fn begins_another(&self) -> bool {
+    pub(crate) fn count_new_conversation(&self) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
@@ -125,17 +125,17 @@ impl Known {
 
 /// One of a client's parallel requests, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct AtWork(Arc<Known>);
+pub(crate) struct RequestSlot(Arc<ClientState>);
 
-impl AtWork {
+impl RequestSlot {
     /// Takes a slot for a request; `None` if the client has reached its limit.
-    pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
+    pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::Relaxed);
     }
@@ -143,20 +143,20 @@ impl Drop for AtWork {
 
 /// One of a client's parallel listening streams, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Listening(Arc<Known>);
+pub(crate) struct StreamSlot(Arc<ClientState>);
 
 /// The limit on parallel listening streams of one client.
 pub(crate) const MOST_LISTENING: usize = 32;
 
-impl Listening {
+impl StreamSlot {
     /// Takes a slot for a stream; `None` if the client has reached its limit.
-    pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
+    pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         (client.listening.fetch_add(1, Ordering::Relaxed) < MOST_LISTENING).then_some(place)
     }
 }
 
-impl Drop for Listening {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.0.listening.fetch_sub(1, Ordering::Relaxed);
     }
@@ -164,34 +164,45 @@ impl Drop for Listening {
 
 /// All clients.
 #[derive(Debug)]
-pub(crate) struct Clients(Vec<Arc<Known>>);
+pub(crate) struct Clients(Vec<Arc<ClientState>>);
 
 impl Clients {
-    pub(crate) fn new(clients: Vec<Client>) -> Self {
+    pub(crate) fn new(clients: Vec<ClientSettings>) -> Self {
         let known = clients.into_iter().map(|spec| {
-            let mut client = history::Client {
+            let mut client = history::ClientProfile {
                 is_interactive: spec.user_messages.trusts_unmarked(),
                 marks_typed: spec.user_messages.believes_marks(),
                 pinned: spec.pinned.clone(),
-                seen: Seen::with_room(spec.quotations),
+                quotations: QuotationMemory::with_room(spec.quotations),
             };
-            client.seen.keep_learned();
-            let history = Shown { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
-            let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
+            client.quotations.record_learned();
+            let history =
+                ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
+            let quota = RequestQuota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
             let (at_work, begun, listening) = Default::default();
-            let beginnings = Beginnings::default();
+            let beginnings = PrefixCache::default();
             let (bits, forgotten) = Default::default();
-            Arc::new(Known { spec, history, beginnings, quota, at_work, begun, listening, bits, forgotten })
+            Arc::new(ClientState {
+                spec,
+                history,
+                beginnings,
+                quota,
+                at_work,
+                begun,
+                listening,
+                bits,
+                forgotten,
+            })
         });
         Self(known.collect())
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ClientState>> {
         self.0.iter()
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<Arc<Known>> {
+    pub(crate) fn find_by_name(&self, name: &str) -> Option<Arc<ClientState>> {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
@@ -202,7 +213,7 @@ impl Clients {
     pub(crate) fn find_by_key(
         &self,
         headers: &HeaderMap,
-    ) -> Result<(Arc<Known>, Option<String>), &'static str> {
+    ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
         let one = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
@@ -234,13 +245,16 @@ impl Clients {
         let client = self
             .0
             .iter()
-            .fold(None, |found, client| if client.spec.key.is(&key) { Some(client) } else { found });
+            .fold(None, |found, client| if client.spec.key.matches(&key) { Some(client) } else { found });
         let client = client.ok_or("this gateway does not know the key")?;
         Ok((Arc::clone(client), upstream))
     }
 
     /// Finds the client of a request to a model: if its upstream takes the client's own key, that key must be present.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<(Arc<Known>, Option<String>), &'static str> {
+    pub(crate) fn find(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
         let (client, key) = self.find_by_key(headers)?;
         let pass_key = client.spec.upstream()?.pass_key;
         if pass_key && key.is_none() {

@@ -30,38 +30,38 @@ use std::time::Duration;
 
 use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
-use flowgate_guard::history::Template;
-use flowgate_lm::Remote;
-use flowgate_lm::remote::{Authorities, Retries};
+use flowgate_guard::history::MessageTemplate;
+use flowgate_lm::RemoteModel;
+use flowgate_lm::remote::{Authorities, RetryPolicy};
 use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
 use file::{
-    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, FormatSpec, PersonSpec, RoleSpec, StoreTable,
-    UpstreamSpec,
+    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, ConfigFile, FormatSpec, PersonSpec, RoleSpec,
+    StoreTable, UpstreamSpec,
 };
 
-use crate::approvals::Asking;
+use crate::approvals::ApprovalSettings;
 use crate::approvals::clearance::Clearance;
 use crate::approvals::people::{Person, Role};
-use crate::ask::{Asker, Source, SourceError};
-use crate::log::Format;
+pub use crate::database::{DatabaseAddress, DatabaseAddressError};
+use crate::log::LogLineFormat;
+use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
 use crate::recorder::AuditSpec;
-pub use crate::store::{Place, PlaceError};
-pub use server::Server;
+pub use server::McpServer;
 
 /// The configuration of the model routes.
 #[derive(Debug, Default)]
-pub struct Config {
+pub struct GatewayConfig {
     /// The clients, sorted by name.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ClientSettings>,
     /// The database and the retention times.
-    pub store: StoreSpec,
+    pub store: DatabaseSpec,
     /// The people who decide questions.
     pub people: Vec<Person>,
     /// The settings of questions.
-    pub asking: Asking,
+    pub asking: ApprovalSettings,
     /// Whether callers without a token may use the policy API.
     pub policy_api_anonymous: bool,
     /// The address that is notified of open questions, and the secret that signs the notifications.
@@ -69,16 +69,16 @@ pub struct Config {
     /// The audit log.
     pub audit: Option<AuditSpec>,
     /// The format of log lines, if the file sets one.
-    pub log_format: Option<Format>,
+    pub log_format: Option<LogLineFormat>,
     /// Every key that the file names, to be hidden in texts that must not contain one.
     pub keys: Vec<Secret>,
 }
 
 /// The database, and how much it keeps for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSpec {
+pub struct DatabaseSpec {
     /// The database.
-    pub place: Place,
+    pub place: DatabaseAddress,
     /// The retention time of an unused conversation.
     pub retention: Duration,
     /// The approximate memory for conversations, in bytes.
@@ -91,9 +91,9 @@ pub struct StoreSpec {
     pub quotation_age: Duration,
 }
 
-impl Default for StoreSpec {
+impl Default for DatabaseSpec {
     fn default() -> Self {
-        let (place, retention) = (Place::Memory, Duration::from_secs(30 * DAY));
+        let (place, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         let (quotations, quotation_age) = (8 << 20, retention);
         Self { place, retention, memory: 80 << 20, conversation: 32 << 20, quotations, quotation_age }
     }
@@ -108,7 +108,7 @@ const FILE: &str = "flowgate.db";
 
 /// A client and its settings.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientSettings {
     /// Its name, in messages to the operator.
     pub name: String,
     /// The key that it sends.
@@ -124,13 +124,13 @@ pub struct Client {
     /// The file of the policy, as the configuration names it.
     pub policy_file: String,
     /// The services and modules that answer the policy's extern predicates.
-    pub predicates: Asker,
+    pub predicates: PredicateSources,
     /// The digest of the policy and all other settings that a replay of its conversations depends on.
     pub basis: String,
     /// The upstream of its requests to a model, if it may send any.
-    pub upstream: Option<Arc<Upstream>>,
+    pub upstream: Option<Arc<UpstreamConfig>>,
     /// The MCP servers that it may use.
-    pub servers: Vec<Arc<Server>>,
+    pub servers: Vec<Arc<McpServer>>,
     /// The model that screens and fills slots; the requested model, if none is set.
     pub small_model: Option<String>,
     /// The method that chooses the view of each step.
@@ -138,7 +138,7 @@ pub struct Client {
     /// Whether a person uses it interactively.
     pub interactive: bool,
     /// The extent to which its user messages are trusted.
-    pub user_messages: UserMessages,
+    pub user_messages: UserMessageTrust,
     /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
     /// the messages.
     pub is_interactive_alone: bool,
@@ -150,7 +150,7 @@ pub struct Client {
     /// for it.
     pub asks_in_front: bool,
     /// Message templates that the operator has pinned.
-    pub pinned: Vec<Template>,
+    pub pinned: Vec<MessageTemplate>,
     /// Its requests per minute.
     pub requests_per_minute: u32,
     /// Its requests in parallel.
@@ -162,7 +162,7 @@ pub struct Client {
 /// The extent to which a client's user messages are trusted as the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum UserMessages {
+pub enum UserMessageTrust {
     /// No part.
     Untrusted,
     /// The parts that the client marks as typed by a person.
@@ -171,7 +171,7 @@ pub enum UserMessages {
     TrustUnmarkedEvenIfPasted,
 }
 
-impl UserMessages {
+impl UserMessageTrust {
     /// Returns the name in the file.
     pub fn name(self) -> &'static str {
         match self {
@@ -194,11 +194,11 @@ impl UserMessages {
 
 /// A model provider, or a server of local models.
 #[derive(Debug)]
-pub struct Upstream {
+pub struct UpstreamConfig {
     /// Its name.
     pub name: String,
     /// The server, with the key that the gateway holds for it, if any.
-    pub remote: Remote,
+    pub remote: RemoteModel,
     /// Whether clients bring their own keys for it.
     pub pass_key: bool,
     /// The models that may be requested; any, if the list is empty.
@@ -216,7 +216,7 @@ impl Secret {
 
     /// Returns the text with this key replaced. Keys shorter than [`MIN_HIDDEN`] are not replaced, since they would
     /// match unrelated text.
-    pub(crate) fn hidden_in(&self, text: &str) -> String {
+    pub(crate) fn redacted_from(&self, text: &str) -> String {
         if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
     }
 
@@ -230,7 +230,7 @@ impl Secret {
     }
 
     /// Compares in a time that depends only on the length of `given`.
-    pub(crate) fn is(&self, given: &str) -> bool {
+    pub(crate) fn matches(&self, given: &str) -> bool {
         let padded = self.0.bytes().chain(std::iter::repeat(0));
         let mut difference = u8::from(given.len() != self.0.len());
         for (given, expected) in given.bytes().zip(padded) {
@@ -275,15 +275,15 @@ pub fn read(
     text: &str,
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Config, ConfigError> {
-    let file: File = toml::from_str(text).map_err(|error| {
+) -> Result<GatewayConfig, ConfigError> {
+    let file: ConfigFile = toml::from_str(text).map_err(|error| {
         let line = error
             .span()
             .map_or(0, |span| text.get(..span.start).map_or(0, |before| before.matches('\n').count()));
         let message = error.message().lines().next().unwrap_or_default();
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
-    let reader = Reader { folder, environment, keys: RefCell::default() };
+    let reader = ConfigReader { folder, environment, keys: RefCell::default() };
     let asker = reader.asker(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
@@ -296,11 +296,12 @@ pub fn read(
         let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
         servers.insert(name, Arc::new(server));
     }
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<ClientSettings> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
         let mut client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
-        if let Some(missing) = client.policy.externs().find(|name| !asker.names().any(|known| known == *name))
+        if let Some(missing) =
+            client.policy.externs().find(|name| !asker.predicate_names().any(|known| known == *name))
         {
             let why = format!(
                 "nobody answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
@@ -320,7 +321,7 @@ pub fn read(
     }
     let is_declared =
         |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
-    if let Some(unknown) = asker.names().find(|name| !is_declared(name)) {
+    if let Some(unknown) = asker.predicate_names().find(|name| !is_declared(name)) {
         return Err(ConfigError(format!("predicates: no policy declares `extern {unknown}`")));
     }
     let mut people: Vec<Person> = Vec::new();
@@ -345,7 +346,7 @@ pub fn read(
     let (asking, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {
-        client.stands = asking.stands;
+        client.stands = asking.expires_after;
         let decides = |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         client.asks_in_front = client.interactive && !people.iter().any(decides);
         let basis = serde_json::json!([client.basis, client.asks_in_front]);
@@ -361,14 +362,24 @@ pub fn read(
         .transpose()
         .map_err(|why| ConfigError(format!("audit{why}")))?;
     let log_format = file.log.format.map(|format| match format {
-        FormatSpec::Text => Format::Text,
-        FormatSpec::Json => Format::Json,
+        FormatSpec::Text => LogLineFormat::Text,
+        FormatSpec::Json => LogLineFormat::Json,
     });
     let mut keys = reader.keys.into_inner();
     // Longer keys come first: a key that is a prefix of a longer one must not leave the rest of it visible.
     keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
     let policy_api_anonymous = file.policy_api.allow_anonymous;
-    Ok(Config { clients, store, people, asking, policy_api_anonymous, webhook, audit, log_format, keys })
+    Ok(GatewayConfig {
+        clients,
+        store,
+        people,
+        asking,
+        policy_api_anonymous,
+        webhook,
+        audit,
+        log_format,
+        keys,
+    })
 }
 
 /// Returns the advice for a key's variable that is not set.
@@ -393,37 +404,37 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 /// Returns the entry of this name.
-fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
+fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
         format!("there is no {kind} `{name}`; there are: {}", known.join(", "))
     })
 }
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
     /// The keys read so far.
     keys: RefCell<Vec<Secret>>,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// Loads the sources that answer extern predicates.
-    fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<Asker, ConfigError> {
+    fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<PredicateSources, ConfigError> {
         let source = |(name, whom): (&String, &String)| {
-            let source: Result<Source, SourceError> = format!("{name}={whom}").parse();
-            source.map(|source| source.within(self.folder)).map_err(|why| match why {
-                SourceError::Form => ConfigError(format!(
+            let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
+            source.map(|source| source.relative_to(self.folder)).map_err(|why| match why {
+                PredicateSourceError::Form => ConfigError(format!(
                     "predicates.{name}: who answers is an address with http://, or a FILE.wasm"
                 )),
                 why => ConfigError(format!("predicates.{name}: {why}")),
             })
         };
         let sources = predicates.iter().map(source).collect::<Result<Vec<_>, _>>()?;
-        Asker::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
+        PredicateSources::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
     }
 
-    fn person(&self, name: &str, spec: PersonSpec, clients: &[Client]) -> Result<Person, String> {
+    fn person(&self, name: &str, spec: PersonSpec, clients: &[ClientSettings]) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
@@ -435,18 +446,23 @@ impl Reader<'_> {
             RoleSpec::Admin => Role::Admin,
         };
         let tenants = spec.tenants;
-        let is_seen = |client: &&Client| tenants.is_empty() || tenants.contains(&client.tenant);
+        let is_seen = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
         let policies = clients.iter().filter(is_seen).map(|client| client.policy.as_ref());
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
         Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
     }
 
-    fn approvals(&self, spec: ApprovalsTable) -> Result<(Asking, Option<(String, Secret)>), String> {
-        let usual = Asking::default();
+    fn approvals(
+        &self,
+        spec: ApprovalsTable,
+    ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
+        let usual = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-        let asking = Asking {
+        let asking = ApprovalSettings {
             wait: spec.wait_seconds.map_or(usual.wait, seconds),
-            stands: spec.expires_minutes.map_or(usual.stands, |minutes| seconds(minutes.max(1)) * 60),
+            expires_after: spec
+                .expires_minutes
+                .map_or(usual.expires_after, |minutes| seconds(minutes.max(1)) * 60),
             of_client: spec.open_questions.map_or(usual.of_client, NonZeroU32::get),
             of_conversation: spec
                 .open_questions_of_conversation
@@ -480,8 +496,8 @@ impl Reader<'_> {
         Ok(AuditSpec { file, key, content, witness })
     }
 
-    fn store(&self, spec: StoreTable) -> Result<StoreSpec, String> {
-        let usual = StoreSpec::default();
+    fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
+        let usual = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
             (Some(_), Some(_)) => return Err("it has `url` and `url-from`; leave one out".to_owned()),
             (Some(url), None) => url,
@@ -489,13 +505,13 @@ impl Reader<'_> {
                 .ok_or_else(|| format!("the variable {name} is not set; set it to the store's address"))?,
             (None, None) => format!("sqlite:{FILE}"),
         };
-        let place = Place::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
+        let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
         let mib = |mib: Option<u32>, usual: u64| mib.map_or(usual, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(usual.memory).unwrap_or(u64::MAX);
         let days = |days: Option<u32>, usual: Duration| {
             days.map_or(usual, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
-        Ok(StoreSpec {
+        Ok(DatabaseSpec {
             place,
             retention: days(spec.retention_days, usual.retention),
             quotations: usize::try_from(mib(spec.quotation_mib, 8 << 20).max(1 << 20)).unwrap_or(usize::MAX),
@@ -505,16 +521,16 @@ impl Reader<'_> {
         })
     }
 
-    fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<Upstream, String> {
+    fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
         let api = match spec.api {
             ApiSpec::ChatCompletions => Api::ChatCompletions,
             ApiSpec::Responses => Api::Responses,
             ApiSpec::Messages => Api::Messages,
         };
-        let remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
+        let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
         // The clients of providers retry by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
-        let remote = remote.retries(Retries { times: 1, first, longest }).keep_connections(IDLE);
+        let remote = remote.retries(RetryPolicy { times: 1, first, longest }).keep_connections(IDLE);
         let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         match (&key, spec.pass_key) {
@@ -527,24 +543,25 @@ impl Reader<'_> {
             (Some(key), false) => remote = remote.key(key).map_err(|error| error.to_string())?,
             (None, _) => {}
         }
-        Ok(Upstream { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
+        Ok(UpstreamConfig { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
     }
 
     fn client(
         &self,
         name: &str,
         spec: ClientSpec,
-        upstreams: &BTreeMap<String, Arc<Upstream>>,
-        servers: &BTreeMap<String, Arc<Server>>,
-    ) -> Result<Client, String> {
+        upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
+        servers: &BTreeMap<String, Arc<McpServer>>,
+    ) -> Result<ClientSettings, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
             return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
         }
-        let upstream = spec.upstream.as_ref().map(|name| known("upstream", name, upstreams)).transpose()?;
+        let upstream =
+            spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
         let servers =
-            spec.mcp.iter().map(|name| known("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
+            spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
         for (at, one) in prefixes.iter().enumerate() {
             if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
@@ -579,20 +596,20 @@ impl Reader<'_> {
         // The basis covers every setting whose change makes a replay diverge.
         let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
-        let user_messages = spec.user_messages.unwrap_or(UserMessages::Untrusted);
+        let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
         let trusted = user_messages.name();
         let basis = serde_json::json!([FORMAT, source, method.name(), trusted, spec.pinned, named]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
-        Ok(Client {
+        Ok(ClientSettings {
             basis,
             name: name.to_owned(),
             owner: spec.owner,
-            stands: Asking::default().stands,
+            stands: ApprovalSettings::default().expires_after,
             key: Secret::new(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
             policy_file: spec.policy.display().to_string(),
-            predicates: Asker::default(),
+            predicates: PredicateSources::default(),
             upstream,
             servers,
             small_model: spec.small_model,
@@ -600,10 +617,10 @@ impl Reader<'_> {
             interactive: spec.interactive,
             user_messages,
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
-            quotations: StoreSpec::default().quotations,
-            quotation_age: StoreSpec::default().quotation_age,
+            quotations: DatabaseSpec::default().quotations,
+            quotation_age: DatabaseSpec::default().quotation_age,
             asks_in_front: false,
-            pinned: spec.pinned.iter().map(|form| Template::new(form)).collect(),
+            pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
             requests_per_minute: spec.requests_per_minute.max(1),
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::ModelRoutes;
 use crate::approvals::people::Role;
-use crate::audit::Event;
-use crate::metrics::Figure;
-use crate::reply::Reply;
-use crate::store::StoreError;
-use crate::witness::Witnesses;
+use crate::audit::AuditEvent;
+use crate::database::DatabaseError;
+use crate::metrics::Metric;
+use crate::reply::HttpReply;
+use crate::witness::HeadDestinations;
 
 /// The body of a request to clear texts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Clear {
+struct ClearQuotationsRequest {
     client: String,
     /// The source to clear; all sources, if none is named.
     source: Option<String>,
@@ -25,19 +25,19 @@ struct Clear {
 
 impl ModelRoutes {
     /// Lists the remembered texts of each client in the admin's tenants.
-    pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+    pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut shown: Vec<Value> = Vec::new();
-        for client in self.clients.all().filter(|client| person.sees(&client.spec.tenant)) {
+        for client in self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant)) {
             let (held, forgotten) = self
                 .sessions
                 .store()
-                .seen_sources(&client.spec.name)
+                .shown_sources(&client.spec.name)
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| database_error_reply(&error))?;
             let sources: Vec<Value> = held
                 .iter()
-                .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.letters, "oldest": held.oldest, "newest": held.newest}))
+                .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.characters, "oldest": held.oldest, "newest": held.newest}))
                 .collect();
             let room = client.spec.quotations;
             let (letters, each) = (room, room / flowgate_guard::history::SHARE);
@@ -50,52 +50,61 @@ impl ModelRoutes {
                 "sources": sources,
             }));
         }
-        Ok(Reply::json(StatusCode::OK, &json!({"clients": shown})))
+        Ok(HttpReply::json(StatusCode::OK, &json!({"clients": shown})))
     }
 
     /// Clears the remembered texts of a client, or of one source of it, in all gateways that share the store.
-    pub(crate) async fn clear_quotations(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+    pub(crate) async fn clear_quotations(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
-        let clear: Clear = serde_json::from_slice(body).map_err(|error| {
+        let clear: ClearQuotationsRequest = serde_json::from_slice(body).map_err(|error| {
             let form = "{\"client\": \"...\", \"source\": \"...\"}";
             let message = format!("the body is not `{form}`, the source being optional: {error}");
-            Reply::detail(StatusCode::BAD_REQUEST, &message)
+            HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
-        let client = self.clients.named(&clear.client).filter(|client| person.sees(&client.spec.tenant));
+        let client =
+            self.clients.find_by_name(&clear.client).filter(|client| person.sees_tenant(&client.spec.tenant));
         let Some(client) = client else {
-            return Err(Reply::detail(StatusCode::NOT_FOUND, "there is no such client"));
+            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "there is no such client"));
         };
-        let event = Event::QuotationsCleared {
+        let event = AuditEvent::QuotationsCleared {
             client: clear.client.clone(),
             tenant: client.spec.tenant.clone(),
             what: clear.source.clone().unwrap_or_else(|| "all".to_owned()),
             who: person.name.clone(),
         };
-        self.recorder.record(&[event.into()]).map_err(|error| failed(&error))?;
+        self.recorder.record(&[event.into()]).map_err(|error| database_error_reply(&error))?;
         let store = self.sessions.store();
-        let cleared = store.clear_seen(&clear.client, clear.source.as_deref()).await;
+        let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
         // Whether or not clearing succeeded, the texts are loaded again before they are used.
-        let unread = tokio::task::spawn_blocking(move || client.read_history_again());
-        unread.await.map_err(|_| failed(&StoreError::Damaged("clearing has ended unexpectedly")))?;
-        let cleared = cleared.map_err(|error| failed(&error))?;
-        Ok(Reply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
+        let unread = tokio::task::spawn_blocking(move || client.reload_history());
+        unread
+            .await
+            .map_err(|_| database_error_reply(&DatabaseError::Damaged("clearing has ended unexpectedly")))?;
+        let cleared = cleared.map_err(|error| database_error_reply(&error))?;
+        Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
     /// Returns the metrics of remembered texts and of the witnesses.
-    pub(crate) fn figures(&self) -> [Figure; 4] {
-        let (behind, failures) = self.recorder.witnesses().map(Witnesses::figures).unwrap_or_default();
-        let sum = |of: fn(&super::clients::Known) -> u64| self.clients.all().map(|client| of(client)).sum();
+    pub(crate) fn figures(&self) -> [Metric; 4] {
+        let (behind, failures) =
+            self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();
+        let sum =
+            |of: fn(&super::clients::ClientState) -> u64| self.clients.all().map(|client| of(client)).sum();
         [
             (
                 "flowgate_quotations_forgotten_total",
                 "Letters of texts that clients were shown and that were forgotten for want of room.",
-                sum(super::clients::Known::forgotten),
+                sum(super::clients::ClientState::forgotten_windows),
                 true,
             ),
             (
                 "flowgate_quotation_bits_total",
                 "Bits of what clients were shown that may show in which words of users are hidden, at most.",
-                sum(super::clients::Known::bits),
+                sum(super::clients::ClientState::leaked_bits),
                 true,
             ),
             (
@@ -114,6 +123,6 @@ impl ModelRoutes {
     }
 }
 
-fn failed(error: &StoreError) -> Reply {
-    Reply::of_store(error)
+fn database_error_reply(error: &DatabaseError) -> HttpReply {
+    HttpReply::of_database_error(error)
 }

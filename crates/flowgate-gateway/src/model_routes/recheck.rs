@@ -2,7 +2,7 @@
 //!
 //! The guard reads no clock and draws no random number, so every verdict can be reproduced. A log whose chain is
 //! intact and whose verdicts equal the replayed ones was written by a gateway that judged so; a log with other
-//! verdicts was not. The audit command calls [`known`] before it reads logs and [`recheck`] after.
+//! verdicts was not. The audit command calls [`read_database_snapshot`] before it reads logs and [`recheck`] after.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::clients::{self, Clients};
-use super::config::Config;
-use super::sessions;
-use crate::audit::{Anchors, Hash, Record};
-use crate::store::logs::Listed;
-use crate::store::{Past, Store, StoreError};
+use super::config::GatewayConfig;
+use super::conversations;
+use crate::audit::{AuditRecord, DatabaseLogAnchors, LineHash};
+use crate::database::log_heads::ConversationListing;
+use crate::database::{ConversationJournal, Database, DatabaseError};
 
 /// The outcome of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rechecked {
+pub struct RecheckReport {
     /// Verdicts that the replay reproduced.
     pub same: u64,
     /// Verdicts of turns that were never stored: their calls did not go out.
@@ -32,21 +32,21 @@ pub struct Rechecked {
     /// was removed.
     pub unread: u64,
     /// Conversations whose replay differs from the log, or diverges.
-    pub differ: Vec<Difference>,
+    pub differ: Vec<ReplayDifference>,
 }
 
 /// The contents of a database before logs are read. A turn is recorded before it is stored: whatever is in the
 /// database now must be in a log that is read later.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct DatabaseSnapshot {
     /// The database's anchors of logs.
-    pub anchors: Anchors,
-    conversations: Vec<Listed>,
+    pub anchors: DatabaseLogAnchors,
+    conversations: Vec<ConversationListing>,
 }
 
 /// A conversation whose replay differs from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct ReplayDifference {
     /// The client.
     pub client: String,
     /// The conversation.
@@ -55,33 +55,33 @@ pub struct Difference {
     pub what: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for ReplayDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "conversation {} of {}: {}", self.conversation, self.client, self.what)
     }
 }
 
 /// A verdict: the number of events before it, the tool, the outcome, and the digest of the call.
-type Verdict = (u64, String, String, String);
+type VerdictRow = (u64, String, String, String);
 
 /// The verdicts of logs, by conversation, with the policies under which they were given.
 #[derive(Debug, Default)]
-pub struct Logged {
-    verdicts: HashMap<(String, String), Vec<OfLog>>,
-    logs: Vec<Hash>,
+pub struct LoggedVerdicts {
+    verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
+    logs: Vec<LineHash>,
 }
 
 /// The verdicts on one conversation in one log, each with the digest of its policy.
-type OfLog = Vec<(String, Verdict)>;
+type VerdictsOfLog = Vec<(String, VerdictRow)>;
 
-impl Logged {
+impl LoggedVerdicts {
     /// Attributes the following records to this log.
-    pub fn begin(&mut self, log: Hash) {
+    pub fn begin(&mut self, log: LineHash) {
         self.logs.push(log);
     }
 
     /// Adds a record, if it is a verdict.
-    pub fn add(&mut self, record: &Record) {
+    pub fn add(&mut self, record: &AuditRecord) {
         if record.kind != "judged" {
             return;
         }
@@ -104,11 +104,11 @@ impl Logged {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn known(config: &Config) -> Result<Known, StoreError> {
-    waiting(async {
-        let store = Store::read(&config.store.place).await?;
+pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot, DatabaseError> {
+    run_blocking(async {
+        let store = Database::read(&config.store.place).await?;
         // Anchors are read before conversations: what is recorded in the meantime is in the log.
-        Ok(Known { anchors: store.anchors().await?, conversations: store.conversations().await? })
+        Ok(DatabaseSnapshot { anchors: store.anchors().await?, conversations: store.conversations().await? })
     })
 }
 
@@ -117,23 +117,31 @@ pub fn known(config: &Config) -> Result<Known, StoreError> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn recheck(config: Config, known: Known, logged: Logged) -> Result<Rechecked, StoreError> {
-    waiting(judge_again(config, known, logged))
+pub fn recheck(
+    config: GatewayConfig,
+    known: DatabaseSnapshot,
+    logged: LoggedVerdicts,
+) -> Result<RecheckReport, DatabaseError> {
+    run_blocking(recheck_conversations(config, known, logged))
 }
 
-fn waiting<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(StoreError::Runtime)?.block_on(work)
+    runtime.map_err(DatabaseError::Runtime)?.block_on(work)
 }
 
-async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result<Rechecked, StoreError> {
-    let store = Store::read(&config.store.place).await?;
+async fn recheck_conversations(
+    config: GatewayConfig,
+    known: DatabaseSnapshot,
+    mut logged: LoggedVerdicts,
+) -> Result<RecheckReport, DatabaseError> {
+    let store = Database::read(&config.store.place).await?;
     let clients = Clients::new(config.clients);
-    let mut rechecked = Rechecked::default();
+    let mut rechecked = RecheckReport::default();
     // Without an anchor of the log, conversations may be older than it.
     let anchors = known.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let after = anchors.map(|anchor| anchor.after).min();
-    for Listed { id, client: name, name: conversation, turns } in known.conversations {
+    for ConversationListing { id, client: name, name: conversation, turns } in known.conversations {
         let verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
         let is_older = after.is_some_and(|after| id <= after);
         if verdicts.is_none() && (is_older || after.is_none()) {
@@ -141,8 +149,8 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
         }
         let logs = verdicts.unwrap_or_default();
         let all = count(logs.iter().map(Vec::len).sum());
-        let past = store.past(&name, &conversation).await?;
-        let found = clients.named(&name).zip(past);
+        let past = store.read_journal(&name, &conversation).await?;
+        let found = clients.find_by_name(&name).zip(past);
         let Some((client, mut past)) = found.filter(|(client, past)| client.spec.basis == past.basis) else {
             rechecked.gone += all;
             rechecked.unread += u64::from(all == 0);
@@ -150,20 +158,20 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
         };
         past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
         // Verdicts under another policy belong to a conversation that was begun anew since.
-        let of_policy = |log: OfLog| -> Vec<Verdict> {
+        let of_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
             let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
             same.map(|(_, verdict)| verdict).collect()
         };
-        let logs: Vec<Vec<Verdict>> = logs.into_iter().map(of_policy).collect();
+        let logs: Vec<Vec<VerdictRow>> = logs.into_iter().map(of_policy).collect();
         let left = count(logs.iter().map(Vec::len).sum());
         rechecked.gone += all.saturating_sub(left);
-        match again(&client, &past).and_then(|judged| compare(&logs, &judged, is_older)) {
-            Ok(Compared { same, unkept, earlier }) => {
+        match replay_verdicts(&client, &past).and_then(|judged| compare(&logs, &judged, is_older)) {
+            Ok(ComparisonCounts { same, unkept, earlier }) => {
                 rechecked.same += same;
                 rechecked.unkept += unkept;
                 rechecked.earlier += earlier;
             }
-            Err(what) => rechecked.differ.push(Difference { client: name, conversation, what }),
+            Err(what) => rechecked.differ.push(ReplayDifference { client: name, conversation, what }),
         }
     }
     let left = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
@@ -175,17 +183,20 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
 }
 
 /// Replays a conversation and returns its verdicts.
-fn again(client: &Arc<clients::Known>, past: &Past) -> Result<Vec<Verdict>, String> {
-    let judged = sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
-    let verdict = |call: flowgate_guard::conversation::Judged| {
+fn replay_verdicts(
+    client: &Arc<clients::ClientState>,
+    past: &ConversationJournal,
+) -> Result<Vec<VerdictRow>, String> {
+    let judged = conversations::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
+    let verdict = |call: flowgate_guard::conversation::CallVerdict| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
     };
     Ok(judged.into_iter().map(verdict).collect())
 }
 
-/// The counts of one conversation's verdicts, named as in [`Rechecked`].
+/// The counts of one conversation's verdicts, named as in [`RecheckReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Compared {
+struct ComparisonCounts {
     same: u64,
     unkept: u64,
     earlier: u64,
@@ -194,7 +205,11 @@ struct Compared {
 /// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; what else is in
 /// a log belongs to turns that were not stored. The first verdicts of a conversation that `is_older` than the log may
 /// be missing.
-fn compare(logs: &[Vec<Verdict>], again: &[Verdict], is_older: bool) -> Result<Compared, String> {
+fn compare(
+    logs: &[Vec<VerdictRow>],
+    again: &[VerdictRow],
+    is_older: bool,
+) -> Result<ComparisonCounts, String> {
     let mut rests: Vec<_> = logs.iter().map(|log| log.iter()).collect();
     let (mut same, mut earlier) = (0, 0);
     for verdict in again {
@@ -210,7 +225,7 @@ fn compare(logs: &[Vec<Verdict>], again: &[Verdict], is_older: bool) -> Result<C
         }
     }
     let all: usize = logs.iter().map(Vec::len).sum();
-    Ok(Compared { same, unkept: count(all).saturating_sub(same), earlier })
+    Ok(ComparisonCounts { same, unkept: count(all).saturating_sub(same), earlier })
 }
 
 fn count(number: usize) -> u64 {
@@ -225,18 +240,23 @@ mod tests {
     fn verdicts_stand_in_order() {
         let verdict =
             |event: u64, outcome: &str| (event, "send".to_owned(), outcome.to_owned(), "d".to_owned());
-        type Said<'a> = &'a [(u64, &'a str)];
-        let check = |logs: &[Said<'_>], again: Said<'_>, is_older: bool, expected: Result<[u64; 3], &str>| {
-            let all = |list: Said<'_>| -> Vec<Verdict> { list.iter().map(|(e, o)| verdict(*e, o)).collect() };
-            let logged: Vec<Vec<Verdict>> = logs.iter().map(|log| all(log)).collect();
+        type VerdictTuples<'a> = &'a [(u64, &'a str)];
+        let check = |logs: &[VerdictTuples<'_>],
+                     again: VerdictTuples<'_>,
+                     is_older: bool,
+                     expected: Result<[u64; 3], &str>| {
+            let all = |list: VerdictTuples<'_>| -> Vec<VerdictRow> {
+                list.iter().map(|(e, o)| verdict(*e, o)).collect()
+            };
+            let logged: Vec<Vec<VerdictRow>> = logs.iter().map(|log| all(log)).collect();
             let found = compare(&logged, &all(again), is_older);
-            let found = found.map(|Compared { same, unkept, earlier }| [same, unkept, earlier]);
+            let found = found.map(|ComparisonCounts { same, unkept, earlier }| [same, unkept, earlier]);
             assert_eq!(found, expected.map_err(str::to_owned), "{logs:?} {again:?}");
         };
         check(&[&[]], &[], false, Ok([0, 0, 0]));
         check(&[&[(1, "permit"), (2, "deny")]], &[(1, "permit"), (2, "deny")], false, Ok([2, 0, 0]));
         // A turn that was tried, not stored, and tried again.
-        let tried: Said<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
+        let tried: VerdictTuples<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
         check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
         let missing = Err("`permit` for a call of send at event 1 is not in the log");
         check(&[&[(1, "deny")]], &[(1, "permit")], false, missing);
@@ -248,7 +268,7 @@ mod tests {
             Err("`deny` for a call of send at event 2 is not in the log"),
         );
         // Two gateways continued the conversation alternately.
-        let turns: Said<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
+        let turns: VerdictTuples<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
         check(&[&[(1, "permit"), (3, "permit")], &[(2, "deny")]], turns, false, Ok([3, 0, 0]));
         // The conversation began before the log did; from its first logged verdict on, none may be missing.
         check(&[&[(3, "permit")]], turns, true, Ok([1, 0, 2]));

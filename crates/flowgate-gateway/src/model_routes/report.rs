@@ -6,43 +6,43 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Outcome, ReasonKind};
-use flowgate_guard::conversation::{Ended, Judged, Turn};
+use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::remote::UNTRUSTED;
-use flowgate_lm::{Complete, Error, Listener};
+use flowgate_lm::{ChatModel, Error, Listener};
 use serde_json::Value;
 
 use super::config::Secret;
-use super::turn::{Cause, Failure};
-use crate::log::{Event, Limit, Log, millis};
-use crate::status::Waits;
+use super::turn::{RequestError, RequestErrorCause};
+use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::waiting_status::WaitingStatus;
 
 /// The outcome of a request, as far as it is known.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct RequestReport {
     begun: Instant,
     conversation: Option<String>,
-    verdicts: Verdicts,
+    verdicts: VerdictTotals,
     /// The number of calls that the client received.
     calls: usize,
     questions: usize,
     hidden: usize,
     messages: usize,
     withheld: usize,
-    ended: Option<Ended>,
+    ended: Option<TurnEnd>,
     upstream: Duration,
-    failure: Option<(StatusCode, Cause)>,
+    failure: Option<(StatusCode, RequestErrorCause)>,
     /// The detail of the failure.
     detail: Option<String>,
     /// The explanation of what is hidden from the model, if the client asks for it.
     pub(crate) explained: Option<String>,
     /// The question that the turn waits for, if any.
-    pub(crate) waits: Option<Waits>,
+    pub(crate) waits: Option<WaitingStatus>,
 }
 
 /// The numbers of judged calls by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Verdicts {
+pub(crate) struct VerdictTotals {
     permitted: usize,
     asked: usize,
     denied: usize,
@@ -50,8 +50,8 @@ pub(crate) struct Verdicts {
     unfinished: usize,
 }
 
-impl Verdicts {
-    pub(crate) fn count(&mut self, judged: &[Judged]) {
+impl VerdictTotals {
+    pub(crate) fn count(&mut self, judged: &[CallVerdict]) {
         for call in judged {
             let count = match call.outcome {
                 Outcome::Permit => &mut self.permitted,
@@ -70,7 +70,7 @@ impl Verdicts {
     }
 
     /// Logs that a limit cut off the evaluation of calls.
-    pub(crate) fn report_limit(self, log: &Log, client: &str, conversation: Option<&str>) {
+    pub(crate) fn report_limit(self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
                 what: "evaluation of a call, or size of a call or conversation",
@@ -84,12 +84,12 @@ impl Verdicts {
     }
 }
 
-impl Report {
+impl RequestReport {
     pub(crate) fn begin(named: Option<&str>) -> Self {
         Self {
             begun: Instant::now(),
             conversation: named.map(str::to_owned),
-            verdicts: Verdicts::default(),
+            verdicts: VerdictTotals::default(),
             calls: 0,
             questions: 0,
             hidden: 0,
@@ -105,13 +105,13 @@ impl Report {
     }
 
     /// Sets the conversation of the request.
-    pub(crate) fn name(&mut self, conversation: &str) {
+    pub(crate) fn set_conversation(&mut self, conversation: &str) {
         self.conversation = Some(conversation.to_owned());
     }
 
     /// Adds the outcome of the turn.
-    pub(crate) fn turn(&mut self, turn: &Turn) {
-        self.judged(&turn.judged);
+    pub(crate) fn add_turn(&mut self, turn: &Turn) {
+        self.add_judged(&turn.judged);
         self.calls = turn.calls.len();
         self.questions = turn.spent.questions;
         self.hidden = turn.spent.hidden;
@@ -120,47 +120,49 @@ impl Report {
         self.ended = turn.ended;
     }
 
-    pub(crate) fn judged(&mut self, judged: &[Judged]) {
+    pub(crate) fn add_judged(&mut self, judged: &[CallVerdict]) {
         self.verdicts.count(judged);
     }
 
     /// Adds time that models took.
-    pub(crate) fn upstream(&mut self, took: Duration) {
+    pub(crate) fn add_upstream_time(&mut self, took: Duration) {
         self.upstream += took;
     }
 
-    pub(crate) fn failed(&mut self, failure: &Failure) {
+    pub(crate) fn set_failure(&mut self, failure: &RequestError) {
         self.failure = Some((failure.status, failure.cause));
         self.detail.clone_from(&failure.detail);
     }
 
     /// Notes a request that was rejected before its failure could be noted.
-    pub(crate) fn refused(&mut self, status: StatusCode) {
-        self.failure.get_or_insert((status, Cause::Request));
+    pub(crate) fn set_rejected(&mut self, status: StatusCode) {
+        self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
     /// Writes the log line of the request. `key` is the key for the upstream, if the client brings one; it is hidden
     /// in the name of the conversation.
-    pub(crate) fn write(self, log: &Log, client: &str, key: Option<&str>) {
+    pub(crate) fn write(self, log: &OperatorLog, client: &str, key: Option<&str>) {
         let name = self.conversation.as_ref().map(|name| match key {
-            Some(key) => Secret::new(key).hidden_in(name),
+            Some(key) => Secret::new(key).redacted_from(name),
             None => name.clone(),
         });
         let mut fields: Vec<(&'static str, Value)> = Vec::new();
         fields.extend(name.as_ref().map(|name| ("conversation", name.clone().into())));
         let (event, sentence) = match self.failure {
-            None => (Event::Turn, ""),
+            None => (LogEvent::Turn, ""),
             Some((status, cause)) => {
                 fields.push(("status", status.as_u16().into()));
                 match cause {
-                    Cause::Request => (Event::Refused, sentence_of(status)),
-                    Cause::Full => (
-                        Event::Refused,
+                    RequestErrorCause::Request => (LogEvent::Refused, sentence_of(status)),
+                    RequestErrorCause::Full => (
+                        LogEvent::Refused,
                         "the conversation has no room for more: its agent has to begin a new one",
                     ),
-                    Cause::Gone => (Event::Refused, "the client went away before there was an answer"),
-                    Cause::Upstream(why) => (Event::Upstream, why),
-                    Cause::Store(why) => (Event::Failure, why),
+                    RequestErrorCause::Gone => {
+                        (LogEvent::Refused, "the client went away before there was an answer")
+                    }
+                    RequestErrorCause::Upstream(why) => (LogEvent::Upstream, why),
+                    RequestErrorCause::Store(why) => (LogEvent::Failure, why),
                 }
             }
         };
@@ -176,7 +178,7 @@ impl Report {
         fields.push(("upstream_ms", millis(self.upstream)));
         log.write(event, client, fields, sentence);
         self.verdicts.report_limit(log, client, name.as_deref());
-        if self.ended == Some(Ended::Steps) {
+        if self.ended == Some(TurnEnd::Steps) {
             log.limit(&Limit {
                 what: "messages of the model in one turn",
                 effect: "the turn ended before the model had said its last word",
@@ -189,13 +191,13 @@ impl Report {
     }
 }
 
-fn name_of(ended: Ended) -> &'static str {
+fn name_of(ended: TurnEnd) -> &'static str {
     match ended {
-        Ended::Steps => "steps",
-        Ended::Full => "full",
-        Ended::Model => "model",
-        Ended::Clearance => "clearance",
-        Ended::Asked => "asked",
+        TurnEnd::Steps => "steps",
+        TurnEnd::Full => "full",
+        TurnEnd::Model => "model",
+        TurnEnd::Clearance => "clearance",
+        TurnEnd::Asked => "asked",
     }
 }
 
@@ -220,11 +222,11 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
 }
 
 /// Explains why a model's server did not answer, without text of the server, which may quote the prompt.
-pub(crate) fn of_error(error: &Error) -> Cause {
+pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
-        return Cause::Gone;
+        return RequestErrorCause::Gone;
     }
-    Cause::Upstream(match error {
+    RequestErrorCause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
         Error::Unreachable(why) if why == UNTRUSTED => {
             "no connection that could be trusted to the model's server: look at ca-file in [upstreams]"
@@ -250,18 +252,18 @@ pub(crate) fn of_error(error: &Error) -> Cause {
 }
 
 /// A model whose time is measured.
-pub(crate) struct Timed<'a> {
-    model: &'a dyn Complete,
+pub(crate) struct TimedModel<'a> {
+    model: &'a dyn ChatModel,
     micros: &'a AtomicU64,
 }
 
-impl<'a> Timed<'a> {
-    pub(crate) fn new(model: &'a dyn Complete, micros: &'a AtomicU64) -> Self {
+impl<'a> TimedModel<'a> {
+    pub(crate) fn new(model: &'a dyn ChatModel, micros: &'a AtomicU64) -> Self {
         Self { model, micros }
     }
 }
 
-impl Complete for Timed<'_> {
+impl ChatModel for TimedModel<'_> {
     fn name(&self) -> &str {
         self.model.name()
     }

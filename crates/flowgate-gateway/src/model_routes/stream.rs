@@ -11,19 +11,19 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use flowgate_lm::chat::Completion;
-use flowgate_lm::sse::Event;
-use flowgate_lm::wire::{Api, Head, Writer};
+use flowgate_lm::sse::SseEvent;
+use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{CONVERSATION, Gone};
-use crate::reply::Reply;
-use crate::status::Waits;
+use super::{CONVERSATION, ClientGoneSignal};
+use crate::reply::HttpReply;
+use crate::waiting_status::WaitingStatus;
 
 /// A part of an answer, from a turn to its client.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum ReplyPart {
     /// The start of the answer, with these headers.
     Begin(Vec<(&'static str, String)>),
     Bytes(Vec<u8>),
@@ -35,18 +35,18 @@ const EVENTS: &str = "text/event-stream; charset=utf-8";
 const WAITING: usize = 16;
 
 /// Creates the channel of an answer, from the turn to the response.
-pub(crate) fn way() -> (Sender<Part>, Receiver<Part>) {
+pub(crate) fn reply_channel() -> (Sender<ReplyPart>, Receiver<ReplyPart>) {
     channel(WAITING)
 }
 
 /// The answer to one request, as far as it has been sent.
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingReply {
     api: Api,
     conversation: String,
     /// Additional headers of the answer.
     headers: Vec<(&'static str, String)>,
-    writer: Option<Writer>,
-    parts: Sender<Part>,
+    writer: Option<ResponseWriter>,
+    parts: Sender<ReplyPart>,
     begun: bool,
     /// The text that was sent.
     sent: String,
@@ -54,15 +54,15 @@ pub(crate) struct Outgoing {
     pub(crate) is_lost: bool,
 }
 
-impl Outgoing {
+impl OutgoingReply {
     pub(crate) fn new(
         api: Api,
-        head: Head<'_>,
+        head: ResponseHead<'_>,
         usage: bool,
         conversation: &str,
-        parts: Sender<Part>,
+        parts: Sender<ReplyPart>,
     ) -> Self {
-        let (writer, conversation) = (Some(Writer::new(api, head, usage)), conversation.to_owned());
+        let (writer, conversation) = (Some(ResponseWriter::new(api, head, usage)), conversation.to_owned());
         let headers = Vec::new();
         Self { api, conversation, headers, writer, parts, begun: false, sent: String::new(), is_lost: false }
     }
@@ -78,7 +78,7 @@ impl Outgoing {
     }
 
     /// Returns the text that was sent.
-    pub(crate) fn sent(&self) -> &str {
+    pub(crate) fn sent_text(&self) -> &str {
         &self.sent
     }
 
@@ -90,57 +90,66 @@ impl Outgoing {
     }
 
     /// Sends the rest of the answer; or returns all of it, if nothing has been sent.
-    pub(crate) fn finish(&mut self, completion: &Completion, waits: Option<&Waits>) -> Option<Reply> {
+    pub(crate) fn finish(
+        &mut self,
+        completion: &Completion,
+        waits: Option<&WaitingStatus>,
+    ) -> Option<HttpReply> {
         let mut events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
-        waits.into_iter().for_each(|waits| waits.in_events(&mut events));
+        waits.into_iter().for_each(|waits| waits.add_to_events(&mut events));
         if self.begun {
             self.send(&events);
             return None;
         }
-        let reply = Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation);
-        let reply = waits.into_iter().fold(reply, |reply, waits| waits.of_reply(reply));
-        Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value)))
+        let reply =
+            HttpReply::document(EVENTS, encoded(&events)).with_header(CONVERSATION, &self.conversation);
+        let reply = waits.into_iter().fold(reply, |reply, waits| waits.add_to_reply(reply));
+        Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value)))
     }
 
     /// Ends the answer with an error.
     pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
-        self.send(&[broken_off(self.api, status, message)]);
+        self.send(&[stream_error_event(self.api, status, message)]);
     }
 
-    fn send(&mut self, events: &[Event]) {
+    fn send(&mut self, events: &[SseEvent]) {
         if events.is_empty() || self.is_lost {
             return;
         }
         if !std::mem::replace(&mut self.begun, true) {
             let mut headers = vec![(CONVERSATION, self.conversation.clone())];
             headers.append(&mut self.headers);
-            self.put(Part::Begin(headers));
+            self.send_part(ReplyPart::Begin(headers));
         }
-        self.put(Part::Bytes(encoded(events)));
+        self.send_part(ReplyPart::Bytes(encoded(events)));
     }
 
-    fn put(&mut self, part: Part) {
+    fn send_part(&mut self, part: ReplyPart) {
         self.is_lost |= self.parts.blocking_send(part).is_err();
     }
 }
 
-fn encoded(events: &[Event]) -> Vec<u8> {
-    events.iter().map(Event::encode).collect::<Vec<_>>().concat().into_bytes()
+fn encoded(events: &[SseEvent]) -> Vec<u8> {
+    events.iter().map(SseEvent::encode).collect::<Vec<_>>().concat().into_bytes()
 }
 
 /// Builds the event that ends a broken stream.
-pub(crate) fn broken_off(api: Api, status: StatusCode, message: &str) -> Event {
+pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) -> SseEvent {
     let mut body = api.encode_error(status.as_u16(), message);
     let name = if api == Api::ChatCompletions { "" } else { "error" };
     if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
         body.insert("type".to_owned(), Value::from("error"));
     }
-    Event::new(name, body.to_string())
+    SseEvent::new(name, body.to_string())
 }
 
 /// Builds a response with these headers that streams parts as they come. Its drop signals to the turn that the client
 /// has disconnected.
-pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>, gone: Gone) -> Response {
+pub(crate) fn response(
+    headers: &[(&'static str, String)],
+    parts: Receiver<ReplyPart>,
+    gone: ClientGoneSignal,
+) -> Response {
     let mut response = events(parts, gone);
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -152,8 +161,8 @@ pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>
 
 /// Builds a response that streams events as they come. Its drop signals to their sender that the client has
 /// disconnected.
-pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
-    let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
+pub(crate) fn events(parts: Receiver<ReplyPart>, gone: ClientGoneSignal) -> Response {
+    let mut response = Response::new(Body::new(StreamedBody { parts, _gone: gone }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
     headers.insert(header::CONTENT_TYPE, known(EVENTS));
@@ -162,12 +171,12 @@ pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
     response
 }
 
-struct Incoming {
-    parts: Receiver<Part>,
-    _gone: Gone,
+struct StreamedBody {
+    parts: Receiver<ReplyPart>,
+    _gone: ClientGoneSignal,
 }
 
-impl HttpBody for Incoming {
+impl HttpBody for StreamedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -177,8 +186,10 @@ impl HttpBody for Incoming {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
             return match self.parts.poll_recv(context) {
-                Poll::Ready(Some(Part::Bytes(bytes))) => Poll::Ready(Some(Ok(Frame::data(bytes.into())))),
-                Poll::Ready(Some(Part::Begin(_))) => continue,
+                Poll::Ready(Some(ReplyPart::Bytes(bytes))) => {
+                    Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+                }
+                Poll::Ready(Some(ReplyPart::Begin(_))) => continue,
                 Poll::Ready(None) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             };

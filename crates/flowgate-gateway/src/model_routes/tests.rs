@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
-use super::{ModelRoutes, Waiting, config, stream};
-use crate::limits::{Limits, weight};
-use crate::log::Log;
-use crate::values::Values;
+use super::{ClientPresence, ModelRoutes, config, stream};
+use crate::limits::{ServerLimits, estimated_memory};
+use crate::log::OperatorLog;
+use crate::value_budget::ValueBudget;
 
 const KEY: &str = "key-of-the-first-client";
 
@@ -82,7 +82,7 @@ async fn routes() -> ModelRoutes {
     );
     let config = config::read(&text, &folder, &|_| Some(KEY.to_owned())).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    ModelRoutes::open(config, Values::new(64 << 30), Log::default()).await.unwrap()
+    ModelRoutes::open(config, ValueBudget::new(64 << 30), OperatorLog::default()).await.unwrap()
 }
 
 /// Returns a body with this many tool results.
@@ -124,10 +124,10 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
     headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {KEY}")).unwrap());
     let work = |text: &str| -> AllocationInfo {
         let received = routes.receive(Api::ChatCompletions, &headers).unwrap();
-        let (parts, _kept) = stream::way();
+        let (parts, _kept) = stream::reply_channel();
         let mut reply = None;
         let work = allocation_counter::measure(|| {
-            reply = routes.answer(&received, text.as_bytes(), &Waiting::default(), parts);
+            reply = routes.answer(&received, text.as_bytes(), &ClientPresence::default(), parts);
         });
         assert_eq!(reply.unwrap().status.as_u16(), 200);
         work
@@ -142,5 +142,5 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
         assert!(is_linear, "{name}: {few:?} {many:?}");
     }
     // By default, the gateway refuses such a body before any of it is read, and names the option that allows it.
-    assert!(weight(answers(90_000).as_bytes()) > Limits::default().values / 4);
+    assert!(estimated_memory(answers(90_000).as_bytes()) > ServerLimits::default().values / 4);
 }

@@ -9,47 +9,49 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate::monitor::{Authorized, Monitor, PushError};
+use flowgate::monitor::{AuthorizedCall, Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
-use flowgate_guard::approve::{Ask, Decision, DigestKey};
-use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done, Void};
-use flowgate_guard::history::Chat;
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
+use flowgate_guard::conversation::{
+    CONTINUE, Conversation, ConversationSettings, ModelReply, Turn as Done, TurnEnd, VoidedCall,
+};
+use flowgate_guard::history::SentChat;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
-use flowgate_lm::{Complete, Error, Listener};
+use flowgate_lm::{ChatModel, Error, Listener};
 
-use super::Waiting;
-use super::clients::Known;
-use super::config::{Client, Upstream};
-use super::report::{self, Report, Timed};
-use super::sessions::Session;
-use super::stream::Outgoing;
-use crate::approvals::known::Names;
-use crate::approvals::{Answered, Approvals, Asked, Asker};
-use crate::ask::journal::Journal;
-use crate::audit::Event;
-use crate::log::Log;
-use crate::recorder::{self, Note};
-use crate::status::Waits;
-use crate::store::StoreError;
+use super::ClientPresence;
+use super::clients::ClientState;
+use super::config::{ClientSettings, UpstreamConfig};
+use super::conversations::ConversationState;
+use super::report::{self, RequestReport, TimedModel};
+use super::stream::OutgoingReply;
+use crate::approvals::freeze_targets::FreezeTargets;
+use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
+use crate::audit::AuditEvent;
+use crate::database::DatabaseError;
+use crate::log::OperatorLog;
+use crate::predicates::journal::PredicateJournal;
+use crate::recorder::{self, AuditEntry};
 use crate::visibility;
+use crate::waiting_status::WaitingStatus;
 
 /// The failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
     /// The cause, for the log.
-    pub(crate) cause: Cause,
+    pub(crate) cause: RequestErrorCause,
     /// A detail for the log only. It may name files of the operator and never contains content.
     pub(crate) detail: Option<String>,
 }
 
 /// The cause of a failure. Its texts are constants of the gateway: messages may quote what others wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum RequestErrorCause {
     /// The request or its client.
     Request,
     /// The conversation is full.
@@ -62,28 +64,28 @@ pub(crate) enum Cause {
     Store(&'static str),
 }
 
-impl Failure {
+impl RequestError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), cause: Cause::Request, detail: None }
+        Self { status, message: message.into(), cause: RequestErrorCause::Request, detail: None }
     }
 
-    pub(crate) fn because(self, cause: Cause) -> Self {
+    pub(crate) fn with_cause(self, cause: RequestErrorCause) -> Self {
         Self { cause, ..self }
     }
 
     /// Adds a detail for the log.
-    pub(crate) fn detailed(self, detail: String) -> Self {
+    pub(crate) fn with_detail(self, detail: String) -> Self {
         Self { detail: Some(detail), ..self }
     }
 }
 
-impl From<PushError> for Failure {
+impl From<PushError> for RequestError {
     fn from(error: PushError) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             format!("the conversation has no room for more, begin a new one: {error}"),
         )
-        .because(Cause::Full)
+        .with_cause(RequestErrorCause::Full)
     }
 }
 
@@ -91,113 +93,124 @@ impl From<PushError> for Failure {
 const MAX_TOOLS: usize = 512;
 
 /// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
-pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<Conversation, Failure> {
-    let settings =
-        Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
+pub(crate) fn new_conversation(
+    client: &ClientState,
+    key: [u8; 32],
+    journal: &PredicateJournal,
+) -> Result<Conversation, RequestError> {
+    let settings = ConversationSettings {
+        expires: client.spec.stands,
+        ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
+    };
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
-    conversation.keep_inputs();
+    conversation.record_inputs();
     Ok(conversation)
 }
 
 /// A request with everything needed to answer it.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn<'t> {
-    pub(crate) client: &'t Known,
+pub(crate) struct TurnRequest<'t> {
+    pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
     /// The request without its messages.
-    pub(crate) asked: &'t Arc<wire::Asked>,
+    pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
     /// Its messages.
-    pub(crate) chat: &'t Chat<'t>,
+    pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if it brings one.
     pub(crate) key: Option<&'t str>,
-    pub(crate) waiting: &'t Waiting,
-    pub(crate) approvals: &'t Approvals,
-    pub(crate) log: &'t Log,
+    pub(crate) waiting: &'t ClientPresence,
+    pub(crate) approvals: &'t ApprovalService,
+    pub(crate) log: &'t OperatorLog,
     /// Whether the client asks for an explanation of what is hidden from the model.
     pub(crate) explains: bool,
 }
 
 /// Rejects requests that no model may receive, before the chat is added to the conversation.
-pub(crate) fn check(client: &Known, asked: &wire::Asked) -> Result<(), Failure> {
+pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
         let message =
             format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
     }
     if asked.request.tools.len() > MAX_TOOLS {
         let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
-        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
+        return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(())
 }
 
-fn upstream(client: &Known) -> Result<&Upstream, Failure> {
-    client.spec.upstream().map_err(|why| Failure::new(StatusCode::NOT_FOUND, why))
+fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
+    client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
 /// Adds a chat to its conversation and runs the agent until the client has to act.
 pub(crate) fn run(
-    turn: Turn<'_>,
-    session: &mut Session,
-    stream: &mut Option<Outgoing>,
-    report: &mut Report,
-) -> Result<Completion, Failure> {
-    let Turn { client, name, asked, chat, key, waiting, approvals, log, explains } = turn;
+    turn: TurnRequest<'_>,
+    session: &mut ConversationState,
+    stream: &mut Option<OutgoingReply>,
+    report: &mut RequestReport,
+) -> Result<Completion, RequestError> {
+    let TurnRequest { client, name, asked, chat, key, waiting, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
-    let mut remote = upstream.remote.asked_for(&asked.model);
+    let mut remote = upstream.remote.with_model(&asked.model);
     if let Some(key) = key {
-        remote =
-            remote.key(key).map_err(|error| Failure::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
+        remote = remote
+            .key(key)
+            .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
     }
-    let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
+    let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
-    let withdrawn = approvals.withdrawn(&client.spec)?;
-    let has_changed = session.conversation.withdraw(&withdrawn);
+    let withdrawn = approvals.frozen_consents(&client.spec)?;
+    let has_changed = session.conversation.withdraw_consents(&withdrawn);
     let mut is_resumed = false;
-    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
-    let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
+    let asker =
+        ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
+    let (mut question, mut used): (Option<ApprovalReference>, Vec<ApprovalReference>) = (None, Vec::new());
     let mut given_up = Vec::new();
-    if session.conversation.resume(&mut session.history, chat) {
-        let digest = session.conversation.asked().unwrap_or_default();
-        let Answered { decision, asked } = approvals.answer_to(asker, &digest)?;
+    if session.conversation.try_resume(&mut session.history, chat) {
+        let digest = session.conversation.pending_question_digest().unwrap_or_default();
+        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(asker, &digest)?;
         match decision {
             Decision::Later => {
-                let completion = waiting_for(&client.spec, asked.as_ref(), &session.conversation.postpone());
-                session.answered(client, &completion);
-                report.waits = asked.map(|asked| Waits { question: asked.id });
+                let completion =
+                    waiting_completion(&client.spec, asked.as_ref(), &session.conversation.postpone());
+                session.push_completion(client, &completion);
+                report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
             Decision::Allow => used.extend(asked),
             Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
         // In the meantime others may have written to the stores that the question refers to.
-        if let Some(record) = approvals.stores_since(&client.spec.tenant, session.recalled.as_deref())? {
-            session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+        if let Some(record) =
+            approvals.changed_external_state(&client.spec.tenant, session.recalled.as_deref())?
+        {
+            session.join_external_state(&record).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
         }
-        session.conversation.decided(decision);
+        session.conversation.accept_decision(decision);
         is_resumed = true;
     } else {
         if session.conversation.waits_for_decision() {
-            approvals.give_up(&client.spec, name)?;
+            approvals.void_questions(&client.spec, name)?;
             let cause = "the conversation went on without the answer";
-            given_up = session.conversation.give_up_approved(cause);
+            given_up = session.conversation.void_approved_calls(cause);
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
+        let sent = session.conversation.accept_chat(&mut known.client, &mut session.history, chat)?;
         let sent = sent.ok_or_else(|| {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
+            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
-        client.note_bits(sent.bits);
+        client.add_leaked_bits(sent.bits);
     }
     let known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-    let Session { conversation, explained, .. } = session;
+    let ConversationState { conversation, explained, .. } = session;
     visibility::log(log, &client.spec, &known.client, name, conversation, explained);
     if explains {
         let told = visibility::header(&client.spec, &known.client, conversation);
@@ -208,12 +221,12 @@ pub(crate) fn run(
     }
     drop(known);
     let micros = AtomicU64::new(0);
-    let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
+    let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = Watch { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let mut watch = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
     let mut unasked = None;
-    let mut ask = |ask: &Ask| {
-        let Answered { decision, asked } = match approvals.ask(asker, ask, &used) {
+    let mut ask = |ask: &ApprovalRequest| {
+        let ApprovalOutcome { decision, asked } = match approvals.ask(asker, ask, &used) {
             Ok(answered) => answered,
             Err(error) => {
                 unasked = Some(error);
@@ -228,93 +241,100 @@ pub(crate) fn run(
         }
         decision
     };
-    let (model, small) = (Timed::new(&model, &micros), Timed::new(&small, &micros));
+    let (model, small) = (TimedModel::new(&model, &micros), TimedModel::new(&small, &micros));
     let mut agent = Agent {
         model: &model,
         screener: &small,
         filler: &small,
-        tools: &Toolbox::elsewhere(),
+        tools: &Toolbox::external(),
         approver: &mut ask,
         clock: &|| begun.elapsed(),
         observer: &mut watch,
     };
-    let ended = agent.go_on(&mut session.conversation);
-    report.upstream(Duration::from_micros(micros.load(Ordering::Relaxed)));
+    let ended = agent.continue_turn(&mut session.conversation);
+    report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
     if let Some(error) = unasked {
-        ended.iter().for_each(|turn| report.turn(turn));
+        ended.iter().for_each(|turn| report.add_turn(turn));
         session.is_unasked = true;
         return Err(error.into());
     }
     let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
-            let judged = session.conversation.judged();
-            report.judged(&judged);
-            given_up.extend(session.conversation.give_up_approved("the turn failed"));
-            session.events = events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
+            let judged = session.conversation.take_judged_calls();
+            report.add_judged(&judged);
+            given_up.extend(session.conversation.void_approved_calls("the turn failed"));
+            session.events =
+                take_audit_events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
             session.void = used;
             return Err(match error {
-                TurnError::Model(error) => of_model(&error),
+                TurnError::Model(error) => model_error(&error),
                 TurnError::Full(error) => error.into(),
             });
         }
     };
-    report.turn(&turn);
+    report.add_turn(&turn);
     turn.void.splice(0..0, given_up);
-    let is_void = |asked: &Asked| turn.void.iter().any(|void| void.digest == asked.digest);
+    let is_void = |asked: &ApprovalReference| turn.void.iter().any(|void| void.digest == asked.digest);
     (session.void, session.used) = used.into_iter().partition(is_void);
-    session.events = events(client, name, &mut turn);
-    if turn.ended != Some(Ended::Asked) {
+    session.events = take_audit_events(client, name, &mut turn);
+    if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have stopped calls since they were handed over.
         let mut calls = turn.calls.iter();
-        let stopped = calls.find_map(|call| approvals.stops(&client.spec, name, &call.tool.to_string()));
+        let stopped =
+            calls.find_map(|call| approvals.freeze_reason(&client.spec, name, &call.tool.to_string()));
         if let Some(why) = stopped {
-            session.keep_back(client, name, &mut turn, &why);
-            return Err(Failure::new(StatusCode::FORBIDDEN, why));
+            session.withhold_calls(client, name, &mut turn, &why);
+            return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
         // Calls that were permitted before a person was asked depend on the consents of that time.
-        let is_other = is_resumed && has_changed || approvals.withdrawn(&client.spec)? != withdrawn;
+        let is_other = is_resumed && has_changed || approvals.frozen_consents(&client.spec)? != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
-            session.keep_back(client, name, &mut turn, why);
-            return Err(Failure::new(StatusCode::CONFLICT, why));
+            session.withhold_calls(client, name, &mut turn, why);
+            return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
     }
-    if turn.ended != Some(Ended::Asked) {
+    if turn.ended != Some(TurnEnd::Asked) {
         for call in &turn.calls {
             let Some(digest) = call.approved.clone() else { continue };
             let (conversation, tool) = (name.to_owned(), call.tool.to_string());
-            session.events.push(Event::ApprovalUsed { conversation, tool, digest }.into());
+            session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
     }
     let completion = match turn.ended {
-        Some(Ended::Asked) => {
-            let completion = waiting_for(&client.spec, question.as_ref(), &turn);
-            report.waits = question.map(|asked| Waits { question: asked.id });
+        Some(TurnEnd::Asked) => {
+            let completion = waiting_completion(&client.spec, question.as_ref(), &turn);
+            report.waits = question.map(|asked| WaitingStatus { question: asked.id });
             completion
         }
         _ => completion(&turn, &|tool| client.spec.name_of(tool)),
     };
-    session.answered(client, &completion);
+    session.push_completion(client, &completion);
     Ok(completion)
 }
 
 /// The number of requests that a session remembers as carrying the tools on offer.
 const KNOWN_OFFERS: usize = 4;
 
-impl Session {
+impl ConversationState {
     /// Offers the tools of a request to the model.
-    fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>, names: &Names) -> Result<(), PushError> {
+    fn offer(
+        &mut self,
+        client: &ClientSettings,
+        asked: &Arc<wire::ReceivedRequest>,
+        names: &FreezeTargets,
+    ) -> Result<(), PushError> {
         if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
             return Ok(());
         }
         let tools = || asked.request.tools.iter();
         let said =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
-        if !self.conversation.offers(said) {
+        if !self.conversation.has_offered(said) {
             self.offered.clear();
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
-            self.conversation.offer(tools().map(|tool| offered(client, tool)).collect())?;
+            self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
         self.offered.truncate(KNOWN_OFFERS - 1);
         // The weak pointer keeps the allocation, so that no other request can have the same address.
@@ -323,75 +343,84 @@ impl Session {
     }
 
     /// Withholds the calls of a turn: approvals that they used become void.
-    fn keep_back(&mut self, client: &Known, name: &str, turn: &mut Done, cause: &str) {
+    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
         self.void.append(&mut self.used);
         for call in &mut turn.calls {
             let Some(digest) = call.approved.take() else { continue };
             let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
-            self.events.push(recorder::void(&client.spec, name, Void { tool, digest, reasons, cause }));
+            self.events.push(recorder::void_approval_entry(
+                &client.spec,
+                name,
+                VoidedCall { tool, digest, reasons, cause },
+            ));
         }
     }
 
     /// Adds the completion to the conversation as the message that the client receives.
-    fn answered(&mut self, client: &Known, completion: &Completion) {
+    fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        self.conversation.answered_to(&mut known.client, &mut self.history, &message);
+        self.conversation.record_answer(&mut known.client, &mut self.history, &message);
     }
 }
 
 /// Moves the audit records out of a turn.
-fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
+fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
-    let judged = judged.map(|call| recorder::judged(&client.spec, name, call));
+    let judged = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
     let void = std::mem::take(&mut turn.void).into_iter();
-    let judged = judged.chain(void.map(|void| recorder::void(&client.spec, name, void)));
-    judged.chain(withheld.map(|text| recorder::withheld(&client.spec, name, text))).collect()
+    let judged = judged.chain(void.map(|void| recorder::void_approval_entry(&client.spec, name, void)));
+    judged.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
 }
 
 /// Builds the completion for a turn that waits for a person.
-fn waiting_for(client: &Client, question: Option<&Asked>, turn: &Done) -> Completion {
+fn waiting_completion(
+    client: &ClientSettings,
+    question: Option<&ApprovalReference>,
+    turn: &Done,
+) -> Completion {
     let note = format!(
         "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
     let mut completion = completion(turn, &|tool| client.name_of(tool));
-    let _ = write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { BETWEEN });
+    let _ =
+        write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
     completion
 }
 
 /// Joins the model's replies into one text.
-fn said(replies: &[Reply]) -> String {
+fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
         let part = match reply.withheld.as_slice() {
             [] => reply.text.clone(),
             rules => format!("[withheld by a rule: {}]", rules.join("; ")),
         };
-        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { BETWEEN });
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     text
 }
 
 /// The separator between two replies of the model in one completion.
-const BETWEEN: &str = "\n\n";
+const REPLY_SEPARATOR: &str = "\n\n";
 
 /// Builds the completion of a turn for the client.
 fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
-    let mut text = said(&turn.replies);
-    if turn.ended == Some(Ended::Clearance) {
+    let mut text = joined_text(&turn.replies);
+    if turn.ended == Some(TurnEnd::Clearance) {
         let note = "[the policy does not let the model's server see what it would take to go on]";
-        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { BETWEEN });
+        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
-    let call = |call: &flowgate_guard::conversation::Handed| {
+    let call = |call: &flowgate_guard::conversation::HandedOverCall| {
         let (id, name, arguments) = (call.id.clone(), name(&call.tool), call.arguments.clone());
         ToolCall { id, name, arguments }
     };
     let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
-        (true, Some(Ended::Steps | Ended::Full)) => Stop::Length,
+        (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
         // Calls that were not handed to the client are no reason to stop.
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
@@ -400,24 +429,24 @@ fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
 }
 
 /// Builds the offer of a client's tool from its description. Its label is up to the policy.
-fn offered(client: &Client, tool: &ToolSpec) -> Offered {
-    Offered {
+fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
+    OfferedTool {
         tool: client.tool_of(&tool.name),
         description: tool.description.clone(),
         parameters: tool.parameters.clone(),
         output: None,
-        words: Words::Server,
+        words: DescriptionAuthor::Server,
     }
 }
 
 /// A model whose first message follows the client's choice of tool.
-struct Chosen<'a> {
-    model: &'a dyn Complete,
+struct ToolChoiceModel<'a> {
+    model: &'a dyn ChatModel,
     choice: &'a ToolChoice,
     is_first: AtomicBool,
 }
 
-impl Complete for Chosen<'_> {
+impl ChatModel for ToolChoiceModel<'_> {
     fn name(&self) -> &str {
         self.model.name()
     }
@@ -437,51 +466,51 @@ impl Complete for Chosen<'_> {
 }
 
 /// Streams text that may be released early, and cancels the turn when the client has disconnected.
-struct Watch<'a> {
-    turn: Turn<'a>,
-    stream: &'a mut Option<Outgoing>,
+struct TurnStreamer<'a> {
+    turn: TurnRequest<'a>,
+    stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies.
     before: String,
     /// The record of the tenant's stores that the conversation recalled last.
     recalled: Option<String>,
 }
 
-impl Observer for Watch<'_> {
-    fn stands(&mut self, conversation: &Conversation) {
+impl Observer for TurnStreamer<'_> {
+    fn before_need(&mut self, conversation: &Conversation) {
         // The rest is sent at the end of the answer.
-        if conversation.is_over() {
+        if conversation.is_turn_over() {
             return;
         }
-        self.before = said(conversation.replies());
+        self.before = joined_text(conversation.replies());
         if let Some(stream) = self.stream.as_mut()
-            && let Some(rest) = self.before.strip_prefix(stream.sent())
+            && let Some(rest) = self.before.strip_prefix(stream.sent_text())
         {
             let rest = rest.to_owned();
             stream.text(&rest);
         }
     }
 
-    fn says(&mut self, text: &str) {
+    fn on_text(&mut self, text: &str) {
         let Some(stream) = self.stream.as_mut() else { return };
-        if stream.sent() == self.before && !self.before.is_empty() {
-            stream.text(BETWEEN);
+        if stream.sent_text() == self.before && !self.before.is_empty() {
+            stream.text(REPLY_SEPARATOR);
         }
         stream.text(text);
     }
 
-    fn before_decided(&mut self, conversation: &mut Conversation) -> Result<(), String> {
-        let Turn { client, approvals, .. } = self.turn;
-        let record = approvals.stores_since(&client.spec.tenant, self.recalled.as_deref());
+    fn before_decision(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        let TurnRequest { client, approvals, .. } = self.turn;
+        let record = approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref());
         let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
         let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
-        conversation.recall(&read).map_err(|error| error.to_string())?;
+        conversation.join_external_state(&read).map_err(|error| error.to_string())?;
         self.recalled = Some(record);
         Ok(())
     }
 
-    fn before_run(&mut self, _: &mut Conversation, call: &Authorized) -> Result<(), String> {
-        let Turn { client, name, approvals, .. } = self.turn;
-        approvals.stops(&client.spec, name, &call.call().tool.to_string()).map_or(Ok(()), Err)
+    fn before_run(&mut self, _: &mut Conversation, call: &AuthorizedCall) -> Result<(), String> {
+        let TurnRequest { client, name, approvals, .. } = self.turn;
+        approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).map_or(Ok(()), Err)
     }
 
     fn is_cancelled(&self) -> bool {
@@ -496,14 +525,14 @@ const NO_COMPLETION: &str =
 /// Converts a failure of a model. Whatever a model's server can choose, such as its status, the name of its error or
 /// the time to wait, goes to the log only: the server may have been shown hidden text, and no label and no rule of the
 /// policy covers an error.
-fn of_model(error: &Error) -> Failure {
+fn model_error(error: &Error) -> RequestError {
     let (status, message) = match error {
         // These are decided in the gateway, before anything is sent.
         Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
         Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
         _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),
     };
-    Failure::new(status, message).because(report::of_error(error))
+    RequestError::new(status, message).with_cause(report::cause_of_error(error))
 }
 
 #[cfg(test)]
@@ -512,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_one_message() {
-        let reply = |text: &str, withheld: &[&str]| Reply {
+        let reply = |text: &str, withheld: &[&str]| ModelReply {
             text: text.to_owned(),
             label: Vec::new(),
             withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
@@ -529,8 +558,8 @@ mod tests {
             "one\n\n[withheld by a rule: no secrets]\n\ntwo",
             Stop::End,
         );
-        check(Done { ended: Some(Ended::Steps), ..Done::default() }, "", Stop::Length);
-        let ended = Some(Ended::Clearance);
+        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, "", Stop::Length);
+        let ended = Some(TurnEnd::Clearance);
         check(
             Done { ended, ..Done::default() },
             "[the policy does not let the model's server see what it would take to go on]",

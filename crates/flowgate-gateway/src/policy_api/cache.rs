@@ -5,30 +5,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate::policy::{Diagnostic, Dialect, Policy};
 
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
-type Key = (Dialect, Arc<str>);
+type PolicyKey = (Dialect, Arc<str>);
 
 /// The most recently used policies, bounded in number and size.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct PolicyCache {
     policies: usize,
     bytes: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedPolicies>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    compiled: HashMap<Key, (Arc<Policy>, u64)>,
+struct CachedPolicies {
+    compiled: HashMap<PolicyKey, (Arc<Policy>, u64)>,
     /// The keys by their last use, which is a number that only grows.
-    used: BTreeMap<u64, Key>,
+    used: BTreeMap<u64, PolicyKey>,
     uses: u64,
     bytes: usize,
     hits: u64,
     misses: u64,
 }
 
-impl Cache {
+impl PolicyCache {
     /// Keeps at most `policies` policies and `bytes` bytes, as [`Policy::size`] counts them.
     pub(super) fn new(policies: usize, bytes: usize) -> Self {
         Self { policies, bytes, kept: Mutex::default() }
@@ -40,21 +40,21 @@ impl Cache {
         dialect: Dialect,
         source: &str,
     ) -> Result<Arc<Policy>, Vec<Diagnostic>> {
-        let key: Key = (dialect, Arc::from(source));
-        if let Some(policy) = self.kept().get(&key) {
+        let key: PolicyKey = (dialect, Arc::from(source));
+        if let Some(policy) = self.lock().get(&key) {
             return Ok(policy);
         }
         // Compiled without the lock: two clients that send a new policy at the same time compile it twice.
         let policy = Arc::new(Policy::parse_as(source, dialect)?);
         if policy.size() <= self.bytes && self.policies > 0 {
-            self.kept().insert(key, Arc::clone(&policy), self.policies, self.bytes);
+            self.lock().insert(key, Arc::clone(&policy), self.policies, self.bytes);
         }
         Ok(policy)
     }
 
     /// Returns the figures of the cache.
-    pub(super) fn figures(&self) -> [Figure; 4] {
-        let kept = self.kept();
+    pub(super) fn figures(&self) -> [Metric; 4] {
+        let kept = self.lock();
         let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         [
             ("flowgate_policy_cache_hits_total", "Policies that were compiled already.", kept.hits, true),
@@ -64,13 +64,13 @@ impl Cache {
         ]
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CachedPolicies> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn get(&mut self, key: &Key) -> Option<Arc<Policy>> {
+impl CachedPolicies {
+    fn get(&mut self, key: &PolicyKey) -> Option<Arc<Policy>> {
         let Some((policy, used)) = self.compiled.get_mut(key) else {
             self.misses += 1;
             return None;
@@ -84,7 +84,7 @@ impl Kept {
         Some(Arc::clone(policy))
     }
 
-    fn insert(&mut self, key: Key, policy: Arc<Policy>, policies: usize, bytes: usize) {
+    fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
         if self.compiled.contains_key(&key) {
             return;
         }
@@ -110,7 +110,7 @@ mod tests {
         let source = |name: &str| format!("raise \"{name}\" if:\n    (m: Message)\n");
         let bytes = source("a").len();
         let check = |policies: usize, bytes: usize, asked: &[&str], expected: [u64; 4]| {
-            let cache = Cache::new(policies, bytes);
+            let cache = PolicyCache::new(policies, bytes);
             for name in asked {
                 cache.get_or_insert(Dialect::Flowgate, &source(name)).unwrap();
             }
@@ -127,19 +127,19 @@ mod tests {
 
     #[test]
     fn a_large_pattern_takes_more_than_its_source() {
-        let cache = Cache::new(9, 100_000);
+        let cache = PolicyCache::new(9, 100_000);
         let source = |times: u32| {
             format!("raise \"a\" if:\n    (m: Message)\n    match(r\"\\w{{{times}}}\", m.content)\n")
         };
         cache.get_or_insert(Dialect::Flowgate, &source(9)).unwrap();
-        assert_eq!(cache.kept().compiled.len(), 0, "a class of letters has hundreds of ranges");
+        assert_eq!(cache.lock().compiled.len(), 0, "a class of letters has hundreds of ranges");
         cache.get_or_insert(Dialect::Flowgate, &source(1)).unwrap();
-        assert_eq!(cache.kept().compiled.len(), 1);
+        assert_eq!(cache.lock().compiled.len(), 1);
     }
 
     #[test]
     fn dialects_and_mistakes_are_told_apart() {
-        let cache = Cache::new(9, 1000);
+        let cache = PolicyCache::new(9, 1000);
         cache.get_or_insert(Dialect::Flowgate, "").unwrap();
         cache.get_or_insert(Dialect::Compat, "").unwrap();
         assert!(cache.get_or_insert(Dialect::Flowgate, "raise").is_err());

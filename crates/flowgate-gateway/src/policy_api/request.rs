@@ -3,37 +3,37 @@
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::PolicyApiError;
 
 /// A policy to load.
-pub(super) struct Load {
+pub(super) struct LoadRequest {
     pub(super) policy: String,
 }
 
 /// A trace to judge by a policy.
-pub(super) struct Check {
+pub(super) struct CheckRequest {
     pub(super) messages: Vec<Value>,
     pub(super) policy: String,
     pub(super) parameters: Map<String, Value>,
 }
 
 /// A trace to judge by several policies.
-pub(super) struct Batch {
+pub(super) struct BatchRequest {
     pub(super) messages: Vec<Value>,
     pub(super) policies: Vec<String>,
     pub(super) parameters: Map<String, Value>,
 }
 
-impl Load {
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let mut fields = Fields::read(body, "`policy`")?;
+impl LoadRequest {
+    pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
+        let mut fields = BodyFields::read(body, "`policy`")?;
         Ok(Self { policy: fields.text("policy")? })
     }
 }
 
-impl Check {
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let mut fields = Fields::read(body, "`messages`, `policy` and `parameters`")?;
+impl CheckRequest {
+    pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
+        let mut fields = BodyFields::read(body, "`messages`, `policy` and `parameters`")?;
         Ok(Self {
             messages: fields.list("messages")?,
             policy: fields.text("policy")?,
@@ -42,13 +42,13 @@ impl Check {
     }
 }
 
-impl Batch {
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let mut fields = Fields::read(body, "`messages`, `policies` and `parameters`")?;
+impl BatchRequest {
+    pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
+        let mut fields = BodyFields::read(body, "`messages`, `policies` and `parameters`")?;
         let messages = fields.list("messages")?;
         let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
             Value::String(policy) => Ok(policy),
-            _ => Err(Refusal::bad(format!("`policies[{index}]` is no text"))),
+            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` is no text"))),
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
@@ -59,51 +59,53 @@ impl Batch {
 }
 
 /// The fields of a body. Unknown fields are ignored: newer clients may send more.
-struct Fields(Map<String, Value>);
+struct BodyFields(Map<String, Value>);
 
-impl Fields {
-    fn read(body: &[u8], expected: &str) -> Result<Self, Refusal> {
+impl BodyFields {
+    fn read(body: &[u8], expected: &str) -> Result<Self, PolicyApiError> {
         let text = std::str::from_utf8(body).map_err(|error| {
-            Refusal::bad(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
+            PolicyApiError::bad_request(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
         })?;
         match json::parse(text, Numbers::Any) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(Refusal::bad(format!("the body is no object: send {expected}"))),
-            Err(error) => Err(Refusal::bad(format!("the body is no strict JSON: {error}"))),
+            Ok(_) => Err(PolicyApiError::bad_request(format!("the body is no object: send {expected}"))),
+            Err(error) => Err(PolicyApiError::bad_request(format!("the body is no strict JSON: {error}"))),
         }
     }
 
-    fn required(&mut self, name: &str) -> Result<Value, Refusal> {
-        self.0.swap_remove(name).ok_or_else(|| Refusal::bad(format!("the body has no `{name}`")))
+    fn required(&mut self, name: &str) -> Result<Value, PolicyApiError> {
+        self.0
+            .swap_remove(name)
+            .ok_or_else(|| PolicyApiError::bad_request(format!("the body has no `{name}`")))
     }
 
-    fn text(&mut self, name: &str) -> Result<String, Refusal> {
+    fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
-            _ => Err(Refusal::bad(format!("`{name}` is no text"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` is no text"))),
         }
     }
 
-    fn list(&mut self, name: &str) -> Result<Vec<Value>, Refusal> {
+    fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
-            _ => Err(Refusal::bad(format!("`{name}` is no list"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` is no list"))),
         }
     }
 
     /// Returns an object, which is empty if the field is absent.
-    fn object(&mut self, name: &str) -> Result<Map<String, Value>, Refusal> {
+    fn object(&mut self, name: &str) -> Result<Map<String, Value>, PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),
             Some(Value::Object(fields)) => Ok(fields),
-            Some(_) => Err(Refusal::bad(format!("`{name}` is no object"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is no object"))),
         }
     }
 
-    fn optional_text(&mut self, name: &str) -> Result<(), Refusal> {
+    fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),
-            Some(_) => Err(Refusal::bad(format!("`{name}` is no text"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is no text"))),
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Responses of the policy API. These types are the wire format; `openapi.json` describes them, and tests compare the
 //! two.
 
-use flowgate::analysis::{Failure, FailureKind, Violation};
+use flowgate::analysis::{EvaluationFailure, EvaluationFailureKind, Violation};
 use flowgate::policy::{Action, Diagnostic, Policy};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The answer for a policy that compiles. It has no field `errors`: clients take that for a failure.
 #[derive(Debug, Serialize)]
-pub(crate) struct Loaded {
-    warnings: Vec<Warning>,
+pub(crate) struct LoadResponse {
+    warnings: Vec<PolicyWarning>,
 }
 
 /// A warning about a policy.
 #[derive(Debug, Serialize)]
-struct Warning {
+struct PolicyWarning {
     code: &'static str,
     line: usize,
     column: usize,
@@ -23,12 +23,12 @@ struct Warning {
     help: Option<String>,
 }
 
-impl Loaded {
+impl LoadResponse {
     pub(super) fn of(policy: &Policy) -> Self {
         let warning = |diagnostic: &Diagnostic| {
             let (line, column) = diagnostic.position(policy.source());
             let Diagnostic { code, message, help, .. } = diagnostic.clone();
-            Warning { code, line, column, message, help }
+            PolicyWarning { code, line, column, message, help }
         };
         Self { warnings: policy.warnings().iter().map(warning).collect() }
     }
@@ -36,15 +36,15 @@ impl Loaded {
 
 /// The verdict of a policy on a trace.
 #[derive(Debug, Serialize)]
-pub(crate) struct Checked {
-    pub(super) errors: Vec<Found>,
+pub(crate) struct CheckResponse {
+    pub(super) errors: Vec<RuleMatchResponse>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) failures: Vec<Failed>,
+    pub(super) failures: Vec<RuleFailureResponse>,
 }
 
 /// One match of one rule.
 #[derive(Debug, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct RuleMatchResponse {
     key: String,
     args: Vec<Value>,
     kwargs: Map<String, Value>,
@@ -53,7 +53,7 @@ pub(crate) struct Found {
     rule: usize,
 }
 
-impl Found {
+impl RuleMatchResponse {
     pub(super) fn of(violation: Violation, policy: &Policy) -> Self {
         let action = match violation.action {
             Action::Deny => "deny",
@@ -73,7 +73,7 @@ impl Found {
     /// Returns the finding for a rule that cannot be evaluated: it denies.
     ///
     /// The key contains the length of the trace: clients that report only new findings must report it again.
-    pub(super) fn failure(failed: &Failed, rule: usize, messages: usize) -> Self {
+    pub(super) fn failure(failed: &RuleFailureResponse, rule: usize, messages: usize) -> Self {
         let message = format!("the rule at line {} cannot be evaluated: {}", failed.rule, failed.message);
         Self {
             key: format!("failure:{rule}:{}:{messages}", failed.kind),
@@ -97,21 +97,21 @@ fn argument(value: Value) -> Value {
 
 /// A rule that could not be evaluated.
 #[derive(Debug, Serialize)]
-pub(crate) struct Failed {
+pub(crate) struct RuleFailureResponse {
     rule: usize,
     kind: &'static str,
     message: String,
 }
 
-impl Failed {
-    pub(super) fn of(failure: &Failure, policy: &Policy) -> Self {
+impl RuleFailureResponse {
+    pub(super) fn of(failure: &EvaluationFailure, policy: &Policy) -> Self {
         let kind = match failure.kind {
-            FailureKind::MissingParameter => "missing-parameter",
-            FailureKind::Fuel => "fuel",
-            FailureKind::TooMany => "too-many",
-            FailureKind::Unavailable => "unavailable",
-            FailureKind::Attribute => "attribute",
-            FailureKind::Type => "type",
+            EvaluationFailureKind::MissingParameter => "missing-parameter",
+            EvaluationFailureKind::Fuel => "fuel",
+            EvaluationFailureKind::TooMany => "too-many",
+            EvaluationFailureKind::Unavailable => "unavailable",
+            EvaluationFailureKind::Attribute => "attribute",
+            EvaluationFailureKind::Type => "type",
         };
         Self { rule: policy.line(&failure.statement), kind, message: failure.message.clone() }
     }
@@ -119,8 +119,8 @@ impl Failed {
 
 /// The verdicts of several policies on a trace, in their order.
 #[derive(Debug, Serialize)]
-pub(crate) struct Batched {
-    pub(super) result: Vec<Judged>,
+pub(crate) struct BatchResponse {
+    pub(super) result: Vec<BatchVerdict>,
 }
 
 /// The verdict of one of several policies.
@@ -128,19 +128,19 @@ pub(crate) struct Batched {
 /// A client of the original service that sees an `error_message` ignores everything else: it is present only if there
 /// is nothing else.
 #[derive(Debug, Serialize)]
-pub(crate) struct Judged {
+pub(crate) struct BatchVerdict {
     policy: String,
     success: bool,
-    errors: Vec<Found>,
+    errors: Vec<RuleMatchResponse>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    failures: Vec<Failed>,
+    failures: Vec<RuleFailureResponse>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error_message: Option<String>,
 }
 
-impl Judged {
-    pub(super) fn checked(policy: String, checked: Checked) -> Self {
-        let Checked { errors, failures } = checked;
+impl BatchVerdict {
+    pub(super) fn checked(policy: String, checked: CheckResponse) -> Self {
+        let CheckResponse { errors, failures } = checked;
         Self { policy, success: failures.is_empty(), errors, failures, error_message: None }
     }
 
@@ -172,24 +172,33 @@ mod tests {
     /// Returns a value of each type with every field.
     fn examples() -> [(&'static str, Value); 9] {
         let policy = Policy::parse(SOURCE).unwrap();
-        let failure =
-            Failure { rule: 0, statement: 12..24, kind: FailureKind::Type, message: "m".to_owned() };
-        let failed = || Failed::of(&failure, &policy);
-        let found = |action| Found::of(violation(action), &policy);
-        let warning =
-            || Warning { code: "c", line: 1, column: 1, message: "m".to_owned(), help: Some("h".to_owned()) };
-        let checked = || Checked { errors: vec![found(Action::Ask)], failures: vec![failed()] };
-        let judged = || Judged {
+        let failure = EvaluationFailure {
+            rule: 0,
+            statement: 12..24,
+            kind: EvaluationFailureKind::Type,
+            message: "m".to_owned(),
+        };
+        let failed = || RuleFailureResponse::of(&failure, &policy);
+        let found = |action| RuleMatchResponse::of(violation(action), &policy);
+        let warning = || PolicyWarning {
+            code: "c",
+            line: 1,
+            column: 1,
+            message: "m".to_owned(),
+            help: Some("h".to_owned()),
+        };
+        let checked = || CheckResponse { errors: vec![found(Action::Ask)], failures: vec![failed()] };
+        let judged = || BatchVerdict {
             error_message: Some("m".to_owned()),
-            ..Judged::checked(SOURCE.to_owned(), checked())
+            ..BatchVerdict::checked(SOURCE.to_owned(), checked())
         };
         [
-            ("Loaded", value(Loaded { warnings: vec![warning()] })),
+            ("Loaded", value(LoadResponse { warnings: vec![warning()] })),
             ("Warning", value(warning())),
             ("Checked", value(checked())),
             ("Found", value(found(Action::Deny))),
             ("Failed", value(failed())),
-            ("Batched", value(Batched { result: vec![judged()] })),
+            ("Batched", value(BatchResponse { result: vec![judged()] })),
             ("Judged", value(judged())),
             ("Detail", value(crate::reply::Detail { detail: "m" })),
             ("Health", value(crate::service::Health::new(vec!["store"], vec!["witness file"]))),
@@ -204,7 +213,7 @@ mod tests {
     fn a_violation_keeps_what_old_clients_read() {
         let policy = Policy::parse(SOURCE).unwrap();
         for (action, word) in [(Action::Deny, "deny"), (Action::Ask, "ask"), (Action::Log, "log")] {
-            let found = serde_json::to_value(Found::of(violation(action), &policy)).unwrap();
+            let found = serde_json::to_value(RuleMatchResponse::of(violation(action), &policy)).unwrap();
             let expected = json!({
                 "key": "k", "args": ["x", "null", "[1,\"a\"]", {"role": "user"}, 2.5], "kwargs": {"n": 1},
                 "ranges": ["messages.0.content:0-1"], "action": word, "rule": 2,
@@ -216,9 +225,13 @@ mod tests {
     #[test]
     fn a_rule_that_cannot_be_evaluated_denies() {
         let policy = Policy::parse(SOURCE).unwrap();
-        let failure =
-            Failure { rule: 0, statement: 12..24, kind: FailureKind::Fuel, message: "too long".to_owned() };
-        let found = Found::failure(&Failed::of(&failure, &policy), 0, 3);
+        let failure = EvaluationFailure {
+            rule: 0,
+            statement: 12..24,
+            kind: EvaluationFailureKind::Fuel,
+            message: "too long".to_owned(),
+        };
+        let found = RuleMatchResponse::failure(&RuleFailureResponse::of(&failure, &policy), 0, 3);
         let expected = json!({
             "key": "failure:0:fuel:3", "args": ["the rule at line 2 cannot be evaluated: too long"], "kwargs": {},
             "ranges": [], "action": "deny", "rule": 2,

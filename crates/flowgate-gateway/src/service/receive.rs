@@ -8,24 +8,24 @@ use http_body_util::BodyExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::{Bound, Service, busy};
-use crate::limits::weight;
-use crate::reply::Reply;
-use crate::values::{NoRoom, Share, WHAT};
+use super::{Bound, GatewayService, busy_reply};
+use crate::limits::estimated_memory;
+use crate::reply::HttpReply;
+use crate::value_budget::{ValueBudgetError, ValueBudgetShare, WHAT};
 
 /// The multiple of the size limit up to which an oversized body is received before it is rejected.
 const TOO_LARGE: usize = 8;
 
-impl Service {
+impl GatewayService {
     /// Reads a JSON body within the limits of size and time.
-    pub(super) async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Read, Reply> {
+    pub(super) async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<ReceivedBody, HttpReply> {
         is_json(headers)?;
-        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
-        let mut read = Read { bytes: Vec::new(), held, _values: None };
+        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy_reply())?;
+        let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
             let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
-            let reply = Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
+            let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
             let bound = Bound {
                 what: "seconds for a body to arrive",
                 effect: "a request was refused with 408",
@@ -34,34 +34,34 @@ impl Service {
             };
             self.refuse(&bound, reply)
         })??;
-        read._values = Some(self.weigh(&read.bytes)?);
+        read._values = Some(self.reserve_value_memory(&read.bytes)?);
         Ok(read)
     }
 
     /// Reserves memory for the values of a body, which may take much more than its bytes.
-    fn weigh(&self, body: &[u8]) -> Result<Share, Reply> {
-        let (weight, most) = (weight(body), self.values.most());
+    fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
+        let (weight, most) = (estimated_memory(body), self.values.total_bytes());
         let bound = |effect| Bound { what: WHAT, effect, setting: "--max-values", most };
         self.values.take(weight).map_err(|why| {
-            if why == NoRoom::Taken {
-                return self.refuse(&bound("a request was refused with 503"), busy());
+            if why == ValueBudgetError::Taken {
+                return self.refuse(&bound("a request was refused with 503"), busy_reply());
             }
             let detail = format!(
                 "the body has too many values: it would take about {} MiB of memory, and one may take {}: send fewer and longer \
                  messages and parts, or start the server with a larger --max-values",
                 weight >> 20,
-                self.values.most_of_one() >> 20
+                self.values.max_share_bytes() >> 20
             );
-            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
+            let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
             self.refuse(&bound("a request was refused with 413"), reply)
         })
     }
 
-    async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {
+    async fn read(&self, mut body: Body, read: &mut ReceivedBody) -> Result<(), HttpReply> {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
-                Reply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
+                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
             })?;
             let Ok(data) = frame.into_data() else { continue };
             arrived = arrived.saturating_add(data.len());
@@ -75,7 +75,7 @@ impl Service {
                 }
                 continue;
             }
-            let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
+            let bytes = u32::try_from(data.len()).map_err(|_| busy_reply().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
             read.held.merge(more.map_err(|_| {
                 let bound = Bound {
@@ -84,7 +84,7 @@ impl Service {
                     setting: "--max-bodies",
                     most: self.limits.bodies,
                 };
-                self.refuse(&bound, busy().close())
+                self.refuse(&bound, busy_reply().close())
             })?);
             if read.bytes.is_empty() {
                 // Most bodies declare their length and need not be moved while they grow; but the reservation is
@@ -106,7 +106,7 @@ impl Service {
                 setting: "--max-body",
                 most: self.limits.body,
             };
-            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
+            let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
             return Err(self.refuse(&bound, reply));
         }
         Ok(())
@@ -114,22 +114,22 @@ impl Service {
 }
 
 /// A body, with its share of the bytes of all bodies.
-pub(super) struct Read {
+pub(super) struct ReceivedBody {
     pub(super) bytes: Vec<u8>,
     held: OwnedSemaphorePermit,
     /// The memory of its values, until it is answered.
-    _values: Option<Share>,
+    _values: Option<ValueBudgetShare>,
 }
 
 /// Rejects bodies that are not declared as JSON: a web page can send those to another site without a preflight
 /// request.
-fn is_json(headers: &HeaderMap) -> Result<(), Reply> {
+fn is_json(headers: &HeaderMap) -> Result<(), HttpReply> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = content_type.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(Reply::detail(
+    Err(HttpReply::detail(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "the body must be JSON: send `Content-Type: application/json`",
     ))

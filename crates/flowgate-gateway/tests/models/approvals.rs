@@ -8,8 +8,8 @@ use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};
 
 use crate::FORMS;
-use crate::gateway::{Agent, Gateway, Home, KEY, OTHER_KEY, PATIENCE, POLICY, config, until};
-use crate::upstream::{Upstream, calls, says, text_of};
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, PATIENCE, POLICY, TestAgent, TestGateway, config, until};
+use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
 
@@ -23,7 +23,7 @@ pub(crate) fn mails(request: &Request) -> Completion {
 
 /// Returns a home in which every mail needs an approval; ann and bob are approvers, vic is a viewer, and ann owns the
 /// agent.
-fn home(upstream: &Upstream, wait: u32) -> Home {
+fn home(upstream: &UpstreamDouble, wait: u32) -> GatewayHome {
     let people = format!(
         "[people.ann]\nkey-from = \"ann\"\nrole = \"approver\"\n[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
          [people.vic]\nkey-from = \"vic\"\nrole = \"viewer\"\n[people.eve]\nkey-from = \"eve\"\nrole = \"approver\"\ntenants = [\"bank\"]\n\
@@ -35,13 +35,13 @@ fn home(upstream: &Upstream, wait: u32) -> Home {
         "user-messages = \"trust-unmarked-even-if-pasted\"\nowner = \"ann\"",
     ) + &people;
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
-    Home::new(&text, &policy)
+    GatewayHome::new(&text, &policy)
 }
 
 /// A person, as a client of the approval routes.
-pub(crate) struct Person<'g>(pub(crate) &'g Gateway, pub(crate) &'static str);
+pub(crate) struct PersonClient<'g>(pub(crate) &'g TestGateway, pub(crate) &'static str);
 
-impl Person<'_> {
+impl PersonClient<'_> {
     fn key(&self) -> String {
         format!("key-of-the-person-{}", self.1)
     }
@@ -78,12 +78,12 @@ impl Person<'_> {
 fn a_request_waits_for_a_decision() {
     for decision in ["allow", "deny"] {
         for (api, _) in FORMS {
-            let upstream = Upstream::new(mails);
+            let upstream = UpstreamDouble::new(mails);
             let gateway = home(&upstream, 20).start();
-            let mut agent = Agent::new(&gateway, api, true, KEY);
+            let mut agent = TestAgent::new(&gateway, api, true, KEY);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let bob = Person(&gateway, "bob");
+                    let bob = PersonClient(&gateway, "bob");
                     let question = bob.first();
                     assert_eq!(question["call"]["tool"], "send");
                     assert_eq!(question["call"]["arguments"], serde_json::from_str::<Value>(MAIL).unwrap());
@@ -111,10 +111,10 @@ fn a_request_waits_for_a_decision() {
 fn a_turn_goes_on_when_somebody_has_decided() {
     for (api, _) in FORMS {
         for (decision, word) in [("allow", "continue"), ("deny", "continue"), ("allow", "Never mind.")] {
-            let upstream = Upstream::new(mails);
+            let upstream = UpstreamDouble::new(mails);
             let home = home(&upstream, 0);
             let gateway = home.start();
-            let mut agent = Agent::new(&gateway, api, false, KEY);
+            let mut agent = TestAgent::new(&gateway, api, false, KEY);
             let said = agent.says("Mail Bob.");
             assert!(said.contains("say `continue`") || said.contains("Say `continue`"), "{said}");
             // Nothing of the message is released before all of it is judged.
@@ -122,7 +122,7 @@ fn a_turn_goes_on_when_somebody_has_decided() {
             gateway.stop();
 
             let gateway = home.start();
-            let bob = Person(&gateway, "bob");
+            let bob = PersonClient(&gateway, "bob");
             let question = bob.first();
             assert!(said.contains(question["id"].as_str().unwrap()), "{said}");
             assert_eq!(bob.says(&question, decision).0, 200);
@@ -171,24 +171,25 @@ fn a_turn_goes_on_when_somebody_has_decided() {
 /// Which roles may see, decide and freeze, and which questions cannot be decided.
 #[test]
 fn people_have_roles() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
-    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
-    let [ann, bob, vic, eve] = ["ann", "bob", "vic", "eve"].map(|name| Person(&gateway, name));
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let [ann, bob, vic, eve] = ["ann", "bob", "vic", "eve"].map(|name| PersonClient(&gateway, name));
     let question = vic.first();
-    let may = |person: &Person<'_>| person.open().first().map(|question| question["you_may_decide"].clone());
+    let may =
+        |person: &PersonClient<'_>| person.open().first().map(|question| question["you_may_decide"].clone());
     assert_eq!(
         [&ann, &bob, &vic, &eve].map(may),
         [Some(json!(false)), Some(json!(true)), Some(json!(false)), None]
     );
-    let check = |person: &Person<'_>, question: &Value, status: u16, text: &str| {
+    let check = |person: &PersonClient<'_>, question: &Value, status: u16, text: &str| {
         let (got, body) = person.says(question, "allow");
         assert_eq!((got, body.contains(text)), (status, true), "{}: {body}", person.1);
     };
     check(&vic, &question, 403, "a viewer may not do this; it takes a role of approver");
     check(&ann, &question, 403, "the owner of a client cannot decide its questions");
     check(&eve, &question, 404, "no such question");
-    check(&Person(&gateway, "nobody"), &question, 401, "the key of a person");
+    check(&PersonClient(&gateway, "nobody"), &question, 401, "the key of a person");
     let mut other = question.clone();
     other["digest"] = json!("00");
     check(&bob, &other, 409, "look at it again");
@@ -210,12 +211,12 @@ fn people_have_roles() {
 /// A freeze takes effect at once and affects only its target.
 #[test]
 fn a_kill_switch_stops_what_it_says() {
-    let upstream = Upstream::new(|request| match text_of(request).contains("\"read\"") {
+    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("\"read\"") {
         true => says("I have read it."),
         false => calls(&[("read", "{}")]),
     });
     let gateway = home(&upstream, 0).start();
-    let admin = Person(&gateway, "bob");
+    let admin = PersonClient(&gateway, "bob");
     let ask = |key: &str, name: &str| {
         let tools =
             json!([{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]);
@@ -239,7 +240,7 @@ fn a_kill_switch_stops_what_it_says() {
         switch(kind, what, true);
         // A person of another tenant sees no freeze of a client or a conversation.
         for (name, sees) in [("bob", true), ("vic", true), ("eve", kind == "tool")] {
-            let (status, listed) = gateway.get("/api/v1/freezes", &Person(&gateway, name).key());
+            let (status, listed) = gateway.get("/api/v1/freezes", &PersonClient(&gateway, name).key());
             let found = (status, listed.contains(&format!("\"what\":\"{what}\"")));
             assert_eq!(found, (200, sees), "{name} {kind} {what}: {listed}");
         }
@@ -289,13 +290,13 @@ fn a_kill_switch_stops_what_it_says() {
         }
     }
     let body = json!({"kind": "tool", "what": "read", "frozen": true});
-    assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 403);
+    assert_eq!(PersonClient(&gateway, "ann").post("/api/v1/freezes", &body).0, 403);
 }
 
 /// A listener receives every question and decision.
 #[test]
 fn events_tell_of_questions() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
     let listen = |last: Option<&str>| {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
@@ -325,10 +326,10 @@ fn events_tell_of_questions() {
         line.clear();
         listener.read_line(&mut line).unwrap();
     }
-    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
     let (asked, question) = next(&mut listener);
     assert_eq!(question["state"], "open");
-    assert_eq!(Person(&gateway, "bob").says(&question, "deny").0, 200);
+    assert_eq!(PersonClient(&gateway, "bob").says(&question, "deny").0, 200);
     assert_eq!(next(&mut listener).1["state"], "denied");
     // A listener that reconnects receives the changes since its last event.
     assert_eq!(next(&mut listen(Some(&asked))).1["state"], "denied");
@@ -338,10 +339,10 @@ fn events_tell_of_questions() {
 /// A person of another tenant sees nothing of a question: neither in a list, nor by its name, nor as an event.
 #[test]
 fn a_person_of_another_tenant_hears_of_no_question() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
-    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
-    let question = Person(&gateway, "vic").first();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let question = PersonClient(&gateway, "vic").first();
     let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
     let heard = |name: &str| {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
@@ -356,7 +357,7 @@ fn a_person_of_another_tenant_hears_of_no_question() {
         text.contains("data: ")
     };
     for (name, is_theirs) in [("vic", true), ("eve", false)] {
-        let person = Person(&gateway, name);
+        let person = PersonClient(&gateway, name);
         let (status, body) = gateway.get(&path, &person.key());
         assert_eq!(
             (status, body.contains("hello")),
@@ -372,7 +373,7 @@ fn a_person_of_another_tenant_hears_of_no_question() {
 fn consent_that_is_withdrawn_before_the_answer_counts() {
     for is_withdrawn in [false, true] {
         let upstream =
-            Upstream::new(|request: &Request| match text_of(request).matches("\"read\"").count() {
+            UpstreamDouble::new(|request: &Request| match text_of(request).matches("\"read\"").count() {
                 0 => calls(&[("read", "{}")]),
                 _ if text_of(request).contains("name: \"send\"") => says("Done."),
                 _ => calls(&[
@@ -385,14 +386,14 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
             config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
                 + people;
         let asks = "ask \"mails to Ann are confirmed\" if:\n    (call: ToolCall) is tool:send\n    call.arguments.to == \"ann\"\n";
-        let gateway = Home::new(&text, &(CONSENTS.to_owned() + asks)).start();
-        let bob = Person(&gateway, "bob");
+        let gateway = GatewayHome::new(&text, &(CONSENTS.to_owned() + asks)).start();
+        let bob = PersonClient(&gateway, "bob");
         let switch = |what: &str| {
             bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": true}))
         };
         let (_, problem) = switch("agent:3");
         let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap().to_owned();
-        let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+        let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
         agent.page = "4111".to_owned();
         agent.says("Mail it to Bob, and greet Ann.");
         assert_eq!(bob.says(&bob.first(), "allow").0, 200);
@@ -415,7 +416,7 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
 #[test]
 fn a_webhook_is_told() {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let people = format!(
         "[people.bob]\nkey-from = \"bob\"\nrole = \"approver\"\n[approvals]\nwait-seconds = 0\n\
          webhook = \"http://{}/flowgate\"\nwebhook-secret-from = \"SECRET\"\n",
@@ -424,7 +425,7 @@ fn a_webhook_is_told() {
     let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
         + &people;
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
-    let (gateway, log) = Home::new(&text, &policy).start_with_log();
+    let (gateway, log) = GatewayHome::new(&text, &policy).start_with_log();
     let (heard, messages) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for stream in hook.incoming() {
@@ -451,10 +452,10 @@ fn a_webhook_is_told() {
             return message;
         }
     };
-    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
     let asked = hears("question.asked");
     assert_eq!((&asked["tool"], &asked["state"]), (&json!("send"), &json!("open")));
-    let bob = Person(&gateway, "bob");
+    let bob = PersonClient(&gateway, "bob");
     assert_eq!(bob.says(&bob.first(), "deny").0, 200);
     let decided = hears("question.decided");
     assert_eq!(
@@ -470,23 +471,23 @@ fn a_webhook_is_told() {
 /// If no person may decide, no person is asked: the call does not run, and the log names the missing configuration.
 #[test]
 fn a_call_that_nobody_may_decide_does_not_run() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let mut home = home(&upstream, 20);
     // Ann owns the client, and Eve belongs to another tenant.
     home.edit("role = \"admin\"", "role = \"viewer\"");
     let (gateway, mut log) = home.start_with_log();
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     assert_eq!(agent.says("Mail Bob."), "I may not.");
     assert_eq!(agent.ran, ["read {}"]);
     let line = log.next("remark");
     assert!(line["message"].as_str().unwrap().contains("nobody may decide for this client"), "{line}");
-    assert_eq!(Person(&gateway, "vic").open(), Vec::<Value>::new());
+    assert_eq!(PersonClient(&gateway, "vic").open(), Vec::<Value>::new());
 }
 
 /// A request without a person's key is rejected before its body is read.
 #[test]
 fn the_body_of_a_request_without_a_key_is_not_read() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
     for path in
         ["/api/v1/approvals/none", "/api/v1/freezes", "/api/v1/quotations/clear", "/api/v1/audit/forget"]
@@ -506,7 +507,7 @@ fn the_body_of_a_request_without_a_key_is_not_read() {
 }
 
 /// Sends the request of a named conversation; returns the response.
-fn ask(gateway: &Gateway) -> String {
+fn ask(gateway: &TestGateway) -> String {
     let mut stream = send(gateway);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -514,7 +515,7 @@ fn ask(gateway: &Gateway) -> String {
     text
 }
 
-fn send(gateway: &Gateway) -> TcpStream {
+fn send(gateway: &TestGateway) -> TcpStream {
     let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
     let messages = [json!({"role": "user", "content": "Mail."})];
     let body =
@@ -532,12 +533,12 @@ fn send(gateway: &Gateway) -> TcpStream {
 /// A repeated request of a named conversation returns the status of the same question.
 #[test]
 fn the_same_request_again_asks_for_the_answer() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
     for _ in 0..3 {
         assert!(ask(&gateway).contains("a person has to allow"));
     }
-    let bob = Person(&gateway, "bob");
+    let bob = PersonClient(&gateway, "bob");
     // Only one question was asked.
     let [question] = bob.open().try_into().unwrap();
     assert_eq!(bob.says(&question, "allow").0, 200);
@@ -548,37 +549,37 @@ fn the_same_request_again_asks_for_the_answer() {
 /// A question survives the disconnect of its request: the repeated request finds it, and the approval is used once.
 #[test]
 fn an_answer_is_not_lost_and_not_used_twice() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let home = home(&upstream, 20);
     let gateway = home.start();
     // The client disconnects while the question is open.
     let stream = send(&gateway);
-    let question = Person(&gateway, "bob").first();
+    let question = PersonClient(&gateway, "bob").first();
     drop(stream);
     // The gateway notices the disconnect.
     gateway.waits_for_connections(1);
     // The turn ends shortly after its connection.
     std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(Person(&gateway, "bob").says(&question, "allow").0, 200);
+    assert_eq!(PersonClient(&gateway, "bob").says(&question, "allow").0, 200);
     gateway.stop();
     let gateway = home.start();
     assert!(ask(&gateway).contains("\"send\""), "the answer was lost");
     // The same call is a new question.
     let _waits = send(&gateway);
-    let again = Person(&gateway, "bob").first();
+    let again = PersonClient(&gateway, "bob").first();
     assert_ne!(again["id"], question["id"]);
 }
 
 /// Two calls of one message are asked one after the other; the answer to the second one does not apply to the first.
 #[test]
 fn an_answer_is_for_its_own_question() {
-    let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
+    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("\"send\"") {
         true => says("Done."),
         false => calls(&[("send", MAIL), ("send", r#"{"to":"eve","body":"hello"}"#)]),
     });
     let gateway = home(&upstream, 0).start();
-    let bob = Person(&gateway, "bob");
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let bob = PersonClient(&gateway, "bob");
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail both.");
     let first = bob.first();
     assert_eq!(first["call"]["arguments"]["to"], "bob");
@@ -596,13 +597,13 @@ fn an_answer_is_for_its_own_question() {
 /// Two identical calls in one message are two questions.
 #[test]
 fn the_same_call_twice_is_two_questions() {
-    let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
+    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("\"send\"") {
         true => says("Done."),
         false => calls(&[("send", MAIL), ("send", MAIL)]),
     });
     let gateway = home(&upstream, 0).start();
-    let bob = Person(&gateway, "bob");
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let bob = PersonClient(&gateway, "bob");
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail twice.");
     for _ in 0..2 {
         assert_eq!(agent.ran, Vec::<String>::new());
@@ -616,10 +617,10 @@ fn the_same_call_twice_is_two_questions() {
 /// later turn.
 #[test]
 fn what_is_stopped_while_it_waits_does_not_go_out() {
-    let upstream = Upstream::new(mails);
+    let upstream = UpstreamDouble::new(mails);
     let gateway = home(&upstream, 0).start();
-    let bob = Person(&gateway, "bob");
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let bob = PersonClient(&gateway, "bob");
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail Bob.");
     assert_eq!(bob.says(&bob.first(), "allow").0, 200);
     let switch = |frozen: bool| {
@@ -673,7 +674,7 @@ consent private for call.arguments.body if:
 /// The withdrawal of a standing consent takes effect at once, also in an existing conversation, and can be reverted.
 #[test]
 fn consent_can_be_withdrawn() {
-    let upstream = Upstream::new(|request: &Request| {
+    let upstream = UpstreamDouble::new(|request: &Request| {
         let shown = text_of(request);
         match (
             shown.matches("\"read\"").count(),
@@ -690,8 +691,8 @@ fn consent_can_be_withdrawn() {
     let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n";
     let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
         + people;
-    let gateway = Home::new(&text, CONSENTS).start();
-    let bob = Person(&gateway, "bob");
+    let gateway = GatewayHome::new(&text, CONSENTS).start();
+    let bob = PersonClient(&gateway, "bob");
     let switch = |what: &str, frozen: bool| {
         bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": frozen}))
     };
@@ -700,9 +701,9 @@ fn consent_can_be_withdrawn() {
     assert!(status == 404 && name.starts_with("agent:20-"), "{problem}");
     // A withdrawal for another client with the same policy has no effect here.
     assert_eq!(switch(&name.replacen("agent", "other", 1), true).0, 200);
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.page = "4111".to_owned();
-    let sent = |agent: &mut Agent, frozen: bool| {
+    let sent = |agent: &mut TestAgent, frozen: bool| {
         assert_eq!(switch(name, frozen).0, if frozen || !agent.ran.is_empty() { 200 } else { 404 });
         agent.ran = vec![String::new()];
         agent.says("Mail it to Bob.");

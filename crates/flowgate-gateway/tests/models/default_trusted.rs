@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, KEY, POLICY, config};
+use crate::gateway::{KEY, POLICY, TestGateway, config};
 use crate::tool_errors::bodies;
-use crate::upstream::{Upstream, calls, says, text_of};
+use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 
 /// Returns whether the model is shown the output of `read`, which the policy does not declare. `change` edits the
 /// second request.
 fn is_shown(path: &str, statements: &str, more: &Value, change: &dyn Fn(String, &Value) -> String) -> bool {
-    let upstream = Upstream::new(|request| match text_of(request).contains("tool ") {
+    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("tool ") {
         true => says("Done."),
         false => calls(&[("read", "{}")]),
     });
@@ -20,7 +20,7 @@ fn is_shown(path: &str, statements: &str, more: &Value, change: &dyn Fn(String, 
     // A tool that requires trusted is on offer.
     let policy = POLICY.replace(declared, "").replace("require top if:", "require trusted if:");
     let policy = format!("{policy}\ndefault trusted\n{statements}");
-    let gateway = Gateway::configured(
+    let gateway = TestGateway::configured(
         &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
         &policy,
     );

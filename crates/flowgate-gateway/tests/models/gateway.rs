@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::Access;
-use flowgate_gateway::ask::Asker;
-use flowgate_gateway::limits::Limits;
-use flowgate_gateway::log::{Format, Log};
+use flowgate_gateway::access::AccessControl;
+use flowgate_gateway::limits::ServerLimits;
+use flowgate_gateway::log::{LogLineFormat, OperatorLog};
 use flowgate_gateway::model_routes::config as file;
-use flowgate_gateway::server::{Config, Server};
+use flowgate_gateway::predicates::PredicateSources;
+use flowgate_gateway::server::{HttpServer, ServeConfig};
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
-use flowgate_lm::{Complete, Delta, Remote};
+use flowgate_lm::{ChatModel, Delta, RemoteModel};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio::sync::oneshot;
@@ -52,19 +52,19 @@ raise "no passwords" if:
 "#;
 
 /// A running gateway; stopped on drop.
-pub(crate) struct Gateway {
+pub(crate) struct TestGateway {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The configuration, the files and the store of a gateway, which outlive it.
-pub(crate) struct Home {
+pub(crate) struct GatewayHome {
     folder: PathBuf,
     text: String,
 }
 
-impl Home {
+impl GatewayHome {
     /// Returns whether several gateways can use the store at the same time.
     pub(crate) fn shares_its_store(&self) -> bool {
         self.text.contains("url = \"postgres")
@@ -116,11 +116,11 @@ impl Home {
     }
 
     /// Returns the parsed configuration.
-    pub(crate) fn read(&self) -> file::Config {
+    pub(crate) fn read(&self) -> file::GatewayConfig {
         self.configuration().unwrap()
     }
 
-    fn configuration(&self) -> Result<file::Config, String> {
+    fn configuration(&self) -> Result<file::GatewayConfig, String> {
         let environment = |name: &str| match name {
             "KEY" => Some(KEY.to_owned()),
             "OTHER" => Some(OTHER_KEY.to_owned()),
@@ -131,42 +131,42 @@ impl Home {
         file::read(&self.text, &self.folder, &environment).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn start(&self) -> Gateway {
+    pub(crate) fn start(&self) -> TestGateway {
         self.try_start().unwrap()
     }
 
-    pub(crate) fn try_start(&self) -> Result<Gateway, String> {
+    pub(crate) fn try_start(&self) -> Result<TestGateway, String> {
         Self::start_as(self.configuration()?)
     }
 
     /// Starts a gateway with this configuration.
-    pub(crate) fn start_as(models: file::Config) -> Result<Gateway, String> {
-        Self::start_logged(models, Log::default(), Access::Local, Limits::default())
+    pub(crate) fn start_as(models: file::GatewayConfig) -> Result<TestGateway, String> {
+        Self::start_logged(models, OperatorLog::default(), AccessControl::Local, ServerLimits::default())
     }
 
     /// Starts a gateway with a log of JSON lines.
-    pub(crate) fn start_with_log(&self) -> (Gateway, Lines) {
-        let (log, lines) = Lines::new();
-        (Self::start_logged(self.read(), log, Access::Local, Limits::default()).unwrap(), lines)
+    pub(crate) fn start_with_log(&self) -> (TestGateway, LogLines) {
+        let (log, lines) = LogLines::new();
+        (Self::start_logged(self.read(), log, AccessControl::Local, ServerLimits::default()).unwrap(), lines)
     }
 
     /// Starts a gateway with this access control of the routes without keys of their own.
-    pub(crate) fn start_with_access(&self, access: Access) -> Gateway {
-        Self::start_logged(self.read(), Log::default(), access, Limits::default()).unwrap()
+    pub(crate) fn start_with_access(&self, access: AccessControl) -> TestGateway {
+        Self::start_logged(self.read(), OperatorLog::default(), access, ServerLimits::default()).unwrap()
     }
 
     /// Starts a gateway with these limits; returns also its log.
-    pub(crate) fn start_within(&self, limits: Limits) -> (Gateway, Lines) {
-        let (log, lines) = Lines::new();
-        (Self::start_logged(self.read(), log, Access::Local, limits).unwrap(), lines)
+    pub(crate) fn start_within(&self, limits: ServerLimits) -> (TestGateway, LogLines) {
+        let (log, lines) = LogLines::new();
+        (Self::start_logged(self.read(), log, AccessControl::Local, limits).unwrap(), lines)
     }
 
     fn start_logged(
-        models: file::Config,
-        log: Log,
-        access: Access,
-        limits: Limits,
-    ) -> Result<Gateway, String> {
+        models: file::GatewayConfig,
+        log: OperatorLog,
+        access: AccessControl,
+        limits: ServerLimits,
+    ) -> Result<TestGateway, String> {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -174,8 +174,16 @@ impl Home {
             runtime.block_on(async {
                 let listen = "127.0.0.1:0".parse().unwrap();
                 let (dialect, models) = (Dialect::Flowgate, Some(models));
-                let config = Config { listen, dialect, access, asker: Asker::default(), models, limits, log };
-                let server = match Server::bind(config).await {
+                let config = ServeConfig {
+                    listen,
+                    dialect,
+                    access,
+                    asker: PredicateSources::default(),
+                    models,
+                    limits,
+                    log,
+                };
+                let server = match HttpServer::bind(config).await {
                     Ok(server) => server,
                     Err(error) => return ready.send(Err(error.to_string())).unwrap(),
                 };
@@ -188,17 +196,17 @@ impl Home {
             });
         });
         let address = is_ready.recv().unwrap()?;
-        Ok(Gateway { address, stop: Some(stop), thread: Some(thread) })
+        Ok(TestGateway { address, stop: Some(stop), thread: Some(thread) })
     }
 }
 
 /// The lines of a log as they are written.
-pub(crate) struct Lines(Receiver<Vec<u8>>, String);
+pub(crate) struct LogLines(Receiver<Vec<u8>>, String);
 
-impl Lines {
-    pub(crate) fn new() -> (Log, Self) {
-        struct Out(Sender<Vec<u8>>);
-        impl Write for Out {
+impl LogLines {
+    pub(crate) fn new() -> (OperatorLog, Self) {
+        struct LogOutput(Sender<Vec<u8>>);
+        impl Write for LogOutput {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 let _ = self.0.send(bytes.to_vec());
                 Ok(bytes.len())
@@ -208,7 +216,7 @@ impl Lines {
             }
         }
         let (sender, lines) = channel();
-        (Log::new(Format::Json, Out(sender)), Self(lines, String::new()))
+        (OperatorLog::new(LogLineFormat::Json, LogOutput(sender)), Self(lines, String::new()))
     }
 
     /// Waits for the next line of this event.
@@ -247,14 +255,14 @@ fn postgres(number: usize) -> Option<String> {
     Some(format!("{url}{sign}options=-csearch_path%3D{schema}"))
 }
 
-impl Gateway {
+impl TestGateway {
     /// Starts a gateway before an upstream of this API, with `more` configuration for the client of [`KEY`].
     pub(crate) fn new(upstream: &str, api: &str, more: &str) -> Self {
         Self::configured(&config(upstream, api, more), POLICY)
     }
 
     pub(crate) fn configured(text: &str, policy: &str) -> Self {
-        Home::new(text, policy).start()
+        GatewayHome::new(text, policy).start()
     }
 
     /// Stops the gateway and waits for its end.
@@ -279,16 +287,16 @@ impl Gateway {
         let (ready, is_ready) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let listen = "127.0.0.1:0".parse().unwrap();
-            let (dialect, access) = (Dialect::Flowgate, Access::Local);
-            let limits = Limits { workers, ..Limits::default() };
-            let config = Config {
+            let (dialect, access) = (Dialect::Flowgate, AccessControl::Local);
+            let limits = ServerLimits { workers, ..ServerLimits::default() };
+            let config = ServeConfig {
                 listen,
                 dialect,
                 access,
-                asker: Asker::default(),
+                asker: PredicateSources::default(),
                 models,
                 limits,
-                log: Log::default(),
+                log: OperatorLog::default(),
             };
             let _ = flowgate_gateway::server::serve(config, |address| ready.send(address).unwrap());
         });
@@ -368,8 +376,8 @@ pub(crate) fn config(upstream: &str, api: &str, more: &str) -> String {
 }
 
 /// A double of an agent: it keeps the chat and runs every call that it receives.
-pub(crate) struct Agent {
-    client: Remote,
+pub(crate) struct TestAgent {
+    client: RemoteModel,
     /// The API, whether it streams, and the key.
     streaming: (Api, bool, String),
     pub(crate) chat: Vec<Message>,
@@ -381,9 +389,9 @@ pub(crate) struct Agent {
     pub(crate) ran: Vec<String>,
 }
 
-impl Agent {
-    pub(crate) fn new(gateway: &Gateway, api: Api, streaming: bool, key: &str) -> Self {
-        let client = Remote::new(api, &format!("http://{}/v1", gateway.address), "double").unwrap();
+impl TestAgent {
+    pub(crate) fn new(gateway: &TestGateway, api: Api, streaming: bool, key: &str) -> Self {
+        let client = RemoteModel::new(api, &format!("http://{}/v1", gateway.address), "double").unwrap();
         let client = client.key(key).unwrap().streaming(streaming);
         let streaming = (api, streaming, key.to_owned());
         let tools = tools();
@@ -398,7 +406,7 @@ impl Agent {
     }
 
     /// Sends later requests to this gateway.
-    pub(crate) fn moves_to(&mut self, gateway: &Gateway) {
+    pub(crate) fn moves_to(&mut self, gateway: &TestGateway) {
         let (api, streaming, key) = &self.streaming;
         self.client = Self::new(gateway, *api, *streaming, key).client;
     }

@@ -3,12 +3,12 @@
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
-use crate::gateway::{Agent, Gateway, Home, KEY, Lines, POLICY, config};
-use crate::upstream::{Upstream, says};
+use crate::gateway::{GatewayHome, KEY, LogLines, POLICY, TestAgent, TestGateway, config};
+use crate::upstream::{UpstreamDouble, says};
 use crate::{FORMS, gullible};
 
-fn logged(upstream: &str, more: &str) -> (Gateway, Lines) {
-    Home::new(&config(upstream, "chat-completions", more), POLICY).start_with_log()
+fn logged(upstream: &str, more: &str) -> (TestGateway, LogLines) {
+    GatewayHome::new(&config(upstream, "chat-completions", more), POLICY).start_with_log()
 }
 
 /// Returns the body of a Chat Completions request.
@@ -20,10 +20,10 @@ fn body(text: &str) -> String {
 fn a_turn_is_one_line_without_content() {
     for (api, _) in FORMS {
         for streaming in [false, true] {
-            let upstream = Upstream::new(gullible);
+            let upstream = UpstreamDouble::new(gullible);
             let (gateway, mut lines) =
                 logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
-            let mut agent = Agent::new(&gateway, api, streaming, KEY);
+            let mut agent = TestAgent::new(&gateway, api, streaming, KEY);
             assert_eq!(agent.says("Mail the page to Bob."), "Done.");
             // One request each reads the page, mails it in a slot, and returns the final reply.
             for (calls, permitted, hidden) in [(1, 1, 0), (1, 1, 1), (0, 0, 2)] {
@@ -47,15 +47,15 @@ fn a_turn_is_one_line_without_content() {
 }
 
 /// The description of a request, its path, headers and body, and the event and status of its line.
-type Refused<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], String, &'r str, u16);
+type RefusedRequest<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], String, &'r str, u16);
 
 /// Every rejected request has exactly one line, without text of the request.
 #[test]
 fn a_refused_request_is_one_line() {
-    let upstream = Upstream::new(|_| says("Done."));
+    let upstream = UpstreamDouble::new(|_| says("Done."));
     let key = format!("Bearer {KEY}");
     let path = "/v1/chat/completions";
-    let rows: [Refused<'_>; 7] = [
+    let rows: [RefusedRequest<'_>; 7] = [
         (
             "an unknown key",
             path,
@@ -125,15 +125,15 @@ fn a_failure_of_the_upstream_is_one_line() {
 /// A limit that rejects a request is reported with the setting that raises it; below the limit, there is no line.
 #[test]
 fn a_limit_names_its_setting() {
-    let upstream = Upstream::new(|_| says("Done."));
+    let upstream = UpstreamDouble::new(|_| says("Done."));
     let key = format!("Bearer {KEY}");
     // No person is configured to decide the policy's questions.
-    let upstream_of_mallory = Upstream::new(gullible);
+    let upstream_of_mallory = UpstreamDouble::new(gullible);
     let (gateway, mut lines) = logged(
         &upstream_of_mallory.url,
         "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"",
     );
-    let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
     agent.says("Read the page.");
     let line = lines.next("remark");
     assert!(line["message"].as_str().unwrap().contains("[people.NAME]"), "{line}");
@@ -168,14 +168,14 @@ fn a_limit_names_its_setting() {
 /// A full conversation is reported with the setting that raises the limit.
 #[test]
 fn a_full_conversation_names_its_setting() {
-    let upstream = Upstream::new(|_| says("Done."));
-    let mut home = Home::new(
+    let upstream = UpstreamDouble::new(|_| says("Done."));
+    let mut home = GatewayHome::new(
         &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
         POLICY,
     );
     home.edit("[store]\n", "[store]\nconversation-mib = 1\n");
     let (gateway, mut lines) = home.start_with_log();
-    let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
     agent.says(&"long words ".repeat(100_000));
     let mut chat: Vec<Value> = vec![json!({"role": "user", "content": "long words ".repeat(100_000)})];
     chat.push(json!({"role": "assistant", "content": "Done."}));

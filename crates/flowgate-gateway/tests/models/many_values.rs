@@ -1,17 +1,17 @@
 //! Answers of servers and conversations with many short values: they share one memory budget and are rejected if it is
 //! exhausted.
 
-use flowgate_gateway::limits::Limits;
+use flowgate_gateway::limits::ServerLimits;
 use serde_json::{Value, json};
 
-use crate::gateway::{Home, KEY, POLICY, config};
-use crate::mcp::{Form, Server};
+use crate::gateway::{GatewayHome, KEY, POLICY, config};
+use crate::mcp::{AnswerForm, McpServerDouble};
 use crate::servers::{self, client, home};
-use crate::upstream::{Upstream, says, text_of};
+use crate::upstream::{UpstreamDouble, says, text_of};
 
 /// Starts a server whose answers contain a list of the requested number of values.
-fn counting(form: Form) -> Server {
-    Server::new(form, &["read"], |_, arguments| {
+fn counting(form: AnswerForm) -> McpServerDouble {
+    McpServerDouble::new(form, &["read"], |_, arguments| {
         let count = usize::try_from(arguments["count"].as_u64().unwrap()).unwrap();
         json!({"content": [{"type": "text", "text": "numbers"}], "structuredContent": {"rows": vec![1; count]}})
     })
@@ -22,10 +22,11 @@ fn counting(form: Form) -> Server {
 /// server, are forwarded.
 #[test]
 fn an_answer_of_many_short_values_is_refused() {
-    for form in [Form::Json, Form::Stream] {
+    for form in [AnswerForm::Json, AnswerForm::Stream] {
         let (web, bank) = (counting(form), servers::bank(form));
         let home = home("http://127.0.0.1:1/v1", [&web, &bank], "", servers::POLICY);
-        let (gateway, mut log) = home.start_within(Limits { values: 64 << 20, ..Limits::default() });
+        let (gateway, mut log) =
+            home.start_within(ServerLimits { values: 64 << 20, ..ServerLimits::default() });
         let mut one = client(&gateway, "one");
         one.begin("web");
         one.begin("bank");
@@ -51,11 +52,11 @@ fn an_answer_of_many_short_values_is_refused() {
 /// A conversation of many short values is full at fewer bytes than one of long texts.
 #[test]
 fn a_conversation_of_many_short_values_is_full_sooner() {
-    let upstream = Upstream::new(|_| says("Hello yourself."));
+    let upstream = UpstreamDouble::new(|_| says("Hello yourself."));
     let config =
         config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
             + "[store]\nconversation-mib = 1\n";
-    let home = Home::new(&config, POLICY);
+    let home = GatewayHome::new(&config, POLICY);
     let (gateway, mut log) = home.start_with_log();
     let post = |name: &str, content: Value| {
         let body = json!({"model": "double", "messages": [{"role": "user", "content": content}]}).to_string();
@@ -90,18 +91,18 @@ fn conversations_in_use_share_one_budget() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let (begun, has_begun) = std::sync::mpsc::channel::<()>();
     let (held, begun) = (std::sync::Mutex::new(held), std::sync::Mutex::new(begun));
-    let upstream = Upstream::new(move |request| {
+    let upstream = UpstreamDouble::new(move |request| {
         if text_of(request).contains("HANG") {
             begun.lock().unwrap().send(()).unwrap();
             let _ = held.lock().unwrap().recv();
         }
         says("Hello yourself.")
     });
-    let home = Home::new(
+    let home = GatewayHome::new(
         &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
         POLICY,
     );
-    let (gateway, mut log) = home.start_within(Limits { values: 8 << 20, ..Limits::default() });
+    let (gateway, mut log) = home.start_within(ServerLimits { values: 8 << 20, ..ServerLimits::default() });
     let post = |name: &str, content: Value| {
         let body = json!({"model": "double", "messages": [{"role": "user", "content": content}]}).to_string();
         let key = format!("Bearer {KEY}");

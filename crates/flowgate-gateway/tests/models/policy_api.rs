@@ -1,16 +1,16 @@
 //! The policy API of a gateway with clients: it is available to holders of its token, and to others only if the
 //! configuration enables it.
 
-use flowgate_gateway::access::{Access, Token};
+use flowgate_gateway::access::{AccessControl, BearerToken};
 use serde_json::json;
 
-use crate::gateway::{Home, KEY, POLICY, config};
+use crate::gateway::{GatewayHome, KEY, POLICY, config};
 
 const TOKEN: &str = "token-of-the-policy-api";
 
 #[test]
 fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
-    let token = || Access::Token(Token::new(TOKEN).unwrap());
+    let token = || AccessControl::Token(BearerToken::new(TOKEN).unwrap());
     let open = "[policy-api]\nallow-anonymous = true\n";
     let policy = "raise \"no\" if:\n    (call: ToolCall)\n    call is tool:send\n";
     let trace = json!([{"role": "user", "content": "hello"}]);
@@ -22,14 +22,14 @@ fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
     let bearer = |key: &str| format!("Bearer {key}");
     // The configuration, the access control, the key that is sent, and the status.
     let rows = [
-        ("", Access::Local, "", 403),
-        ("", Access::Anonymous, "", 403),
+        ("", AccessControl::Local, "", 403),
+        ("", AccessControl::Anonymous, "", 403),
         // Keys of clients and people are no tokens.
-        ("", Access::Local, KEY, 403),
-        ("", Access::Anonymous, "key-of-the-person-ann", 403),
-        ("[policy-api]\n", Access::Local, "", 403),
-        (open, Access::Local, "", 200),
-        (open, Access::Anonymous, "", 200),
+        ("", AccessControl::Local, KEY, 403),
+        ("", AccessControl::Anonymous, "key-of-the-person-ann", 403),
+        ("[policy-api]\n", AccessControl::Local, "", 403),
+        (open, AccessControl::Local, "", 200),
+        (open, AccessControl::Anonymous, "", 200),
         ("", token(), "", 401),
         ("", token(), KEY, 401),
         ("", token(), TOKEN, 200),
@@ -43,7 +43,7 @@ fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
             "user-messages = \"trust-unmarked-even-if-pasted\"",
         ) + people
             + setting;
-        let gateway = Home::new(&text, POLICY).start_with_access(access);
+        let gateway = GatewayHome::new(&text, POLICY).start_with_access(access);
         for (path, body) in &routes {
             let bearer = bearer(key);
             let headers = [("authorization", bearer.as_str())];

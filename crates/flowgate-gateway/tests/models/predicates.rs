@@ -9,30 +9,30 @@ use flowgate_lm::chat::{Completion, Request};
 use serde_json::json;
 
 use crate::FORMS;
-use crate::audited::{rechecked, records};
-use crate::gateway::{Agent, Home, KEY, POLICY, config};
-use crate::mcp::Form;
+use crate::audit_log::{rechecked, records};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, config};
+use crate::mcp::AnswerForm;
 use crate::servers::{self, bank, client, web};
-use crate::upstream::{Upstream, calls, says, text_of};
+use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const EXTERN: &str = "extern is_friend(name: str) -> bool\n";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
 /// Returns the answer to a question, given the number of earlier questions.
-type Mind = dyn Fn(usize, &str) -> &'static str + Send;
+type PredicateBehaviour = dyn Fn(usize, &str) -> &'static str + Send;
 
 /// A service that answers `is_friend`, with the number of questions so far.
-struct Service {
+struct PredicateServiceDouble {
     url: String,
-    mind: Arc<Mutex<Box<Mind>>>,
+    mind: Arc<Mutex<Box<PredicateBehaviour>>>,
     asked: Arc<AtomicUsize>,
 }
 
-impl Service {
+impl PredicateServiceDouble {
     fn new(mind: impl Fn(usize, &str) -> &'static str + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/ask", listener.local_addr().unwrap());
-        let mind: Arc<Mutex<Box<Mind>>> = Arc::new(Mutex::new(Box::new(mind)));
+        let mind: Arc<Mutex<Box<PredicateBehaviour>>> = Arc::new(Mutex::new(Box::new(mind)));
         let asked = Arc::new(AtomicUsize::new(0));
         let (known, count) = (Arc::clone(&mind), Arc::clone(&asked));
         std::thread::spawn(move || {
@@ -67,7 +67,7 @@ fn knows(name: &'static str) -> impl Fn(usize, &str) -> &'static str + Send + 's
     move |_, question| if question.contains(name) { YES } else { NO }
 }
 
-fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<Mind>>) {
+fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<PredicateBehaviour>>) {
     let (mut heard, mut bytes) = (String::new(), [0; 4096]);
     while !heard.ends_with("]}") {
         let count = stream.read(&mut bytes).unwrap();
@@ -102,22 +102,22 @@ fn mails(request: &Request) -> Completion {
     calls(&[("send", &json!({"to": to, "body": "hello"}).to_string())])
 }
 
-fn home(upstream: &Upstream, service: &Service, more: &str) -> Home {
+fn home(upstream: &UpstreamDouble, service: &PredicateServiceDouble, more: &str) -> GatewayHome {
     let policy =
         "raise \"no friend\" if:\n    (call: ToolCall) is tool:send\n    not is_friend(call.arguments.to)\n";
     let more = format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}");
     let text = config(&upstream.url, "chat-completions", &more) + &service.config();
-    Home::new(&text, &format!("{EXTERN}{POLICY}{policy}"))
+    GatewayHome::new(&text, &format!("{EXTERN}{POLICY}{policy}"))
 }
 
 #[test]
 fn a_service_decides_and_its_answers_stand_for_the_conversation() {
     for (api, _) in FORMS {
-        let upstream = Upstream::new(mails);
-        let service = Service::of("bob");
+        let upstream = UpstreamDouble::new(mails);
+        let service = PredicateServiceDouble::of("bob");
         let home = home(&upstream, &service, "");
         let gateway = home.start();
-        let mut agent = Agent::new(&gateway, api, false, KEY);
+        let mut agent = TestAgent::new(&gateway, api, false, KEY);
         assert_eq!(agent.says("Mail bob."), "Done.");
         assert_eq!(agent.says("Mail mallory."), "I may not.");
         assert_eq!(service.asked(), 2);
@@ -130,7 +130,7 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
         assert_eq!(agent.says("Mail bob."), "Done.");
         assert_eq!(agent.says("Mail mallory."), "I may not.");
         assert_eq!(service.asked(), 2, "{api:?}");
-        let mut other = Agent::new(&gateway, api, true, KEY);
+        let mut other = TestAgent::new(&gateway, api, true, KEY);
         assert_eq!(other.says("Please! Mail bob."), "I may not.");
         assert_eq!(other.says("Mail mallory."), "Done.");
         assert_eq!(service.asked(), 4);
@@ -150,11 +150,11 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
 fn no_answer_is_a_no() {
     let told = std::cell::RefCell::new(Vec::new());
     let check = |says: &'static str| {
-        let upstream = Upstream::new(mails);
-        let service = Service::new(move |_, _| says);
+        let upstream = UpstreamDouble::new(mails);
+        let service = PredicateServiceDouble::new(move |_, _| says);
         let home = home(&upstream, &service, "");
         let (gateway, lines) = home.start_with_log();
-        let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+        let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
         assert_eq!(agent.says("Mail bob."), "I may not.", "{says}");
         assert_eq!(agent.ran, Vec::<String>::new(), "{says}");
         gateway.stop();
@@ -190,14 +190,14 @@ fn no_answer_is_a_no() {
 /// takes effect. A replay gives each of them its recorded answer.
 #[test]
 fn who_only_tries_asks_for_themselves() {
-    let upstream = Upstream::new(|request: &Request| match text_of(request).contains("\"read\"") {
+    let upstream = UpstreamDouble::new(|request: &Request| match text_of(request).contains("\"read\"") {
         false => calls(&[("read", "{}")]),
         true => mails(request),
     });
-    let service = Service::new(|before, _| if before == 0 { YES } else { NO });
+    let service = PredicateServiceDouble::new(|before, _| if before == 0 { YES } else { NO });
     let home = home(&upstream, &service, "method = \"cheapest-first\"");
     let gateway = home.start();
-    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     assert_eq!(agent.says("Mail bob."), "I may not.");
     assert_eq!(service.asked(), 2);
     gateway.stop();
@@ -215,8 +215,8 @@ fn who_only_tries_asks_for_themselves() {
 /// An extern predicate in a label statement of a server's output: a replay reproduces the label.
 #[test]
 fn servers_are_asked_about_as_well() {
-    let service = Service::of("bob");
-    let (web, bank) = (web(Form::Json), bank(Form::Stream));
+    let service = PredicateServiceDouble::of("bob");
+    let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Stream));
     let rules = "raise \"no friend\" if:\n    (call: ToolCall) is tool:bank/pay\n    not is_friend(call.arguments.to)\n\
                  label out.content as untrusted if:\n    (out: ToolOutput) is tool:bank/balance\n    is_friend(\"bob's bank\")\n";
     let policy = format!("{EXTERN}{}{rules}", servers::POLICY);
@@ -224,7 +224,8 @@ fn servers_are_asked_about_as_well() {
     let gateway = home.start();
     let mut one = client(&gateway, "one");
     one.begin("bank");
-    let pays = |one: &mut crate::mcp::Client<'_>, to: &str| one.call("bank", "pay", &json!({"to": to}));
+    let pays =
+        |one: &mut crate::mcp::McpTestClient<'_>, to: &str| one.call("bank", "pay", &json!({"to": to}));
     assert_eq!(pays(&mut one, "bob"), "paid");
     assert!(pays(&mut one, "mallory").contains("no friend"));
     assert_eq!(one.call("bank", "balance", &json!({})), "100");

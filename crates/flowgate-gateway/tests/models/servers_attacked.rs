@@ -4,12 +4,12 @@
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};
 
-use crate::approvals::Person;
-use crate::audited::records;
-use crate::gateway::{Gateway, KEY, until};
-use crate::mcp::{Client, Form, Server, text};
+use crate::approvals::PersonClient;
+use crate::audit_log::records;
+use crate::gateway::{KEY, TestGateway, until};
+use crate::mcp::{AnswerForm, McpServerDouble, McpTestClient, text};
 use crate::servers::{ASKS, PEOPLE, POLICY, bank, client, home, web};
-use crate::upstream::{Upstream, calls, says, text_of};
+use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:1/v1";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
@@ -32,11 +32,11 @@ pub(crate) fn listed(message: &Value) -> Option<Value> {
 #[test]
 fn a_server_that_asks_back_is_answered_once() {
     let ping = "data: {\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n\n";
-    let bank = Server::answering(move |message| {
+    let bank = McpServerDouble::answering(move |message| {
         let last = listed(message).unwrap_or_else(|| text("100"));
         ("text/event-stream", format!("{ping}{}", answer(message, &last)))
     });
-    let web = web(Form::Json);
+    let web = web(AnswerForm::Json);
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     let mut one = client(&gateway, "one");
     one.begin("bank");
@@ -54,14 +54,14 @@ fn a_server_that_says_too_much_is_cut_off() {
         ("{\"jsonrpc\": \"2.0\", \"id\": 99, \"result\": {}}", true),
     ] {
         let junk = format!("data: {junk}\n\n").repeat(1_100);
-        let bank = Server::answering(move |message| match listed(message) {
+        let bank = McpServerDouble::answering(move |message| match listed(message) {
             Some(result) => ("text/event-stream", answer(message, &result)),
             None if message["params"]["name"] == "pay" => {
                 ("text/event-stream", answer(message, &text("paid")))
             }
             None => ("text/event-stream", format!("{junk}{}", answer(message, &text("100")))),
         });
-        let web = web(Form::Json);
+        let web = web(AnswerForm::Json);
         let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
         let mut one = client(&gateway, "one");
         one.begin("bank");
@@ -74,7 +74,7 @@ fn a_server_that_says_too_much_is_cut_off() {
 /// A silent server holds no slot: neither after the request is cancelled, nor after the client disconnects.
 #[test]
 fn a_server_that_is_silent_keeps_no_place() {
-    let bank = Server::answering(|message| match listed(message) {
+    let bank = McpServerDouble::answering(|message| match listed(message) {
         Some(result) => ("text/event-stream", answer(message, &result)),
         None if message["params"]["name"] == "pay" => ("text/event-stream", answer(message, &text("paid"))),
         None => {
@@ -84,7 +84,7 @@ fn a_server_that_is_silent_keeps_no_place() {
             }
         }
     });
-    let web = web(Form::Json);
+    let web = web(AnswerForm::Json);
     let mut home = home(NOWHERE, [&web, &bank], "", POLICY);
     home.edit("interactive = true\n", "interactive = true\nparallel = 3\n");
     let gateway = home.start();
@@ -130,7 +130,7 @@ fn an_empty_list_is_no_way_to_be_approved_of_later() {
     let is_empty = std::sync::Arc::clone(&empty);
     let said = std::sync::Arc::new(std::sync::Mutex::new("pays"));
     let words = std::sync::Arc::clone(&said);
-    let bank = Server::answering(move |message| {
+    let bank = McpServerDouble::answering(move |message| {
         let tool =
             json!({"name": "pay", "description": *words.lock().unwrap(), "inputSchema": {"type": "object"}});
         let tools = if is_empty.load(std::sync::atomic::Ordering::SeqCst) { vec![] } else { vec![tool] };
@@ -140,7 +140,7 @@ fn an_empty_list_is_no_way_to_be_approved_of_later() {
         };
         ("text/event-stream", answer(message, &result))
     });
-    let web = web(Form::Json);
+    let web = web(AnswerForm::Json);
     let gateway = home(NOWHERE, [&web, &bank], PEOPLE, POLICY).start();
     assert!(client(&gateway, "one").begin("bank").is_empty());
     empty.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -159,7 +159,7 @@ fn an_empty_list_is_no_way_to_be_approved_of_later() {
 fn who_asks_does_not_decide() {
     let can = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}});
     for (people, asks_in_front) in [(PEOPLE, false), ("", true)] {
-        let (web, bank) = (web(Form::Json), bank(Form::Json));
+        let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));
         let more = format!("{people}[approvals]\nwait-seconds = 0\n{AUDIT}");
         let home = home(NOWHERE, [&web, &bank], &more, &(POLICY.to_owned() + ASKS));
         let gateway = home.start();
@@ -185,7 +185,7 @@ fn who_asks_does_not_decide() {
 }
 
 /// Runs a turn of an agent that pays Bob; returns the status and the IDs of the calls that the agent received.
-pub(crate) fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
+pub(crate) fn turn(gateway: &TestGateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
     chat.push(json!({"role": "user", "content": says}));
     let tool =
         json!({"type": "function", "function": {"name": "mcp__bank__pay", "parameters": {"type": "object"}}});
@@ -210,9 +210,9 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         true => calls(&[("bank__pay", r#"{"to": "bob"}"#)]),
         false => says("Fine."),
     };
-    let check = |act: &dyn Fn(&Gateway, &mut Vec<Value>), runs: bool, which: &str| {
-        let upstream = Upstream::new(pays);
-        let (web, bank) = (web(Form::Json), bank(Form::Json));
+    let check = |act: &dyn Fn(&TestGateway, &mut Vec<Value>), runs: bool, which: &str| {
+        let upstream = UpstreamDouble::new(pays);
+        let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));
         let home = home(&upstream.url, [&web, &bank], &(PEOPLE.to_owned() + AUDIT), POLICY);
         let gateway = home.start();
         let mut one = client(&gateway, "one");
@@ -228,23 +228,23 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         let ran = records(&home).iter().filter(|record| record.kind == "ran-beside").count();
         assert_eq!(ran, usize::from(runs), "{which}");
     };
-    let freeze = |gateway: &Gateway, frozen: bool| {
+    let freeze = |gateway: &TestGateway, frozen: bool| {
         let body = json!({"kind": "tool", "what": "bank/pay", "frozen": frozen});
-        assert_eq!(Person(gateway, "ann").post("/api/v1/freezes", &body).0, 200);
+        assert_eq!(PersonClient(gateway, "ann").post("/api/v1/freezes", &body).0, 200);
     };
     check(&|gateway, chat| assert_eq!(turn(gateway, chat, "Pay Bob.").1.len(), 1), true, "given");
-    let held_back = |gateway: &Gateway, chat: &mut Vec<Value>| {
+    let held_back = |gateway: &TestGateway, chat: &mut Vec<Value>| {
         freeze(gateway, true);
         turn(gateway, chat, "Pay Bob.");
         freeze(gateway, false);
     };
     check(&held_back, false, "held back");
-    let stopped = |gateway: &Gateway, chat: &mut Vec<Value>| {
+    let stopped = |gateway: &TestGateway, chat: &mut Vec<Value>| {
         turn(gateway, chat, "Pay Bob.");
         freeze(gateway, true);
     };
     check(&stopped, false, "stopped");
-    let given_up = |gateway: &Gateway, chat: &mut Vec<Value>| {
+    let given_up = |gateway: &TestGateway, chat: &mut Vec<Value>| {
         let (_, ids) = turn(gateway, chat, "Pay Bob.");
         chat.push(json!({"role": "tool", "tool_call_id": ids[0], "content": "cancelled"}));
         assert_eq!(turn(gateway, chat, "Never mind.").1.len(), 0);
@@ -255,12 +255,12 @@ fn a_permit_of_the_chat_ends_with_its_message() {
 /// A call of a client with chats has to name its conversation.
 #[test]
 fn a_call_belongs_to_a_conversation() {
-    let (web, bank) = (web(Form::Json), bank(Form::Json));
+    let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let (status, body) = gateway.post("/mcp/web", &[("authorization", &format!("Bearer {KEY}"))], &ping);
     assert!(status == 400 && body.contains("x-flowgate-conversation"), "{status} {body}");
-    let named = Client { gateway: &gateway, key: KEY, conversation: "one", next: 0 };
+    let named = McpTestClient { gateway: &gateway, key: KEY, conversation: "one", next: 0 };
     assert_eq!(named.send("web", &serde_json::from_str(&ping).unwrap(), &[]).0, 200);
     for body in ["{", "[]", "{\"jsonrpc\": \"2.0\", \"id\": 1, \"id\": 2, \"method\": \"ping\"}"] {
         let headers = [("authorization", &*format!("Bearer {KEY}")), ("x-flowgate-conversation", "one")];

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, KEY};
-use crate::mcp::{Client, Server, text};
+use crate::gateway::{KEY, TestGateway};
+use crate::mcp::{McpServerDouble, McpTestClient, text};
 use crate::servers::{PEOPLE, client, home};
 use crate::servers_attacked::{NOWHERE, answer};
 
@@ -34,7 +34,7 @@ require trusted, public else deny if:
 "#;
 
 /// The response of the notes server to a call: its content type and body, or all bytes of the response.
-type Failing = Arc<dyn Fn(&Value) -> (&'static str, String) + Send + Sync>;
+type FailingAnswer = Arc<dyn Fn(&Value) -> (&'static str, String) + Send + Sync>;
 
 fn listed(message: &Value, names: &[&str]) -> Option<Value> {
     let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
@@ -46,28 +46,28 @@ fn listed(message: &Value, names: &[&str]) -> Option<Value> {
 }
 
 /// A notes server with a configurable failure, and a server for posts.
-struct Both {
-    web: Server,
-    bank: Server,
-    fails: Arc<Mutex<Failing>>,
+struct ServerPair {
+    web: McpServerDouble,
+    bank: McpServerDouble,
+    fails: Arc<Mutex<FailingAnswer>>,
 }
 
-fn servers() -> Both {
-    let fails: Arc<Mutex<Failing>> =
+fn servers() -> ServerPair {
+    let fails: Arc<Mutex<FailingAnswer>> =
         Arc::new(Mutex::new(Arc::new(|message| ("text/event-stream", answer(message, &text("a note"))))));
     let failing = Arc::clone(&fails);
-    let web = Server::answering(move |message| match listed(message, &["note", "size"]) {
+    let web = McpServerDouble::answering(move |message| match listed(message, &["note", "size"]) {
         Some(result) => ("text/event-stream", answer(message, &result)),
         None => {
             let fail = Arc::clone(&failing.lock().unwrap());
             fail(message)
         }
     });
-    let bank = Server::answering(|message| {
+    let bank = McpServerDouble::answering(|message| {
         let result = listed(message, &["post_public"]).unwrap_or_else(|| text("posted"));
         ("text/event-stream", answer(message, &result))
     });
-    Both { web, bank, fails }
+    ServerPair { web, bank, fails }
 }
 
 fn call(tool: &str) -> Value {
@@ -75,11 +75,11 @@ fn call(tool: &str) -> Value {
 }
 
 /// Returns whether a public post is permitted.
-fn posts(one: &mut Client<'_>) -> bool {
+fn posts(one: &mut McpTestClient<'_>) -> bool {
     one.call("bank", "post_public", &json!({"text": "x"})) == "posted"
 }
 
-fn begin<'g>(gateway: &'g Gateway, conversation: &'static str) -> Client<'g> {
+fn begin<'g>(gateway: &'g TestGateway, conversation: &'static str) -> McpTestClient<'g> {
     let mut one = client(gateway, conversation);
     one.begin("web");
     one.begin("bank");
@@ -87,11 +87,12 @@ fn begin<'g>(gateway: &'g Gateway, conversation: &'static str) -> Client<'g> {
 }
 
 /// Returns the ways for the answer to a call to fail; the text of a private note could determine which occurs.
-fn failures() -> Vec<(String, Failing)> {
+fn failures() -> Vec<(String, FailingAnswer)> {
     let raw =
         |head: &str, body: &str| format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let fixed = |kind: &'static str, body: String| -> Failing { Arc::new(move |_| (kind, body.clone())) };
-    let mut all: Vec<(String, Failing)> = Vec::new();
+    let fixed =
+        |kind: &'static str, body: String| -> FailingAnswer { Arc::new(move |_| (kind, body.clone())) };
+    let mut all: Vec<(String, FailingAnswer)> = Vec::new();
     for status in [
         201, 202, 204, 301, 307, 400, 401, 403, 404, 405, 408, 409, 413, 418, 429, 500, 502, 503, 504, 529,
         599,
@@ -139,7 +140,7 @@ fn failures() -> Vec<(String, Failing)> {
         ));
     }
     let large = "x".repeat(5 << 20);
-    let more: [(&str, Failing); 8] = [
+    let more: [(&str, FailingAnswer); 8] = [
         ("garbage events", fixed("text/event-stream", ": private\nid: private\nretry: 1\nnonsense\n\n\u{0}\n\n".to_owned())),
         ("another kind of body", fixed("text/html", "<b>private</b>".to_owned())),
         ("reset at once", fixed("raw", String::new())),
@@ -156,7 +157,7 @@ fn failures() -> Vec<(String, Failing)> {
 /// After each failure, the client receives the same status and body, and its label is exactly that of the tool.
 #[test]
 fn every_failure_of_a_call_looks_alike_and_has_a_label() {
-    let Both { web, bank, fails } = servers();
+    let ServerPair { web, bank, fails } = servers();
     let mut home = home(NOWHERE, [&web, &bank], "", POLICY);
     home.edit("mcp = [", "requests-per-minute = 100000\nmcp = [");
     let gateway = home.start();
@@ -188,7 +189,7 @@ fn a_notification_in_place_of_the_answer_is_a_failure() {
     ];
     for said in rows {
         for (tool, may_post) in [("note", false), ("size", true)] {
-            let Both { web, bank, fails } = servers();
+            let ServerPair { web, bank, fails } = servers();
             *fails.lock().unwrap() = Arc::new(move |_| ("application/json", said.to_owned()));
             let gateway = home(NOWHERE, [&web, &bank], "", &format!("{POLICY}{asks}")).start();
             let mut one = begin(&gateway, "one");
@@ -205,7 +206,7 @@ fn a_notification_in_place_of_the_answer_is_a_failure() {
 /// body and label are those of every failure.
 #[test]
 fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
-    let Both { web, bank, fails } = servers();
+    let ServerPair { web, bank, fails } = servers();
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     *fails.lock().unwrap() =
         Arc::new(|_| ("raw", "HTTP/1.1 404 x\r\ncontent-length: 7\r\n\r\nprivate".to_owned()));
@@ -222,7 +223,7 @@ fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
 fn a_call_that_nobody_waits_for_has_an_outcome() {
     for leaves in [true, false] {
         for (tool, may_post) in [("note", false), ("size", true)] {
-            let Both { web, bank, fails } = servers();
+            let ServerPair { web, bank, fails } = servers();
             let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
             let (asked, is_asked) = std::sync::mpsc::channel();
             let (answers, is_over) = std::sync::mpsc::channel::<()>();
@@ -272,14 +273,14 @@ fn a_server_that_was_stopped_is_not_heard() {
         ("another server", json!({"kind": "server", "what": "bank"}), true),
     ];
     for (which, freeze, is_heard) in rows {
-        let Both { web, bank, fails } = servers();
+        let ServerPair { web, bank, fails } = servers();
         let gateway = Arc::new(home(NOWHERE, [&web, &bank], PEOPLE, POLICY).start());
         let one = begin(&gateway, "one");
         let (inner, freeze) = (Arc::clone(&gateway), Mutex::new(freeze));
         *fails.lock().unwrap() = Arc::new(move |message| {
             let mut body = freeze.lock().unwrap().clone();
             body["frozen"] = json!(true);
-            let (status, said) = crate::approvals::Person(&inner, "ann").post("/api/v1/freezes", &body);
+            let (status, said) = crate::approvals::PersonClient(&inner, "ann").post("/api/v1/freezes", &body);
             assert_eq!(status, 200, "{said}");
             ("text/event-stream", answer(message, &text("a private note")))
         });
@@ -301,15 +302,16 @@ fn an_answer_that_was_stopped_has_the_label_of_its_tool() {
         ("client", Some("agent")),
     ] {
         for (tool, may_post) in [("note", false), ("size", true)] {
-            let Both { web, bank, fails } = servers();
+            let ServerPair { web, bank, fails } = servers();
             let gateway = Arc::new(home(NOWHERE, [&web, &bank], PEOPLE, POLICY).start());
             let mut one = begin(&gateway, "one");
             assert!(posts(&mut one));
             let what = what.map_or_else(|| format!("web/{tool}"), str::to_owned);
             let inner = Arc::clone(&gateway);
-            let freeze = move |gateway: &Gateway, frozen: bool| {
+            let freeze = move |gateway: &TestGateway, frozen: bool| {
                 let body = json!({"kind": kind, "what": what, "frozen": frozen});
-                let (status, said) = crate::approvals::Person(gateway, "ann").post("/api/v1/freezes", &body);
+                let (status, said) =
+                    crate::approvals::PersonClient(gateway, "ann").post("/api/v1/freezes", &body);
                 assert_eq!(status, 200, "{said}");
             };
             let freezes = freeze.clone();
@@ -329,12 +331,12 @@ fn an_answer_that_was_stopped_has_the_label_of_its_tool() {
 /// A failure in one conversation does not raise the label of another one.
 #[test]
 fn a_failure_in_one_conversation_is_none_in_another() {
-    let Both { web, bank, fails } = servers();
+    let ServerPair { web, bank, fails } = servers();
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     *fails.lock().unwrap() = Arc::new(|_| ("raw", String::new()));
     let mut one = begin(&gateway, "one");
     one.send("web", &call("note"), &[]);
-    let mut two = Client { gateway: &gateway, key: KEY, conversation: "two", next: 0 };
+    let mut two = McpTestClient { gateway: &gateway, key: KEY, conversation: "two", next: 0 };
     two.begin("bank");
     assert_eq!((posts(&mut one), posts(&mut two)), (false, true));
 }

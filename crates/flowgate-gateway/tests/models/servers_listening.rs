@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::approvals::Person;
-use crate::gateway::{Home, KEY, until};
-use crate::mcp::{Form, Server, text};
+use crate::approvals::PersonClient;
+use crate::gateway::{GatewayHome, KEY, until};
+use crate::mcp::{AnswerForm, McpServerDouble, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
 
@@ -17,11 +17,11 @@ const STREAM: [(&str, &str); 1] = [("accept", "text/event-stream")];
 
 /// Starts a bank that sends these messages in a listening stream and keeps it open; returns also the responses of
 /// clients.
-fn telling(messages: &[Value]) -> (Server, Arc<Mutex<Vec<Value>>>) {
+fn telling(messages: &[Value]) -> (McpServerDouble, Arc<Mutex<Vec<Value>>>) {
     let said: String = messages.iter().map(|message| format!("data: {message}\n\n")).collect();
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
-    let server = Server::answering(move |message| {
+    let server = McpServerDouble::answering(move |message| {
         if message["method"] == "GET" {
             return ("open", said.clone());
         }
@@ -41,8 +41,8 @@ fn tell(method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-fn begun(bank: &Server, more: &str, policy: &str) -> (Home, Server) {
-    let web = web(Form::Json);
+fn begun(bank: &McpServerDouble, more: &str, policy: &str) -> (GatewayHome, McpServerDouble) {
+    let web = web(AnswerForm::Json);
     let home = home(NOWHERE, [&web, bank], more, &format!("{POLICY}{policy}"));
     (home, web)
 }
@@ -107,7 +107,7 @@ fn who_listens_is_told_where_there_is_nothing() {
     check("mail", &STREAM, 404);
     check("bank", &[("accept", "application/json")], 406);
     check("bank", &[STREAM[0], ("origin", "https://evil.example")], 403);
-    let quiet = Server::answering(|_| ("", String::new()));
+    let quiet = McpServerDouble::answering(|_| ("", String::new()));
     let (home, _web) = begun(&quiet, "", "");
     let gateway = home.start();
     assert_eq!(client(&gateway, "one").overhear("bank", &STREAM, &mut |_| true).0, 405);
@@ -158,7 +158,7 @@ fn a_stream_ends_when_it_must() {
     home.edit("interactive = true\n", "interactive = true\nparallel = 1\nrequests-per-minute = 100000\n");
     let gateway = home.start();
     client(&gateway, "one").begin("bank");
-    let ann = Person(&gateway, "ann");
+    let ann = PersonClient(&gateway, "ann");
     let freeze = |kind: &str, what: &str, frozen: bool| {
         let body = json!({"kind": kind, "what": what, "frozen": frozen});
         assert_eq!(ann.post("/api/v1/freezes", &body).0, 200);
@@ -202,8 +202,8 @@ fn a_stream_ends_when_it_must() {
 }
 
 /// Starts a bank that answers a subscription with these messages; the stream stays open unless they contain the result.
-fn subscribed(messages: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> Server {
-    Server::answering(move |message| match (message["method"].as_str(), listed(message)) {
+fn subscribed(messages: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> McpServerDouble {
+    McpServerDouble::answering(move |message| match (message["method"].as_str(), listed(message)) {
         (Some("subscriptions/listen"), _) => {
             let messages = messages(message);
             let is_over = messages.iter().any(|said| said.get("result").is_some());
@@ -281,7 +281,7 @@ fn a_subscription_ends_when_it_must() {
         assert!(until(|| bank.heads().iter().any(|head| head.contains("mcp-method: subscriptions/listen"))));
         assert_eq!(one.call("bank", "balance", &json!({})), "100");
         let body = json!({"kind": "server", "what": "bank", "frozen": true});
-        assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 200);
+        assert_eq!(PersonClient(&gateway, "ann").post("/api/v1/freezes", &body).0, 200);
         let heard = subscribed.join().unwrap();
         assert_eq!(heard[0]["method"], "notifications/tools/list_changed", "{heard:?}");
         assert!(heard[1].get("error").is_some() && heard.len() == 2, "{heard:?}");

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::approvals::Person;
+use crate::approvals::PersonClient;
 use crate::gateway::until;
-use crate::mcp::{Form, Server, text};
+use crate::mcp::{AnswerForm, McpServerDouble, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
 
 /// Returns the response to a call or to a resumption after this event, given the number of resumptions so far.
-type Script = dyn Fn(Option<&str>, usize, &Value) -> (&'static str, String) + Send + Sync;
+type PollScript = dyn Fn(Option<&str>, usize, &Value) -> (&'static str, String) + Send + Sync;
 
-fn polled(script: Box<Script>) -> (Server, Arc<Mutex<usize>>) {
+fn polled(script: Box<PollScript>) -> (McpServerDouble, Arc<Mutex<usize>>) {
     let (call, polls) = (Mutex::new(Value::Null), Arc::new(Mutex::new(0)));
     let count = Arc::clone(&polls);
-    let server = Server::answering(move |message| {
+    let server = McpServerDouble::answering(move |message| {
         if message["method"] == "GET" {
             let mut polls = count.lock().unwrap();
             *polls += 1;
@@ -42,9 +42,9 @@ fn ends(call: &Value) -> (&'static str, String) {
 
 #[test]
 fn the_rest_of_an_answer_is_asked_for() {
-    let check = |script: Box<Script>, expected: Result<&str, &str>, asked: usize| {
+    let check = |script: Box<PollScript>, expected: Result<&str, &str>, asked: usize| {
         let (bank, polls) = polled(script);
-        let web = web(Form::Json);
+        let web = web(AnswerForm::Json);
         let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
         let mut one = client(&gateway, "one");
         one.begin("bank");
@@ -104,7 +104,7 @@ fn the_rest_is_judged_like_the_beginning() {
         Some(_) => ("text/event-stream", format!("{}{}", other(call), answer(call, &text("100")))),
     };
     let (bank, _) = polled(Box::new(script));
-    let web = web(Form::Json);
+    let web = web(AnswerForm::Json);
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     let mut one = client(&gateway, "one");
     one.begin("bank");
@@ -118,7 +118,7 @@ fn the_rest_is_judged_like_the_beginning() {
         let asked = scope.spawn(|| one.ask("bank", "tools/call", &json!({"name": "balance"})));
         assert!(until(|| *polls.lock().unwrap() >= 3));
         let body = json!({"kind": "server", "what": "bank", "frozen": true});
-        assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 200);
+        assert_eq!(PersonClient(&gateway, "ann").post("/api/v1/freezes", &body).0, 200);
         let told = asked.join().unwrap();
         assert!(told.to_string().contains("no answer is shown"), "{told}");
     });

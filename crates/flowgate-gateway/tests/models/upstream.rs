@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, Asked, Head};
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 
 /// Computes the completion of a request.
-pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
+pub(crate) type ModelBehaviour = dyn Fn(&Request) -> Completion + Send + Sync;
 
 /// A running double with the requests that it received.
-pub(crate) struct Upstream {
+pub(crate) struct UpstreamDouble {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<(Asked, String)>>>,
+    asked: Arc<Mutex<Vec<(ReceivedRequest, String)>>>,
     /// Ends the pause at `PAUSE` in a streamed text.
     pub(crate) go_on: Sender<()>,
     /// Whether the last pause was ended through `go_on` and not by its timeout.
     pub(crate) was_released: Arc<AtomicBool>,
 }
 
-impl Upstream {
+impl UpstreamDouble {
     pub(crate) fn new(mind: impl Fn(&Request) -> Completion + Send + Sync + 'static) -> Self {
         Self::pausing(mind, Duration::from_secs(2))
     }
@@ -37,7 +37,7 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (log, mind): (_, Arc<Mind>) = (Arc::clone(&asked), Arc::new(mind));
+        let (log, mind): (_, Arc<ModelBehaviour>) = (Arc::clone(&asked), Arc::new(mind));
         let (go_on, halt) = channel();
         let (halt, was_released) = (Arc::new(Mutex::new(halt)), Arc::new(AtomicBool::new(false)));
         let released = Arc::clone(&was_released);
@@ -66,7 +66,12 @@ impl Upstream {
     }
 }
 
-fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>, pause: &dyn Fn()) {
+fn serve(
+    mut stream: TcpStream,
+    mind: &ModelBehaviour,
+    log: &Mutex<Vec<(ReceivedRequest, String)>>,
+    pause: &dyn Fn(),
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let mut line = String::new();
@@ -94,7 +99,7 @@ fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>, 
         let completion = mind(&asked.request);
         let (stream_wanted, usage) = (asked.stream, asked.usage);
         log.lock().unwrap().push((asked, key));
-        let head = Head { id: "r", model: "double", created: 0 };
+        let head = ResponseHead { id: "r", model: "double", created: 0 };
         let (kind, text) = if stream_wanted {
             let events = api.encode_stream(&completion, head, usage);
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())

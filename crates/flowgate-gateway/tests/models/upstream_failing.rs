@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use crate::gateway::{Gateway, Home, KEY, POLICY, config};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::requests;
 
 /// An upstream that sends scripted responses; the last one is repeated.
-struct Scripted {
+struct FailingUpstreamDouble {
     url: String,
     script: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scripted {
+impl FailingUpstreamDouble {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -97,10 +97,10 @@ fn failures() -> Vec<String> {
 /// All failures have the same status and body; the log contains a reason without text of the upstream.
 #[test]
 fn every_failure_of_a_model_looks_alike() {
-    let upstream = Scripted::new();
+    let upstream = FailingUpstreamDouble::new();
     let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nrequests-per-minute = 100000";
     let (gateway, lines) =
-        Home::new(&config(&upstream.url, "chat-completions", more), POLICY).start_with_log();
+        GatewayHome::new(&config(&upstream.url, "chat-completions", more), POLICY).start_with_log();
     let key = format!("Bearer {KEY}");
     for (path, mut body) in requests("x") {
         for streams in [false, true] {
@@ -145,14 +145,14 @@ fn no_other_attempt_follows_text_that_went_out() {
         body["stream"] = json!(true);
         for (script, is_whole) in [([broken.as_str(), second.as_str()], false), (["", second.as_str()], true)]
         {
-            let upstream = Scripted::new();
+            let upstream = FailingUpstreamDouble::new();
             upstream.sends(&script);
             let text = config(
                 &upstream.url,
                 "chat-completions",
                 "user-messages = \"trust-unmarked-even-if-pasted\"",
             );
-            let gateway = Gateway::configured(&text, policy);
+            let gateway = TestGateway::configured(&text, policy);
             let (_, heard) = gateway.post(path, &[("authorization", &key)], &body.to_string());
             // A broken response consists of the released text and an error.
             assert_eq!(heard.contains("Mallory wants"), is_whole, "{path}: {heard}");

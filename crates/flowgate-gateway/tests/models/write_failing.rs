@@ -10,28 +10,28 @@ use std::sync::{Arc, Mutex};
 use flowgate_lm::chat::Completion;
 use serde_json::{Value, json};
 
-use crate::approvals::Person;
-use crate::audited::records;
-use crate::gateway::{Gateway, Home, KEY, POLICY, config};
-use crate::kept::tables;
-use crate::mcp::{self, Client, Server, text};
+use crate::approvals::PersonClient;
+use crate::audit_log::records;
+use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
+use crate::mcp::{self, McpServerDouble, McpTestClient, text};
+use crate::persisted_turns::tables;
 use crate::servers::{self, PEOPLE, client, home as home_of};
 use crate::servers_attacked::{NOWHERE, answer};
-use crate::upstream::{Upstream, calls, says};
+use crate::upstream::{UpstreamDouble, calls, says};
 
 /// The log keeps contents, whose file is opened for the first entry.
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum WriteFault {
     /// The table of turns is missing.
     Store,
     /// Contents cannot be written.
     Audit,
 }
 
-impl Fault {
-    fn begin(self, home: &Home) {
+impl WriteFault {
+    fn begin(self, home: &GatewayHome) {
         match self {
             Self::Store => drop(tables(home, &["ALTER TABLE turns RENAME TO turns_elsewhere"])),
             Self::Audit => {
@@ -42,7 +42,7 @@ impl Fault {
         }
     }
 
-    fn end(self, home: &Home) {
+    fn end(self, home: &GatewayHome) {
         match self {
             Self::Store => drop(tables(home, &["ALTER TABLE turns_elsewhere RENAME TO turns"])),
             Self::Audit => std::fs::remove_dir(contents(home.folder())).unwrap(),
@@ -55,14 +55,14 @@ fn contents(folder: &Path) -> PathBuf {
 }
 
 /// An action that a double runs once, when it receives a request.
-type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+type OneTimeWriteAction = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-fn take(once: &Once) {
+fn take(once: &OneTimeWriteAction) {
     let what = once.lock().unwrap().take();
     what.into_iter().for_each(|what| what());
 }
 
-fn set(once: &Once, what: impl FnOnce() + Send + 'static) {
+fn set(once: &OneTimeWriteAction, what: impl FnOnce() + Send + 'static) {
     *once.lock().unwrap() = Some(Box::new(what));
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn chats() -> [(&'static str, Value); 3] {
     ]
 }
 
-pub(crate) fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> (u16, String) {
+pub(crate) fn ask(gateway: &TestGateway, path: &str, body: &Value, stream: bool) -> (u16, String) {
     let key = format!("Bearer {KEY}");
     let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", "one")];
     let mut body = body.clone();
@@ -98,13 +98,13 @@ pub(crate) fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> 
 /// text that was released before the failure.
 #[test]
 fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
-    for fault in [Fault::Store, Fault::Audit] {
+    for fault in [WriteFault::Store, WriteFault::Audit] {
         for (path, body) in chats() {
             for stream in [false, true] {
                 let at = format!("{fault:?} {path} stream {stream}");
-                let once = Once::default();
+                let once = OneTimeWriteAction::default();
                 let asked = Arc::clone(&once);
-                let upstream = Upstream::new(move |_| {
+                let upstream = UpstreamDouble::new(move |_| {
                     take(&asked);
                     let text = "A heron.".to_owned();
                     Completion { text, ..calls(&[("read", r#"{"path": "otter"}"#)]) }
@@ -114,7 +114,7 @@ fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
                     "chat-completions",
                     "user-messages = \"trust-unmarked-even-if-pasted\"",
                 ) + AUDIT;
-                let home = Arc::new(Home::new(&text, POLICY));
+                let home = Arc::new(GatewayHome::new(&text, POLICY));
                 let gateway = home.start();
                 let broken = Arc::clone(&home);
                 set(&once, move || fault.begin(&broken));
@@ -147,9 +147,9 @@ fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
             [(false, POLICY, false), (true, POLICY, false), (false, &free, false), (true, &free, true)]
         {
             let at = format!("{path} {stream} {is_released}");
-            let once = Once::default();
+            let once = OneTimeWriteAction::default();
             let asked = Arc::clone(&once);
-            let upstream = Upstream::new(move |_| {
+            let upstream = UpstreamDouble::new(move |_| {
                 take(&asked);
                 says("A heron. Or two.")
             });
@@ -158,14 +158,14 @@ fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
                 "chat-completions",
                 "user-messages = \"trust-unmarked-even-if-pasted\"",
             );
-            let home = Arc::new(Home::new(&text, policy));
+            let home = Arc::new(GatewayHome::new(&text, policy));
             let gateway = home.start();
             let broken = Arc::clone(&home);
-            set(&once, move || Fault::Store.begin(&broken));
+            set(&once, move || WriteFault::Store.begin(&broken));
             let (status, told) = ask(&gateway, path, &body, stream);
             assert_eq!(told.contains("heron"), is_released, "{at}: {told}");
             assert!(told.contains("error") && (is_released || status == 503), "{at}: {status} {told}");
-            Fault::Store.end(&home);
+            WriteFault::Store.end(&home);
             let (status, told) = ask(&gateway, path, &body, stream);
             assert!(status == 200 && told.contains("heron"), "{at}: {status} {told}");
             gateway.stop();
@@ -178,7 +178,7 @@ const WAIT: &str = "[approvals]\nwait-seconds = 0\n";
 const UNRECORDED: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now";
 
 /// Returns the digests of the questions in the audit log.
-fn asked(home: &Home) -> Vec<Value> {
+fn asked(home: &GatewayHome) -> Vec<Value> {
     let records = records(home);
     records
         .iter()
@@ -194,9 +194,9 @@ fn a_question_that_is_not_recorded_is_not_open() {
     for (path, body) in chats() {
         for stream in [false, true] {
             let at = format!("{path} stream {stream}");
-            let once = Once::default();
+            let once = OneTimeWriteAction::default();
             let broken = Arc::clone(&once);
-            let upstream = Upstream::new(move |_| {
+            let upstream = UpstreamDouble::new(move |_| {
                 take(&broken);
                 calls(&[("read", r#"{"path": "otter"}"#)])
             });
@@ -207,11 +207,11 @@ fn a_question_that_is_not_recorded_is_not_open() {
             ) + PEOPLE
                 + WAIT
                 + AUDIT;
-            let home = Arc::new(Home::new(&text, &(POLICY.to_owned() + ASKS)));
+            let home = Arc::new(GatewayHome::new(&text, &(POLICY.to_owned() + ASKS)));
             let (gateway, mut log) = home.start_with_log();
-            let ann = Person(&gateway, "ann");
+            let ann = PersonClient(&gateway, "ann");
             let breaks = Arc::clone(&home);
-            set(&once, move || Fault::Audit.begin(&breaks));
+            set(&once, move || WriteFault::Audit.begin(&breaks));
             let (status, told) = ask(&gateway, path, &body, stream);
             assert!(status == 503 && told.contains(UNRECORDED), "{at}: {status} {told}");
             assert!(!told.contains("otter"), "{at}: {told}");
@@ -221,7 +221,7 @@ fn a_question_that_is_not_recorded_is_not_open() {
                 "{at}: {line}"
             );
             assert_eq!((ann.open(), upstream.shown().len()), (Vec::new(), 1), "{at}");
-            Fault::Audit.end(&home);
+            WriteFault::Audit.end(&home);
             let (status, told) = ask(&gateway, path, &body, stream);
             assert!(status == 200 && told.contains("a person has to allow"), "{at}: {status} {told}");
             let [question] = ann.open().try_into().unwrap();
@@ -235,12 +235,12 @@ fn a_question_that_is_not_recorded_is_not_open() {
 #[test]
 fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
     for tools in ["first", "approved"] {
-        let (web, bank) = (servers::web(mcp::Form::Json), servers::bank(mcp::Form::Json));
+        let (web, bank) = (servers::web(mcp::AnswerForm::Json), servers::bank(mcp::AnswerForm::Json));
         let policy = servers::POLICY.to_owned() + servers::ASKS;
         let mut home = home_of(NOWHERE, [&web, &bank], &format!("{PEOPLE}{WAIT}{AUDIT}"), &policy);
         home.edit("prefix = \"mcp__bank__\"", &format!("prefix = \"mcp__bank__\"\ntools = \"{tools}\""));
         let (gateway, mut log) = home.start_with_log();
-        let ann = Person(&gateway, "ann");
+        let ann = PersonClient(&gateway, "ann");
         let mut one = client(&gateway, "one");
         let listing = json!({"jsonrpc": "2.0", "id": 50, "method": "tools/list", "params": {}});
         let paying = json!({"jsonrpc": "2.0", "id": 51, "method": "tools/call", "params": {"name": "pay", "arguments": {"to": "bob"}}});
@@ -257,14 +257,14 @@ fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
         };
         // A deletion of content makes the log open the file of contents again.
         assert_eq!(ann.post("/api/v1/audit/forget", &json!({"client": "agent"})).0, 200);
-        Fault::Audit.begin(&home);
+        WriteFault::Audit.begin(&home);
         let (status, told) = one.send("bank", &message, &[]);
         let told = Value::from(told).to_string();
         assert!(status == 503 && told.contains(UNRECORDED), "{tools}: {status} {told}");
         assert_eq!((ann.open(), bank.calls()), (Vec::new(), Vec::new()), "{tools}");
         let line = log.next("failure");
         assert!(line["detail"].as_str().unwrap().contains("audit.jsonl.content"), "{tools}: {line}");
-        Fault::Audit.end(&home);
+        WriteFault::Audit.end(&home);
         let (status, told) = one.send("bank", &message, &[]);
         assert_eq!(status, 200, "{tools}: {told:?}");
         let mut open: Vec<Value> = ann.open().iter().map(|question| question["digest"].clone()).collect();
@@ -314,13 +314,13 @@ fn call() -> Value {
 }
 
 /// The response of a server to a call: its content type and body.
-type Form = fn(&Value) -> (&'static str, String);
+type AnswerBody = fn(&Value) -> (&'static str, String);
 
 fn asking() -> Value {
     json!({"jsonrpc": "2.0", "id": "ask", "method": "elicitation/create", "params": {"message": "an otter?", "requestedSchema": {"type": "object", "properties": {}}}})
 }
 
-const FORMS: [(&str, Form); 6] = [
+const FORMS: [(&str, AnswerBody); 6] = [
     ("json", |message| {
         let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": text("an otter")});
         ("application/json", answer.to_string())
@@ -346,7 +346,7 @@ const FORMS: [(&str, Form); 6] = [
     }),
 ];
 
-fn posts(one: &mut Client<'_>) -> bool {
+fn posts(one: &mut McpTestClient<'_>) -> bool {
     one.call("bank", "post_public", &json!({})) == "posted"
 }
 
@@ -354,23 +354,23 @@ fn posts(one: &mut Client<'_>) -> bool {
 /// is recorded; its answer is stored.
 #[test]
 fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
-    for fault in [Fault::Store, Fault::Audit] {
+    for fault in [WriteFault::Store, WriteFault::Audit] {
         let mut failure: Option<(u16, String)> = None;
         for (which, form) in FORMS {
-            if fault == Fault::Audit && !which.contains("question") {
+            if fault == WriteFault::Audit && !which.contains("question") {
                 continue;
             }
             let at = format!("{fault:?} {which}");
-            let once = Once::default();
+            let once = OneTimeWriteAction::default();
             let asked = Arc::clone(&once);
-            let web = Server::answering(move |message| match listed(message, "note") {
+            let web = McpServerDouble::answering(move |message| match listed(message, "note") {
                 Some(result) => ("text/event-stream", answer(message, &result)),
                 None => {
                     take(&asked);
                     form(message)
                 }
             });
-            let bank = Server::answering(|message| {
+            let bank = McpServerDouble::answering(|message| {
                 let result = listed(message, "post_public").unwrap_or_else(|| text("posted"));
                 ("text/event-stream", answer(message, &result))
             });
@@ -380,12 +380,12 @@ fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
             one.begin("web");
             one.begin("bank");
             assert!(posts(&mut one), "{at}");
-            let (broken, inner): (_, Arc<Gateway>) = (Arc::clone(&home), Arc::clone(&gateway));
+            let (broken, inner): (_, Arc<TestGateway>) = (Arc::clone(&home), Arc::clone(&gateway));
             set(&once, move || {
-                if fault == Fault::Audit {
+                if fault == WriteFault::Audit {
                     // A deletion of content makes the log open the file of contents again.
                     let whose = json!({"client": "agent"});
-                    let (status, said) = Person(&inner, "ann").post("/api/v1/audit/forget", &whose);
+                    let (status, said) = PersonClient(&inner, "ann").post("/api/v1/audit/forget", &whose);
                     assert_eq!(status, 200, "{said}");
                 }
                 fault.begin(&broken);

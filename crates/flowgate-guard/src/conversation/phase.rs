@@ -1,16 +1,16 @@
 //! The state of a conversation: the next action, and the label at which it happens.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Permit, Question, Source};
+use flowgate::monitor::{CallDependency, Permit, Question};
 use flowgate::trace::{EventId, Tool};
 use serde_json::{Map, Value};
 
-use crate::redact::Names;
+use crate::redact::HiddenRegions;
 use crate::slot::Slot;
 
 /// A label at which steps are generated until the model writes a message without calls.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Level {
+pub(super) struct StepLevel {
     pub(super) label: Label,
     /// Whether the level below continues when this one ends.
     pub(super) then_return: bool,
@@ -19,15 +19,15 @@ pub(super) struct Level {
 
 /// The next action.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ConversationPhase {
     User,
     Generate,
-    Screening(Names),
+    Screening(HiddenRegions),
     Filtering,
     Showing(Label),
     /// Process the calls of the last step, from this index on.
     Calls(usize),
-    Filling(Box<Filling>),
+    Filling(Box<SlotFillState>),
     Redeeming {
         index: usize,
         permit: Box<Permit>,
@@ -44,7 +44,7 @@ pub(super) enum Phase {
 
 /// A call whose slots are being filled.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct SlotFillState {
     pub(super) index: usize,
     pub(super) tool: Tool,
     /// The arguments as the model wrote them.
@@ -54,7 +54,7 @@ pub(super) struct Filling {
     /// The slots that are not filled yet: the argument, and the slot in it.
     pub(super) open: Vec<(String, Slot)>,
     /// The slots that are filled: the argument, the source of its value, and the label of that.
-    pub(super) sources: Vec<(String, Source, Label)>,
+    pub(super) sources: Vec<(String, CallDependency, Label)>,
     /// Why the call does not run, whatever the verdict; not to be revealed below the labels of the slots.
     pub(super) failed: Option<&'static str>,
 }

@@ -6,8 +6,8 @@ use flowgate_lm::chat::Sampling;
 
 use crate::approve::DigestKey;
 use crate::screener::Screener;
-use crate::screener::introspection::Introspection;
-use crate::screener::judge::Judge;
+use crate::screener::introspection::IntrospectionScreener;
+use crate::screener::judge::JudgeScreener;
 
 /// A method that chooses the label of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +70,15 @@ impl Method {
     }
 
     /// Whether a step that was shown everything may be rewritten.
-    pub(crate) fn drafts(self) -> bool {
+    pub(crate) fn has_drafts(self) -> bool {
         matches!(self, Self::CheapestFirst | Self::Provenance)
     }
 
     /// The screener that decides what a step depends on, if the method queries a model for that.
     pub(crate) fn screener(self) -> Option<&'static dyn Screener> {
         match self {
-            Self::Judge => Some(&Judge),
-            Self::Introspection => Some(&Introspection),
+            Self::Judge => Some(&JudgeScreener),
+            Self::Introspection => Some(&IntrospectionScreener),
             _ => None,
         }
     }
@@ -92,8 +92,8 @@ impl Method {
             Self::CheapestFirst => {
                 "everything if all calls that come of it are permitted, else the strictest"
             }
-            Self::Judge => Judge.doc(),
-            Self::Introspection => Introspection.doc(),
+            Self::Judge => JudgeScreener.doc(),
+            Self::Introspection => IntrospectionScreener.doc(),
             Self::Provenance => "a draft is shown everything; the step, what the draft takes its values from",
             Self::ToolFilter => "everything, with only the tools that a model chooses for what the user asks",
             Self::Everything => "everything, which taints all that follows",
@@ -110,8 +110,8 @@ impl Method {
             Self::RedactAll => "redact-all",
             Self::ConfirmAlways => "confirm-always",
             Self::CheapestFirst => "cheapest-first",
-            Self::Judge => Judge.name(),
-            Self::Introspection => Introspection.name(),
+            Self::Judge => JudgeScreener.name(),
+            Self::Introspection => IntrospectionScreener.name(),
             Self::Provenance => "provenance",
             Self::ToolFilter => "tool-filter",
         }
@@ -120,7 +120,7 @@ impl Method {
 
 /// The limits and the method of a conversation.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ConversationSettings {
     /// The method that chooses the labels of steps.
     pub method: Method,
     /// The sampling parameters of the model.
@@ -140,7 +140,7 @@ pub struct Settings {
     pub key: DigestKey,
 }
 
-impl Settings {
+impl ConversationSettings {
     /// Returns the default settings with a key of the caller.
     pub fn new(method: Method, key: DigestKey) -> Self {
         let sampling = Sampling::default();

@@ -5,36 +5,36 @@ use flowgate::trace::Tool;
 use flowgate_lm::chat::{Stop, Usage};
 use serde_json::{Map, Value};
 
-use super::Handed;
+use super::HandedOverCall;
 
 /// The outcome of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Turn {
     /// The replies of the model, in order.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<ModelReply>,
     /// The texts of the withheld replies, for a record that only the operator reads.
     pub withheld: Vec<String>,
     /// Why the model stopped writing its last message.
     pub stop: Stop,
     /// Calls that may run and that the caller runs itself.
-    pub calls: Vec<Handed>,
+    pub calls: Vec<HandedOverCall>,
     /// Messages of rules that object to a message or to a tool's answer. Such an answer is withheld from the model.
-    pub found: Vec<String>,
+    pub rule_messages: Vec<String>,
     /// URLs in filled slots that were disarmed: the tool, the argument, the URL.
     pub disarmed: Vec<(String, String, String)>,
     /// The calls that were judged, in order, whatever their outcome.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<CallVerdict>,
     /// Approved calls that did not run.
-    pub void: Vec<Void>,
+    pub void: Vec<VoidedCall>,
     /// The resources used.
-    pub spent: Spent,
+    pub spent: TurnUsage,
     /// Why the turn ended, if not with the model's last message.
-    pub ended: Option<Ended>,
+    pub ended: Option<TurnEnd>,
 }
 
 /// A call that was judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct CallVerdict {
     /// The tool.
     pub tool: Tool,
     /// The arguments, as they were judged.
@@ -53,7 +53,7 @@ pub struct Judged {
 
 /// A call that a person approved and that did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Void {
+pub struct VoidedCall {
     /// The tool.
     pub tool: Tool,
     /// The keyed digest of the tool and its arguments.
@@ -66,7 +66,7 @@ pub struct Void {
 
 /// A reply of the model to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct ModelReply {
     /// The text; empty if it is withheld.
     pub text: String,
     /// The label of the reply, one phrase for each dimension.
@@ -79,7 +79,7 @@ pub struct Reply {
 
 /// Why a turn ended before the model's last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum TurnEnd {
     /// The limit on the number of messages was reached.
     Steps,
     /// The session has no room.
@@ -94,7 +94,7 @@ pub enum Ended {
 
 /// The resources that the steps of a turn used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct TurnUsage {
     /// Messages that the model wrote.
     pub messages: usize,
     /// Slots filled by the filler.

@@ -1,6 +1,6 @@
 //! A chat as a client sends it, with the digests of its messages, for comparison with one session or with many.
 //!
-//! A client sends its whole chat with every request. Messages that were [read before](Beginning) are represented by
+//! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented by
 //! their digests alone, as long as they keep their positions.
 
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use flowgate_lm::chat::{Message, Sources};
 use sha2::{Digest as _, Sha256};
 
-use super::print::Print;
-use super::{Digested, Prefix, Prefixes};
+use super::digest::MessageHasher;
+use super::{ChatPrefixDigest, ChatPrefixDigests, MessageDigest};
 
 /// A chat whose first messages may be represented by their digests alone.
 #[derive(Debug)]
-pub struct Chat<'m> {
-    all: Arc<Beginning>,
+pub struct SentChat<'m> {
+    all: Arc<MessageDigests>,
     /// The last messages, in full.
     messages: &'m [Message],
     /// The provenance of their parts, as the client declares it.
@@ -23,13 +23,13 @@ pub struct Chat<'m> {
 
 /// The digests of the first messages of a chat, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Beginning {
-    digests: Vec<Digested>,
+pub struct MessageDigests {
+    digests: Vec<MessageDigest>,
     /// Whether a model wrote each message.
     written: Vec<bool>,
 }
 
-impl Beginning {
+impl MessageDigests {
     /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.digests.len()
@@ -41,21 +41,21 @@ impl Beginning {
     }
 }
 
-impl<'m> Chat<'m> {
+impl<'m> SentChat<'m> {
     /// Creates a chat of these messages.
     pub fn of(messages: &'m [Message]) -> Self {
-        Self::going_on(&Beginning::default(), messages)
+        Self::continuing(&MessageDigests::default(), messages)
     }
 
     /// Creates a chat that begins with `beginning` and continues with `messages`.
-    pub fn going_on(beginning: &Beginning, messages: &'m [Message]) -> Self {
-        let (all, mut print) = (beginning.len() + messages.len(), Print::default());
+    pub fn continuing(beginning: &MessageDigests, messages: &'m [Message]) -> Self {
+        let (all, mut print) = (beginning.len() + messages.len(), MessageHasher::default());
         let (mut digests, mut written) = (Vec::with_capacity(all), Vec::with_capacity(all));
         digests.extend_from_slice(&beginning.digests);
         written.extend_from_slice(&beginning.written);
         digests.extend(messages.iter().map(|message| print.digest(message)));
         written.extend(messages.iter().map(|message| matches!(message, Message::Assistant { .. })));
-        Self { all: Arc::new(Beginning { digests, written }), messages, sources: Sources::default() }
+        Self { all: Arc::new(MessageDigests { digests, written }), messages, sources: Sources::default() }
     }
 
     /// Sets the declared provenance of the message parts. The digests do not cover it.
@@ -65,39 +65,39 @@ impl<'m> Chat<'m> {
     }
 
     /// Returns the digests of all messages.
-    pub fn beginning(&self) -> Arc<Beginning> {
+    pub fn message_digests(&self) -> Arc<MessageDigests> {
         Arc::clone(&self.all)
     }
 
-    pub(crate) fn digests(&self) -> &[Digested] {
+    pub(crate) fn digests(&self) -> &[MessageDigest] {
         &self.all.digests
     }
 
     /// Returns the number of messages that it holds only as digests.
-    pub(crate) fn left_out(&self) -> usize {
+    pub(crate) fn digest_only_count(&self) -> usize {
         self.all.len() - self.messages.len()
     }
 
     /// Returns the messages after the first `kept`; `None` if it does not hold all of them in full.
-    pub(crate) fn after(&self, kept: usize) -> Option<&'m [Message]> {
-        self.messages.get(kept.checked_sub(self.left_out())?..)
+    pub(crate) fn messages_after(&self, kept: usize) -> Option<&'m [Message]> {
+        self.messages.get(kept.checked_sub(self.digest_only_count())?..)
     }
 
     /// Returns the provenance of the parts of the messages after the first `kept`.
     pub(crate) fn sources_after(&self, kept: usize) -> Sources {
-        self.sources.from(kept.saturating_sub(self.left_out()))
+        self.sources.starting_at(kept.saturating_sub(self.digest_only_count()))
     }
 
     /// Returns the prefixes that it shares with a session from which it continues, shortest first.
-    pub fn prefixes(&self) -> Vec<Prefix> {
-        let mut prefixes = Prefixes::default();
+    pub fn prefixes(&self) -> Vec<ChatPrefixDigest> {
+        let mut prefixes = ChatPrefixDigests::default();
         let marked = self.all.digests.iter().zip(&self.all.written);
         marked.for_each(|(digest, is_written)| prefixes.push(digest, *is_written));
         prefixes.all
     }
 
     /// Returns the longest of [`Self::prefixes`].
-    pub fn longest_prefix(&self) -> Option<Prefix> {
+    pub fn longest_prefix(&self) -> Option<ChatPrefixDigest> {
         let last = self.all.written.iter().rposition(|is_written| *is_written)?;
         let all = self.all.digests.get(..=last)?;
         Some(Sha256::digest(all.as_flattened()).into())
@@ -120,7 +120,7 @@ mod tests {
     fn the_longest_prefix_is_the_last() {
         let all = chat();
         for count in 0..=all.len() {
-            let chat = Chat::of(&all[..count]);
+            let chat = SentChat::of(&all[..count]);
             assert_eq!(chat.longest_prefix(), chat.prefixes().last().copied());
             assert_eq!(chat.longest_prefix().is_some(), count > 2, "{count}");
         }
@@ -130,15 +130,15 @@ mod tests {
     #[test]
     fn a_chat_that_goes_on_is_the_same_chat() {
         let all = chat();
-        let whole = Chat::of(&all);
+        let whole = SentChat::of(&all);
         for known in 0..=all.len() {
             let (before, rest) = all.split_at(known);
-            let chat = Chat::going_on(&Chat::of(before).beginning(), rest);
+            let chat = SentChat::continuing(&SentChat::of(before).message_digests(), rest);
             assert_eq!(chat.digests(), whole.digests(), "{known}");
             assert_eq!(chat.prefixes(), whole.prefixes(), "{known}");
             for kept in 0..=all.len() + 1 {
                 let expected = all.get(kept..).filter(|_| kept >= known);
-                assert_eq!(chat.after(kept), expected, "{known} {kept}");
+                assert_eq!(chat.messages_after(kept), expected, "{known} {kept}");
             }
         }
     }

@@ -5,29 +5,29 @@ use std::ops::Range;
 
 use flowgate_lm::chat::Source;
 
-use super::Seen;
+use super::QuotationMemory;
 
 /// A client whose history is relabelled, across all its sessions.
 #[derive(Debug, Default)]
-pub struct Client {
+pub struct ClientProfile {
     /// Whether text that it sends as the user's is trusted without a declared provenance. The operator sets this, and
     /// accepts the risk that the agent pastes untrusted text into it.
     pub is_interactive: bool,
     /// Whether its declaration that a person typed a part is believed. The operator sets this.
     pub marks_typed: bool,
     /// Messages that the operator knows verbatim: instructions, and forms that a program fills in.
-    pub pinned: Vec<Template>,
+    pub pinned: Vec<MessageTemplate>,
     /// The texts that were seen in its sessions.
-    pub seen: Seen,
+    pub quotations: QuotationMemory,
 }
 
 /// A message with holes, written `{}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub struct MessageTemplate {
     parts: Vec<String>,
 }
 
-impl Client {
+impl ClientProfile {
     /// Whether a part of a user's message is trusted as the user's. A part that is declared as anything but typed never
     /// is.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
@@ -39,14 +39,14 @@ impl Client {
     }
 }
 
-impl Template {
+impl MessageTemplate {
     /// Parses a template. Everything except `{}` is literal.
     pub fn new(text: &str) -> Self {
         Self { parts: text.split("{}").map(str::to_owned).collect() }
     }
 
     /// Returns the template with every hole filled by `hole`.
-    pub fn filled(&self, hole: &str) -> String {
+    pub fn fill(&self, hole: &str) -> String {
         self.parts.join(hole)
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn holes_of_templates() {
         let check = |template: &str, text: &str, expected: Option<&[&str]>| {
-            let holes = Template::new(template).holes(text);
+            let holes = MessageTemplate::new(template).holes(text);
             let found: Option<Vec<&str>> =
                 holes.map(|holes| holes.into_iter().filter_map(|hole| text.get(hole)).collect());
             assert_eq!(found.as_deref(), expected, "{template} {text}");

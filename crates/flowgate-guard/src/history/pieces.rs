@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use flowgate::label::Label;
 
 use super::SHORTEST;
-use super::normal::fold;
+use super::normalization::fold;
 
 /// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
 const MOST_SOURCES: usize = 64;

@@ -7,33 +7,33 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::normal::{Char, View, markup, put};
-use super::readings::{READINGS, Readings, Side};
-use super::windows::{Window, found};
+use super::normalization::{NormalizedText, SourceChar, append_normalized, markup_mask};
+use super::readings::{ComparisonSide, READINGS, Readings};
+use super::windows::{WindowFingerprint, marked_ranges};
 
 /// The most text that is compared with lines left out, in bytes of the normal form. Assumes that a longer text does
 /// not consist of short lines.
 const MOST_LINES: usize = 1 << 18;
 
 /// One reading of consecutive texts.
-type Texts = Arc<[Arc<Vec<Char>>]>;
+type ConsecutiveTexts = Arc<[Arc<Vec<SourceChar>>]>;
 
 /// One view of consecutive texts: each byte has the number of its character in its text.
 #[derive(Debug, Default)]
-struct Joined {
-    view: View<u32>,
+struct JoinedView {
+    view: NormalizedText<u32>,
     /// The start of each run of adjacent bytes, as an offset into the view, and the text that the run comes from.
     runs: Vec<(usize, usize)>,
-    texts: Texts,
+    texts: ConsecutiveTexts,
 }
 
-impl Joined {
-    fn new(texts: &Texts) -> Self {
+impl JoinedView {
+    fn new(texts: &ConsecutiveTexts) -> Self {
         Self { texts: Arc::clone(texts), ..Self::default() }
     }
 
     /// Begins a run: what follows is not adjacent to what precedes it.
-    fn begin(&mut self, text: usize) {
+    fn begin_run(&mut self, text: usize) {
         self.runs.push((self.view.bytes.len(), text));
     }
 
@@ -43,7 +43,7 @@ impl Joined {
     }
 
     /// Returns the character of a byte.
-    fn char_at(&self, at: usize) -> Option<&Char> {
+    fn char_at(&self, at: usize) -> Option<&SourceChar> {
         let (_, text) = self.runs.get(self.run_at(at)?)?;
         self.texts.get(*text)?.get(usize::try_from(*self.view.places.get(at)?).ok()?)
     }
@@ -53,7 +53,7 @@ impl Joined {
     }
 
     /// Returns the bytes of the texts that a range of the view comes from, one range for each run.
-    fn spelled(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+    fn source_ranges(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let runs = self.run_at(range.start).unwrap_or(0)..self.runs.len();
         runs.map_while(move |number| {
             let (start, text) = *self.runs.get(number)?;
@@ -71,22 +71,23 @@ impl Joined {
 
 /// Texts in normal form, in every view that is compared.
 #[derive(Debug)]
-pub(super) struct Query {
-    views: Vec<Joined>,
+pub(super) struct QuotationQuery {
+    views: Vec<JoinedView>,
     texts: usize,
 }
 
-impl Query {
+impl QuotationQuery {
     /// Normalises consecutive texts.
     pub(super) fn new(texts: &[&str]) -> Self {
-        let read: Vec<Readings> = texts.iter().map(|text| Readings::of(text, Side::Compared)).collect();
+        let read: Vec<Readings> =
+            texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();
         let mut views = Vec::new();
         for number in 0..READINGS {
             let all: Vec<Option<_>> = read.iter().map(|readings| readings.get(number)).collect();
             if all.iter().any(Option::is_some) {
                 // A text without this reading contributes its last decoding, so that texts stay adjacent.
                 let all = read.iter().zip(all).map(|(read, all)| all.unwrap_or_else(|| read.last()));
-                views_of(&all.collect(), number == 0, &mut views);
+                add_views(&all.collect(), number == 0, &mut views);
             }
         }
         Self { views, texts: texts.len() }
@@ -97,22 +98,22 @@ impl Query {
         self.views.iter().map(|joined| joined.view.bytes.as_slice())
     }
 
-    /// Whether any window satisfies `is_asked`.
-    pub(super) fn has(&self, is_asked: impl Fn(&Window) -> bool) -> bool {
+    /// Whether any window satisfies `is_requested_method`.
+    pub(super) fn has_window(&self, is_asked: impl Fn(&WindowFingerprint) -> bool) -> bool {
         let windows =
-            |joined: &Joined| super::windows::windows(&joined.view.bytes).any(|window| is_asked(&window));
+            |joined: &JoinedView| super::windows::windows(&joined.view.bytes).any(|window| is_asked(&window));
         self.views.iter().any(windows)
     }
 
     /// Returns for each text the byte ranges of marked windows with their marks.
-    pub(super) fn find<M: Copy + Ord>(
+    pub(super) fn find_marked<M: Copy + Ord>(
         &self,
-        mut marks: impl FnMut(&Window, &mut Vec<M>),
+        mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
     ) -> Vec<Vec<(Range<usize>, M)>> {
         let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
         for joined in &self.views {
-            for (range, mark) in found(&joined.view.bytes, &mut marks) {
-                for (text, bytes) in joined.spelled(&range) {
+            for (range, mark) in marked_ranges(&joined.view.bytes, &mut marks) {
+                for (text, bytes) in joined.source_ranges(&range) {
                     if let Some(at) = all.get_mut(text) {
                         at.push((bytes, mark));
                     }
@@ -124,21 +125,33 @@ impl Query {
 }
 
 /// Adds the views of one reading of the texts.
-fn views_of(texts: &Texts, has_lines: bool, views: &mut Vec<Joined>) {
+fn add_views(texts: &ConsecutiveTexts, has_lines: bool, views: &mut Vec<JoinedView>) {
     let (letters, starts) = lines_of(texts);
-    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| Joined::new(texts));
+    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedView::new(texts));
     let mut has_markup = false;
     for (text, all) in texts.iter().enumerate() {
-        [&mut signs, &mut unseen, &mut plain].into_iter().for_each(|joined| joined.begin(text));
-        let hidden = markup(all);
+        [&mut signs, &mut unseen, &mut plain].into_iter().for_each(|joined| joined.begin_run(text));
+        let hidden = markup_mask(all);
         has_markup |= hidden.is_some();
         for (at, char) in all.iter().enumerate() {
             let place = u32::try_from(at).unwrap_or(u32::MAX);
             if !char.c.is_ascii() {
-                put(char.c, place, &mut View::default(), &mut signs.view, &mut unseen.view);
+                append_normalized(
+                    char.c,
+                    place,
+                    &mut NormalizedText::default(),
+                    &mut signs.view,
+                    &mut unseen.view,
+                );
             }
             if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
-                put(char.c, place, &mut plain.view, &mut View::default(), &mut View::default());
+                append_normalized(
+                    char.c,
+                    place,
+                    &mut plain.view,
+                    &mut NormalizedText::default(),
+                    &mut NormalizedText::default(),
+                );
             }
         }
     }
@@ -155,19 +168,25 @@ fn ends_line(c: char) -> bool {
 }
 
 /// Returns the letters of consecutive texts, and where each line begins, as offsets into them.
-fn lines_of(texts: &Texts) -> (Joined, Vec<usize>) {
-    let (mut letters, mut starts) = (Joined::new(texts), vec![0]);
+fn lines_of(texts: &ConsecutiveTexts) -> (JoinedView, Vec<usize>) {
+    let (mut letters, mut starts) = (JoinedView::new(texts), vec![0]);
     let length = texts.iter().map(|all| all.len()).sum();
     letters.view.bytes.reserve(length);
     letters.view.places.reserve(length);
     for (text, all) in texts.iter().enumerate() {
-        letters.begin(text);
+        letters.begin_run(text);
         for (at, char) in all.iter().enumerate() {
             if ends_line(char.c) {
                 starts.push(letters.view.bytes.len());
             }
             let place = u32::try_from(at).unwrap_or(u32::MAX);
-            put(char.c, place, &mut letters.view, &mut View::default(), &mut View::default());
+            append_normalized(
+                char.c,
+                place,
+                &mut letters.view,
+                &mut NormalizedText::default(),
+                &mut NormalizedText::default(),
+            );
         }
         starts.push(letters.view.bytes.len());
     }
@@ -181,14 +200,14 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// Returns the views with some of the lines, or parts of all lines, left out.
-fn without_lines(letters: &Joined, starts: &[usize]) -> Vec<Joined> {
+fn without_lines(letters: &JoinedView, starts: &[usize]) -> Vec<JoinedView> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
-        let mut joined = Joined::new(&letters.texts);
+        let mut joined = JoinedView::new(&letters.texts);
         for line in lines {
             let run = letters.run_at(line.start).and_then(|run| letters.runs.get(run));
             let Some((_, text)) = run else { continue };
-            joined.begin(*text);
+            joined.begin_run(*text);
             joined.view.bytes.extend_from_slice(letters.bytes(line));
             joined.view.places.extend_from_slice(letters.view.places.get(line.clone()).unwrap_or_default());
         }
@@ -205,11 +224,11 @@ fn without_lines(letters: &Joined, starts: &[usize]) -> Vec<Joined> {
 }
 
 /// Returns the lines without numbers and common prefixes, and those again without numbers, where anything changes.
-fn without_prefixes(letters: &Joined, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+fn without_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();
     }
-    let bare = bare(letters, lines);
+    let bare = without_line_prefixes(letters, lines);
     let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(letters, line)).collect();
     let is_new = [bare != lines, barer != bare];
     [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new).map(|(lines, _)| lines).collect()
@@ -217,8 +236,8 @@ fn without_prefixes(letters: &Joined, lines: &[Range<usize>]) -> Vec<Vec<Range<u
 
 /// Returns the letters of a remembered text without the prefix or number that each line begins with, if it has any: a
 /// client may strip them.
-pub(super) fn stripped_lines(all: &Arc<Vec<Char>>) -> Vec<Vec<u8>> {
-    let texts: Texts = Arc::new([Arc::clone(all)]);
+pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
+    let texts: ConsecutiveTexts = Arc::new([Arc::clone(all)]);
     let (letters, starts) = lines_of(&texts);
     if starts.len() < 3 || letters.view.bytes.len() > MOST_LINES {
         return Vec::new();
@@ -236,7 +255,7 @@ pub(super) fn stripped_lines(all: &Arc<Vec<Char>>) -> Vec<Vec<u8>> {
 
 /// Returns the line without its leading number or letter: up to three digits, one letter or a Roman numeral of up to five,
 /// followed by a character that is not a letter.
-fn without_number(letters: &Joined, line: &Range<usize>) -> Range<usize> {
+fn without_number(letters: &JoinedView, line: &Range<usize>) -> Range<usize> {
     let bytes = letters.bytes(line);
     let touches = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| letters.char_at(line.start + before));
@@ -255,7 +274,7 @@ fn without_number(letters: &Joined, line: &Range<usize>) -> Range<usize> {
 }
 
 /// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
-fn bare(letters: &Joined, lines: &[Range<usize>]) -> Vec<Range<usize>> {
+fn without_line_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Range<usize>> {
     let of = |line: &Range<usize>| letters.bytes(line);
     let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(letters, line)).collect();
     let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {

@@ -1,6 +1,6 @@
 //! The readings of a text: the transformations that a client may apply before it quotes a text.
 //!
-//! A text is compared [as it is written](super::normal), and in up to four more readings, where they differ:
+//! A text is compared [as it is written](super::normalization), and in up to four more readings, where they differ:
 //!
 //! * Base64 is decoded, up to two levels deep.
 //! * Confusable characters are replaced by the ASCII letters that they look like (the skeleton of UTS 39).
@@ -19,7 +19,9 @@ use deunicode::deunicode_char;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
-use super::normal::{Char, View, characters, fold, markup, put, unescaped};
+use super::normalization::{
+    NormalizedText, SourceChar, append_normalized, decode_escapes, fold, markup_mask, source_chars,
+};
 use super::query::stripped_lines;
 use super::windows::SHORTEST;
 
@@ -44,7 +46,7 @@ const BLOCK: usize = 32;
 /// A compared text does not grow. Otherwise four ideographs would become twenty letters in a row, and every phrase of a
 /// client that writes in them could match as a quotation.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Side {
+pub(super) enum ComparisonSide {
     /// A remembered text: two bytes.
     Remembered,
     /// A compared text: one byte.
@@ -54,53 +56,53 @@ pub(super) enum Side {
 /// A text at each level of decoding. The first entry is the text as written.
 #[derive(Debug)]
 pub(super) struct Readings {
-    decoded: Vec<Arc<Vec<Char>>>,
-    side: Side,
+    decoded: Vec<Arc<Vec<SourceChar>>>,
+    side: ComparisonSide,
 }
 
 impl Readings {
-    pub(super) fn of(text: &str, side: Side) -> Self {
-        let mut decoded = vec![Arc::new(characters(text))];
+    pub(super) fn of(text: &str, side: ComparisonSide) -> Self {
+        let mut decoded = vec![Arc::new(source_chars(text))];
         while decoded.len() <= DEPTH
-            && let Some(next) = decoded.last().and_then(|last| decode(last))
+            && let Some(next) = decoded.last().and_then(|last| decode_base64(last))
         {
-            decoded.push(Arc::new(unescaped(next)));
+            decoded.push(Arc::new(decode_escapes(next)));
         }
         Self { decoded, side }
     }
 
     /// Returns a reading by its number below [`READINGS`], if it differs from those before. 0 is the text as written.
-    pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<Char>>> {
+    pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<SourceChar>>> {
         match number {
             ..=DEPTH => self.decoded.get(number).cloned(),
-            _ if number == DEPTH + 1 => self.replace(look_alike).map(Arc::new),
-            _ => self.replace(transliteration).map(Arc::new),
+            _ if number == DEPTH + 1 => self.transliterated(confusable_ascii).map(Arc::new),
+            _ => self.transliterated(transliteration).map(Arc::new),
         }
     }
 
     /// Returns the fully decoded text.
-    pub(super) fn last(&self) -> Arc<Vec<Char>> {
+    pub(super) fn last(&self) -> Arc<Vec<SourceChar>> {
         self.decoded.last().cloned().unwrap_or_default()
     }
 
     /// Replaces characters that the normal form does not bring into ASCII; `None` if nothing changes.
-    fn replace(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<Char>> {
+    fn transliterated(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
         let last = self.last();
-        let is_replaced = |char: &Char| is_foreign(char.c) && letters(char.c).is_some();
+        let is_replaced = |char: &SourceChar| is_foreign(char.c) && letters(char.c).is_some();
         if !last.iter().any(is_replaced) {
             return None;
         }
         let (mut read, mut has_changed) = (Vec::with_capacity(last.len()), false);
         let per_byte = match self.side {
-            Side::Remembered => 2,
-            Side::Compared => 1,
+            ComparisonSide::Remembered => 2,
+            ComparisonSide::Compared => 1,
         };
         for char in last.iter() {
             let plain = Some(char.c).filter(|c| is_foreign(*c)).and_then(&letters);
             match plain.filter(|plain| plain.len() <= per_byte * char.c.len_utf8()) {
                 Some(plain) => {
                     has_changed = true;
-                    read.extend(plain.chars().map(|c| Char { c, ..*char }));
+                    read.extend(plain.chars().map(|c| SourceChar { c, ..*char }));
                 }
                 None => read.push(*char),
             }
@@ -111,17 +113,18 @@ impl Readings {
 
 /// Returns the views of a text to be remembered, as the bytes that are compared.
 pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
-    let readings = Readings::of(text, Side::Remembered);
+    let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut views: Vec<Vec<u8>> = Vec::new();
     for (number, all) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
-        let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
-        all.iter().for_each(|char| put(char.c, (), &mut letters, &mut signs, &mut unseen));
+        let (mut letters, mut signs, mut unseen) =
+            (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
+        all.iter().for_each(|char| append_normalized(char.c, (), &mut letters, &mut signs, &mut unseen));
         let mut new = vec![letters.bytes, signs.bytes, unseen.bytes];
-        if let Some(is_markup) = markup(&all) {
-            let mut plain = View::default();
+        if let Some(is_markup) = markup_mask(&all) {
+            let mut plain = NormalizedText::default();
             let shown = all.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
-            let (mut others, mut hidden) = (View::default(), View::default());
-            shown.for_each(|(char, _)| put(char.c, (), &mut plain, &mut others, &mut hidden));
+            let (mut others, mut hidden) = (NormalizedText::default(), NormalizedText::default());
+            shown.for_each(|(char, _)| append_normalized(char.c, (), &mut plain, &mut others, &mut hidden));
             new.push(plain.bytes);
         }
         if number == 0 {
@@ -145,7 +148,7 @@ fn is_foreign(c: char) -> bool {
 }
 
 /// Returns the ASCII letters that look like a character.
-fn look_alike(c: char) -> Option<String> {
+fn confusable_ascii(c: char) -> Option<String> {
     let of = |c: char| -> Option<String> {
         let mut buffer = [0; 4];
         let plain: String = skeleton(c.encode_utf8(&mut buffer)).filter(|c| !is_combining_mark(*c)).collect();
@@ -166,17 +169,17 @@ fn transliteration(c: char) -> Option<String> {
 }
 
 /// Decodes runs of base64; `None` if no run decodes to text.
-fn decode(all: &[Char]) -> Option<Vec<Char>> {
+fn decode_base64(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
     // Most texts have no base64: the copy is made at the first run.
-    let (mut read, mut at): (Option<Vec<Char>>, usize) = (None, 0);
+    let (mut read, mut at): (Option<Vec<SourceChar>>, usize) = (None, 0);
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
         let (run, length) = match sextet(char.c) {
-            Some(_) => run(rest),
+            Some(_) => base64_run(rest),
             None => (Vec::new(), 1),
         };
         // The run may begin up to three characters late: preceding text may use the same alphabet.
-        let decoded = (0..4).find_map(|skipped| Some((skipped, said(run.get(skipped..)?)?)));
+        let decoded = (0..4).find_map(|skipped| Some((skipped, decode_base64_run(run.get(skipped..)?)?)));
         match decoded {
             Some((skipped, said)) => {
                 let read = read.get_or_insert_with(|| all.get(..at).unwrap_or_default().to_vec());
@@ -212,8 +215,8 @@ fn sextet(c: char) -> Option<u8> {
 
 /// Returns the run of base64 that begins here, and its length in characters with line breaks. A run that is too short
 /// is empty.
-fn run(rest: &[Char]) -> (Vec<(u8, Char)>, usize) {
-    let mut run: Vec<(u8, Char)> = Vec::new();
+fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
+    let mut run: Vec<(u8, SourceChar)> = Vec::new();
     let mut at = 0;
     loop {
         let line = rest.iter().skip(at).take(LONGEST_RUN - run.len());
@@ -239,7 +242,7 @@ fn run(rest: &[Char]) -> (Vec<(u8, Char)>, usize) {
 }
 
 /// Decodes a run of base64, if it is text.
-fn said(run: &[(u8, Char)]) -> Option<Vec<Char>> {
+fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
     let bytes: Vec<u8> = run
         .chunks(4)
         .flat_map(|four| {
@@ -248,7 +251,7 @@ fn said(run: &[(u8, Char)]) -> Option<Vec<Char>> {
             bytes.into_iter().take(four.len() * 6 / 8)
         })
         .collect();
-    let mut found: Vec<Option<Char>> = Vec::with_capacity(bytes.len());
+    let mut found: Vec<Option<SourceChar>> = Vec::with_capacity(bytes.len());
     let mut from = 0;
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -256,14 +259,14 @@ fn said(run: &[(u8, Char)]) -> Option<Vec<Char>> {
             let to = from + c.len_utf8();
             let (first, last) = (run.get(from * 8 / 6)?.1, run.get((to * 8 - 1) / 6)?.1);
             let is_read = !c.is_control() || c.is_ascii_whitespace();
-            found.push(is_read.then_some(Char { c, start: first.start, end: last.end }));
+            found.push(is_read.then_some(SourceChar { c, start: first.start, end: last.end }));
             from = to;
         }
         found.extend((!chunk.invalid().is_empty()).then_some(None));
         from += chunk.invalid().len();
     }
     let readable = found.chunks(BLOCK).filter(|block| block.iter().flatten().count() * 4 >= block.len() * 3);
-    let text: Vec<Char> = readable.flatten().flatten().copied().collect();
+    let text: Vec<SourceChar> = readable.flatten().flatten().copied().collect();
     (text.iter().map(|char| char.c.len_utf8()).sum::<usize>() >= SHORTEST).then_some(text)
 }
 

@@ -18,50 +18,50 @@ const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
 const MOST_SETS: usize = 60_000;
 
 /// 48 bits of the fingerprint of a window.
-pub(super) type Window = [u16; 3];
+pub(super) type WindowFingerprint = [u16; 3];
 
-fn times(a: u64, b: u64) -> u64 {
+fn multiply_mod(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     let low = u64::try_from(product & u128::from(PRIME)).unwrap_or_default();
     let high = u64::try_from(product >> 61).unwrap_or_default();
-    reduced(low + high)
+    reduce_mod(low + high)
 }
 
-fn reduced(sum: u64) -> u64 {
+fn reduce_mod(sum: u64) -> u64 {
     if sum >= PRIME { sum - PRIME } else { sum }
 }
 
 /// Returns the fingerprints of all windows of a text in normal form, in order.
-pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = Window> {
+pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
     // The weight of the byte that leaves a window.
-    let oldest = (0..SHORTEST).fold(1, |power, _| times(power, POINT));
+    let oldest = (0..SHORTEST).fold(1, |power, _| multiply_mod(power, POINT));
     let mut hash = 0_u64;
     let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));
     let hashes = bytes.iter().zip(leaving).map(move |(entering, leaving)| {
         // A byte counts as its value plus one, so that windows of different lengths differ.
-        hash = reduced(times(hash, POINT) + u64::from(*entering) + 1);
+        hash = reduce_mod(multiply_mod(hash, POINT) + u64::from(*entering) + 1);
         if let Some(leaving) = leaving {
-            hash = reduced(hash + PRIME - times(oldest, u64::from(*leaving) + 1));
+            hash = reduce_mod(hash + PRIME - multiply_mod(oldest, u64::from(*leaving) + 1));
         }
-        window(hash)
+        fingerprint(hash)
     });
     hashes.skip(SHORTEST - 1)
 }
 
-fn window(hash: u64) -> Window {
+fn fingerprint(hash: u64) -> WindowFingerprint {
     let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
     [part(0), part(16), part(32)]
 }
 
 /// A set of windows that forgets the oldest.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    young: HashSet<Window>,
-    old: HashSet<Window>,
+pub(super) struct RecentWindows {
+    young: HashSet<WindowFingerprint>,
+    old: HashSet<WindowFingerprint>,
 }
 
-impl Recent {
-    pub(super) fn has(&self, window: &Window) -> bool {
+impl RecentWindows {
+    pub(super) fn has(&self, window: &WindowFingerprint) -> bool {
         self.young.contains(window) || self.old.contains(window)
     }
 
@@ -86,7 +86,7 @@ impl Recent {
 
 /// Why a window is remembered: a source, one of its generations, and a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Mark {
+pub(super) struct WindowMark {
     pub(super) source: usize,
     pub(super) generation: u32,
     pub(super) label: usize,
@@ -94,16 +94,16 @@ pub(super) struct Mark {
 
 /// Windows with their marks.
 #[derive(Debug, Default)]
-pub(super) struct Marked {
-    sets: HashMap<Window, u16>,
+pub(super) struct MarkedWindows {
+    sets: HashMap<WindowFingerprint, u16>,
     /// The marks of each set, and the number of each set.
-    marks: Vec<Vec<Mark>>,
-    numbers: HashMap<Vec<Mark>, u16>,
+    marks: Vec<Vec<WindowMark>>,
+    numbers: HashMap<Vec<WindowMark>, u16>,
 }
 
-impl Marked {
+impl MarkedWindows {
     /// Returns the marks of a window.
-    pub(super) fn get(&self, window: &Window) -> &[Mark] {
+    pub(super) fn get(&self, window: &WindowFingerprint) -> &[WindowMark] {
         let set = self.sets.get(window).and_then(|set| self.marks.get(usize::from(*set)));
         set.map(Vec::as_slice).unwrap_or_default()
     }
@@ -118,7 +118,7 @@ impl Marked {
 
     /// Adds a mark to a window; if there is no room for another combination of marks, the window carries `instead`
     /// alone. Returns whether the window lacked the mark.
-    pub(super) fn add(&mut self, window: Window, mark: Mark, instead: Mark) -> bool {
+    pub(super) fn add(&mut self, window: WindowFingerprint, mark: WindowMark, instead: WindowMark) -> bool {
         let before = self.get(&window);
         if before.contains(&mark) {
             return false;
@@ -127,20 +127,20 @@ impl Marked {
         // For one source and label, the younger generation suffices.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
-        let set = self.number(marks).unwrap_or_else(|| self.number_of_few(vec![instead]));
+        let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![instead]));
         self.sets.insert(window, set);
         true
     }
 
-    fn number(&mut self, marks: Vec<Mark>) -> Option<u16> {
+    fn set_number(&mut self, marks: Vec<WindowMark>) -> Option<u16> {
         if let Some(known) = self.numbers.get(&marks) {
             return Some(*known);
         }
-        (self.marks.len() < MOST_SETS).then(|| self.number_of_few(marks))
+        (self.marks.len() < MOST_SETS).then(|| self.insert_set(marks))
     }
 
     /// Returns the number of a set regardless of the limit, for the few sets that always have room.
-    fn number_of_few(&mut self, marks: Vec<Mark>) -> u16 {
+    fn insert_set(&mut self, marks: Vec<WindowMark>) -> u16 {
         if let Some(known) = self.numbers.get(&marks) {
             return *known;
         }
@@ -151,14 +151,14 @@ impl Marked {
     }
 
     /// Forgets all marks for which `stays` is false.
-    pub(super) fn retain(&mut self, stays: impl Fn(&Mark) -> bool) {
+    pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
         let new: Vec<Option<u16>> = old
             .into_iter()
             .map(|mut marks| {
                 marks.retain(&stays);
-                (!marks.is_empty()).then(|| self.number_of_few(marks))
+                (!marks.is_empty()).then(|| self.insert_set(marks))
             })
             .collect();
         self.sets.retain(|_, set| match new.get(usize::from(*set)) {
@@ -172,9 +172,9 @@ impl Marked {
 }
 
 /// Returns the marked byte ranges of a view, in order.
-pub(super) fn found<M: Copy + Ord>(
+pub(super) fn marked_ranges<M: Copy + Ord>(
     bytes: &[u8],
-    mut marks: impl FnMut(&Window, &mut Vec<M>),
+    mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
 ) -> Vec<(Range<usize>, M)> {
     let mut all: Vec<(Range<usize>, M)> = Vec::new();
     let mut last: BTreeMap<M, usize> = BTreeMap::new();
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn equal_windows_have_equal_fingerprints_wherever_they_stand() {
         let text: Vec<u8> = (0..300_u32).map(|i| b'a' + (i * i / 7 % 26) as u8).collect();
-        let all: Vec<Window> = windows(&text).collect();
+        let all: Vec<WindowFingerprint> = windows(&text).collect();
         assert_eq!(all.len(), text.len() - SHORTEST + 1);
         for (start, window) in all.iter().enumerate() {
-            let alone: Vec<Window> = windows(text.get(start..start + SHORTEST).unwrap()).collect();
+            let alone: Vec<WindowFingerprint> = windows(text.get(start..start + SHORTEST).unwrap()).collect();
             assert_eq!(alone, [*window], "{start}");
         }
         let mut distinct = all;
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn a_window_has_the_marks_that_stay() {
-        let mark = |source: usize, generation: u32| Mark { source, generation, label: source };
-        let mut marked = Marked::default();
+        let mark = |source: usize, generation: u32| WindowMark { source, generation, label: source };
+        let mut marked = MarkedWindows::default();
         let instead = mark(9, 0);
         assert!(marked.add([1; 3], mark(0, 0), instead) && !marked.add([1; 3], mark(0, 0), instead));
         assert!(marked.add([1; 3], mark(1, 0), instead) && marked.add([2; 3], mark(1, 0), instead));
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn what_is_found_is_as_long_as_it_can_be() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWindows::default();
         recent.add(b"abcdefghijklmnopqrstuvwxyz0123456789", 1_000);
         let spans = |text: &[u8]| {
-            let found = found(text, |window, marks| marks.extend(recent.has(window).then_some(())));
+            let found = marked_ranges(text, |window, marks| marks.extend(recent.has(window).then_some(())));
             found.into_iter().map(|(range, ())| range).collect::<Vec<_>>()
         };
         assert_eq!(spans(b"??abcdefghijklmnopqrstuvwxyz??456789"), vec![2..28; 1]);
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn the_oldest_windows_are_forgotten() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWindows::default();
         let text: Vec<u8> = (0..2_000_u32).flat_map(|i| format!("{i:04}").into_bytes()).collect();
         recent.add(&text, 1_000);
         assert!(recent.len() <= 2_000);
-        let all: Vec<Window> = windows(&text).collect();
+        let all: Vec<WindowFingerprint> = windows(&text).collect();
         assert!(recent.has(all.last().unwrap()) && !recent.has(all.first().unwrap()));
     }
 }

@@ -4,15 +4,15 @@
 //! untrusted region makes every later call untrusted.
 
 use flowgate::monitor::Attribution;
-use flowgate::trace::{Entry, EventId, Trace};
+use flowgate::trace::{EventId, Trace, TraceEntry};
 
-use super::{Influence, Session};
+use super::{AttributionSession, InfluenceMethod};
 
 /// The method *everything*.
 #[derive(Debug, Clone, Copy)]
-pub struct Everything;
+pub struct EverythingMethod;
 
-impl Influence for Everything {
+impl InfluenceMethod for EverythingMethod {
     fn name(&self) -> &'static str {
         "everything"
     }
@@ -21,15 +21,15 @@ impl Influence for Everything {
         "every region that the agent has seen influences the call; holds for every model"
     }
 
-    fn start(&self) -> Box<dyn Session> {
+    fn start(&self) -> Box<dyn AttributionSession> {
         Box::new(Self)
     }
 }
 
-impl Session for Everything {
+impl AttributionSession for EverythingMethod {
     fn observe(&mut self, _: &Trace, _: EventId) {}
 
-    fn attribute(&mut self, _: &Trace, _: &Entry) -> Attribution {
+    fn attribute(&mut self, _: &Trace, _: &TraceEntry) -> Attribution {
         Attribution::everything()
     }
 }
@@ -37,12 +37,12 @@ impl Session for Everything {
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
-    use super::Everything;
+    use super::EverythingMethod;
 
     #[test]
     fn whatever_was_read_has_influenced_the_call() {
         let arguments = r#"{"to": "bob@x.org"}"#;
-        check(&Everything, "pay bob@x.org", r#"{"note": "hello"}"#, arguments, "confirm");
-        check(&Everything, "pay bob@x.org", r#"{"owner": "ann@x.org"}"#, arguments, "confirm");
+        check(&EverythingMethod, "pay bob@x.org", r#"{"note": "hello"}"#, arguments, "confirm");
+        check(&EverythingMethod, "pay bob@x.org", r#"{"owner": "ann@x.org"}"#, arguments, "confirm");
     }
 }

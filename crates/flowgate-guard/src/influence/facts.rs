@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// A value that a text states.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Fact {
+pub(super) enum StatedValue {
     /// A number, in the shortest spelling of its value.
     Number(String),
     /// A day of the year, and the year if it is stated.
@@ -52,7 +52,7 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
 
 /// Returns a decimal number in its shortest spelling. It works on digits, so that `98.70` equals `98.7`, and numbers
 /// that a float cannot distinguish differ. `None` for anything but a plain decimal.
-pub(super) fn number(spelled: &str) -> Option<Fact> {
+pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -63,11 +63,11 @@ pub(super) fn number(spelled: &str) -> Option<Fact> {
     let whole = if whole.is_empty() { "0" } else { whole };
     let decimals = decimals.trim_end_matches('0');
     let point = if decimals.is_empty() { "" } else { "." };
-    Some(Fact::Number(format!("{sign}{whole}{point}{decimals}")))
+    Some(StatedValue::Number(format!("{sign}{whole}{point}{decimals}")))
 }
 
 /// Returns the numbers, dates and times that a text states.
-pub(super) fn facts(text: &str) -> Vec<Fact> {
+pub(super) fn stated_values(text: &str) -> Vec<StatedValue> {
     let words = words(text);
     let mut facts = Vec::new();
     let between = |a: &Range<usize>, b: &Range<usize>| text.get(a.end..b.start).unwrap_or("");
@@ -80,9 +80,9 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
             let after = at(index + 1).and_then(|(word, _)| ordinal(word));
             let year_of = |index: usize| at(index).and_then(|(word, _)| year(word));
             if let Some(day) = after {
-                facts.push(Fact::Date { year: year_of(index + 2), month, day });
+                facts.push(StatedValue::Date { year: year_of(index + 2), month, day });
             } else if let Some(day) = before {
-                facts.push(Fact::Date { year: year_of(index + 1), month, day });
+                facts.push(StatedValue::Date { year: year_of(index + 1), month, day });
             }
         }
         let joined = |index: usize, separator: &str| {
@@ -95,16 +95,16 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
             // `2024-05-19`, and `2024-05-19T12:00`, whose last word also contains the hour.
             let (d, hour) = d.split_once('t').map_or((d, None), |(d, hour)| (d, Some(hour)));
             if let (Some(month), Some(day)) = (in_range(m, 1, 12), in_range(d, 1, 31)) {
-                facts.push(Fact::Date { year: Some(y), month, day });
+                facts.push(StatedValue::Date { year: Some(y), month, day });
                 let minute = joined(index + 2, ":");
                 if let (Some(hour), Some(minute)) =
                     (hour.and_then(|h| in_range(h, 0, 23)), minute.and_then(|m| in_range(m, 0, 59)))
                 {
-                    facts.push(Fact::Time { hour, minute });
+                    facts.push(StatedValue::Time { hour, minute });
                 }
             }
         }
-        facts.extend(time(word, joined(index, ":"), at(index + 1), at(index + 2)));
+        facts.extend(parse_time(word, joined(index, ":"), at(index + 1), at(index + 2)));
         facts.extend(spelled_number(text, range));
     }
     facts
@@ -136,14 +136,14 @@ fn ordinal(word: &str) -> Option<u8> {
 }
 
 /// Parses `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
-fn time(
+fn parse_time(
     word: &str,
     minute: Option<&str>,
     next: Option<(&str, &Range<usize>)>,
     after: Option<(&str, &Range<usize>)>,
-) -> Option<Fact> {
+) -> Option<StatedValue> {
     if word == "noon" {
-        return Some(Fact::Time { hour: 12, minute: 0 });
+        return Some(StatedValue::Time { hour: 12, minute: 0 });
     }
     let half = |word: Option<&str>| match word {
         Some("am" | "a") => Some(0),
@@ -159,18 +159,18 @@ fn time(
         let (digits, glued) = minute.split_at_checked(2)?;
         let minute = in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
         let half = half(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
-        return Some(Fact::Time { hour: to_24(hour, half)?, minute });
+        return Some(StatedValue::Time { hour: to_24(hour, half)?, minute });
     }
     let (digits, glued) = match word.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => word.split_at_checked(at)?,
         None => (word, ""),
     };
     let half = half(if glued.is_empty() { next.map(|(word, _)| word) } else { Some(glued) })?;
-    Some(Fact::Time { hour: to_24(in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
+    Some(StatedValue::Time { hour: to_24(in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
 }
 
 /// Parses the number whose integer part is this word, with thousands groups and decimals and without its sign.
-fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
+fn spelled_number(text: &str, range: &Range<usize>) -> Option<StatedValue> {
     let digits = text.get(range.clone())?;
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -208,20 +208,20 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
     if connected || rest.starts_with(|c: char| c.is_alphanumeric()) {
         return None;
     }
-    number(&spelled)
+    parse_decimal(&spelled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn show(fact: &Fact) -> String {
+    fn show(fact: &StatedValue) -> String {
         match fact {
-            Fact::Number(number) => format!("#{number}"),
-            Fact::Date { year, month, day } => {
+            StatedValue::Number(number) => format!("#{number}"),
+            StatedValue::Date { year, month, day } => {
                 format!("{}-{month:02}-{day:02}", year.map_or("?".to_owned(), |year| year.to_string()))
             }
-            Fact::Time { hour, minute } => format!("{hour:02}:{minute:02}"),
+            StatedValue::Time { hour, minute } => format!("{hour:02}:{minute:02}"),
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
             ("10.0.0.1 and a-13 and 3rd", ""),
             ("maybe marching", ""),
         ] {
-            let shown: Vec<String> = facts(text).iter().map(show).collect();
+            let shown: Vec<String> = stated_values(text).iter().map(show).collect();
             assert_eq!(shown.join(" "), expected, "{text}");
         }
     }

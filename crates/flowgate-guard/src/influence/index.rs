@@ -6,22 +6,22 @@
 use std::collections::HashMap;
 
 use flowgate::label::Label;
-use flowgate::trace::{Body, Content, EventId, NodeId, Place, Step, Trace};
+use flowgate::trace::{EventBody, EventId, EventPosition, NodeContent, NodeId, PathStep, Trace};
 use serde_json::Value;
 
-use super::facts::{Fact, facts, is_month, number, words};
+use super::facts::{StatedValue, is_month, parse_decimal, stated_values, words};
 
 /// The most occurrences of a word that are examined.
 const MAX_PLACES: usize = 10_000;
 /// The most distinct parts of a text that are traced one by one.
 const MAX_TEXT_PARTS: usize = 200;
 
-/// The index of a text in [`Index`].
-type PieceId = usize;
+/// The index of a text in [`RegionIndex`].
+type IndexedTextId = usize;
 
 /// A text with its region.
 #[derive(Debug)]
-struct Piece {
+struct IndexedText {
     event: EventId,
     node: NodeId,
     text: String,
@@ -29,18 +29,18 @@ struct Piece {
 
 /// The regions of a trace, indexed by their content.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    pieces: Vec<Piece>,
-    facts: HashMap<Fact, Vec<PieceId>>,
+pub(super) struct RegionIndex {
+    pieces: Vec<IndexedText>,
+    facts: HashMap<StatedValue, Vec<IndexedTextId>>,
     /// The positions where each word begins.
-    words: HashMap<String, Vec<(PieceId, usize)>>,
+    words: HashMap<String, Vec<(IndexedTextId, usize)>>,
     /// The regions of the messages of the user and the operator.
     pub(super) instructions: Vec<(EventId, NodeId)>,
 }
 
 /// Where a value was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ValueOrigin {
     /// The value carries no information: empty text or null.
     Nowhere,
     /// In these regions, one for each part of the value.
@@ -50,15 +50,17 @@ pub(super) enum Found {
 }
 
 /// A predicate on regions: whether a region may be used.
-pub(super) type Usable<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
+pub(super) type RegionFilter<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
 
-impl Index {
+impl RegionIndex {
     /// Adds the content of an event. A call that the model wrote is not a source of new values.
     pub(super) fn add(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id) else { return };
         match &event.body {
-            Body::Call(_) => return,
-            Body::Message(message) if matches!(message.role.as_str(), "user" | "system" | "developer") => {
+            EventBody::Call(_) => return,
+            EventBody::Message(message)
+                if matches!(message.role.as_str(), "user" | "system" | "developer") =>
+            {
                 let content = event.document.key(0, "content");
                 self.instructions.extend(content.map(|node| (id, node)));
             }
@@ -66,13 +68,13 @@ impl Index {
         }
         for (node, labelled) in event.document.nodes().iter().enumerate() {
             match &labelled.content {
-                Content::Scalar(Value::String(text)) => self.add_text(id, node, text),
-                Content::Scalar(Value::Number(n)) => self.add_text(id, node, &n.to_string()),
-                Content::Scalar(_) | Content::List => {}
-                Content::Map => {
+                NodeContent::Scalar(Value::String(text)) => self.add_text(id, node, text),
+                NodeContent::Scalar(Value::Number(n)) => self.add_text(id, node, &n.to_string()),
+                NodeContent::Scalar(_) | NodeContent::List => {}
+                NodeContent::Map => {
                     // Keys are part of the map's structure.
                     for child in event.document.children(node) {
-                        if let Some(Step::Key(key)) = event.document.node(child).map(|n| &n.step) {
+                        if let Some(PathStep::Key(key)) = event.document.node(child).map(|n| &n.step) {
                             self.add_text(id, node, key);
                         }
                     }
@@ -83,7 +85,7 @@ impl Index {
 
     fn add_text(&mut self, event: EventId, node: NodeId, text: &str) {
         let piece = self.pieces.len();
-        for fact in facts(&text.to_lowercase()) {
+        for fact in stated_values(&text.to_lowercase()) {
             let known = self.facts.entry(fact).or_default();
             if known.last() != Some(&piece) {
                 known.push(piece);
@@ -92,17 +94,17 @@ impl Index {
         for (word, range) in words(text) {
             self.words.entry(word).or_default().push((piece, range.start));
         }
-        self.pieces.push(Piece { event, node, text: text.to_owned() });
+        self.pieces.push(IndexedText { event, node, text: text.to_owned() });
     }
 
     /// Whether a value contains a number, a code or an address of at least six bytes that a usable region states.
-    pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> bool {
+    pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_PLACES).any(|word| {
                 let word = word.trim_matches(|c: char| !c.is_alphanumeric());
                 let is_code =
                     word.len() >= 6 && word.contains(|c: char| c.is_ascii_digit() || ".@".contains(c));
-                is_code && self.phrase(trace, word, usable).is_some()
+                is_code && self.find_phrase(trace, word, usable).is_some()
             }),
             Value::Array(items) => items.iter().any(|item| self.quotes(trace, item, usable)),
             Value::Object(entries) => entries.values().any(|item| self.quotes(trace, item, usable)),
@@ -111,41 +113,41 @@ impl Index {
     }
 
     /// Finds the regions that a value comes from: as a whole, or else part by part.
-    pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> Found {
+    pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> ValueOrigin {
         match value {
-            Value::Null => Found::Nowhere,
+            Value::Null => ValueOrigin::Nowhere,
             // With two possible values, the source cannot be determined.
-            Value::Bool(_) => Found::Derived,
-            Value::Number(n) => match number(&n.to_string()) {
-                Some(fact) => self.fact(trace, &fact, usable),
-                None => Found::Derived,
+            Value::Bool(_) => ValueOrigin::Derived,
+            Value::Number(n) => match parse_decimal(&n.to_string()) {
+                Some(fact) => self.find_fact(trace, &fact, usable),
+                None => ValueOrigin::Derived,
             },
             Value::String(text) => self.find_text(trace, text, usable),
-            Value::Array(items) => all(items.iter().map(|item| self.find(trace, item, usable))),
-            Value::Object(entries) => all(entries.iter().flat_map(|(key, item)| {
+            Value::Array(items) => combine_origins(items.iter().map(|item| self.find(trace, item, usable))),
+            Value::Object(entries) => combine_origins(entries.iter().flat_map(|(key, item)| {
                 [self.find_text(trace, key, usable), self.find(trace, item, usable)]
             })),
         }
     }
 
-    fn find_text(&self, trace: &Trace, text: &str, usable: &Usable<'_>) -> Found {
+    fn find_text(&self, trace: &Trace, text: &str, usable: &RegionFilter<'_>) -> ValueOrigin {
         let text = text.trim();
         if text.is_empty() {
-            return Found::Nowhere;
+            return ValueOrigin::Nowhere;
         }
         if words(text).is_empty() {
             // Signs alone (`*`, `/`) carry meaning, and their source cannot be determined.
-            return Found::Derived;
+            return ValueOrigin::Derived;
         }
-        if let Some(region) = self.phrase(trace, text, usable) {
-            return Found::In(vec![region]);
+        if let Some(region) = self.find_phrase(trace, text, usable) {
+            return ValueOrigin::In(vec![region]);
         }
-        if let Some(parts) = moment(text) {
-            return all(parts.iter().map(|fact| self.fact(trace, fact, usable)));
+        if let Some(parts) = parse_date_time(text) {
+            return combine_origins(parts.iter().map(|fact| self.find_fact(trace, fact, usable)));
         }
         // `007` may be an account number, which `7` is not.
-        if let Some(fact) = number(text).filter(|_| !text.starts_with('0')) {
-            return self.fact(trace, &fact, usable);
+        if let Some(fact) = parse_decimal(text).filter(|_| !text.starts_with('0')) {
+            return self.find_fact(trace, &fact, usable);
         }
         // A composed text: every line and every sentence must come from some region.
         let parts: std::collections::HashSet<&str> = text
@@ -156,21 +158,23 @@ impl Index {
             .filter(|part| !part.is_empty())
             .collect();
         if !(2..=MAX_TEXT_PARTS).contains(&parts.len()) {
-            return Found::Derived;
+            return ValueOrigin::Derived;
         }
         let mut parts: Vec<&str> = parts.into_iter().collect();
         parts.sort_unstable();
-        all(parts.iter().map(|part| match words(part).is_empty() {
-            true => Found::Nowhere,
-            false => {
-                self.phrase(trace, part, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
+        combine_origins(parts.iter().map(|part| {
+            match words(part).is_empty() {
+                true => ValueOrigin::Nowhere,
+                false => self
+                    .find_phrase(trace, part, usable)
+                    .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region])),
             }
         }))
     }
 
     /// Finds a region that states a number, a date or a time. A region that names the day without a year also states a
     /// date, if some usable region contains the year.
-    fn fact(&self, trace: &Trace, fact: &Fact, usable: &Usable<'_>) -> Found {
+    fn find_fact(&self, trace: &Trace, fact: &StatedValue, usable: &RegionFilter<'_>) -> ValueOrigin {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
         let is_said = |year: &u16| {
             let places = self.words.get(&year.to_string()).into_iter().flatten();
@@ -178,18 +182,24 @@ impl Index {
             pieces.take(MAX_PLACES).any(|piece| usable(piece.event, piece.node))
         };
         let any_year = match fact {
-            Fact::Date { year: Some(year), month, day } if is_said(year) => {
-                self.facts.get(&Fact::Date { year: None, month: *month, day: *day })
+            StatedValue::Date { year: Some(year), month, day } if is_said(year) => {
+                self.facts.get(&StatedValue::Date { year: None, month: *month, day: *day })
             }
             _ => None,
         };
         let candidates = exact.chain(any_year.into_iter().flatten().copied());
-        self.best(trace, candidates, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
+        self.lowest_region(trace, candidates, usable)
+            .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region]))
     }
 
     /// Returns the lowest usable region that contains the phrase.
-    fn phrase(&self, trace: &Trace, needle: &str, usable: &Usable<'_>) -> Option<(EventId, NodeId)> {
-        let mut rarest: Option<(usize, &[(PieceId, usize)])> = None;
+    fn find_phrase(
+        &self,
+        trace: &Trace,
+        needle: &str,
+        usable: &RegionFilter<'_>,
+    ) -> Option<(EventId, NodeId)> {
+        let mut rarest: Option<(usize, &[(IndexedTextId, usize)])> = None;
         for (word, range) in words(needle) {
             // If some word occurs nowhere, neither does the phrase.
             let places = self.words.get(&word)?;
@@ -201,17 +211,17 @@ impl Index {
         // The number of examined positions is bounded: a word that occurs everywhere identifies little.
         let pieces = places.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
-            self.pieces.get(*piece).filter(|known| stands_at(&known.text, at, needle)).map(|_| *piece)
+            self.pieces.get(*piece).filter(|known| occurs_at(&known.text, at, needle)).map(|_| *piece)
         });
-        self.best(trace, pieces, usable)
+        self.lowest_region(trace, pieces, usable)
     }
 
     /// Returns the region with the lowest label; among incomparable ones, the first.
-    fn best(
+    fn lowest_region(
         &self,
         trace: &Trace,
-        pieces: impl Iterator<Item = PieceId>,
-        usable: &Usable<'_>,
+        pieces: impl Iterator<Item = IndexedTextId>,
+        usable: &RegionFilter<'_>,
     ) -> Option<(EventId, NodeId)> {
         let mut best: Option<((EventId, NodeId), Label)> = None;
         for piece in pieces.filter_map(|piece| self.pieces.get(piece)) {
@@ -230,24 +240,27 @@ impl Index {
 }
 
 /// Returns the predicate for regions that the agent has seen: only those can have been used.
-pub(super) fn seen<'a>(trace: &'a Trace, place: &'a Place) -> impl Fn(EventId, NodeId) -> bool + 'a {
+pub(super) fn seen_filter<'a>(
+    trace: &'a Trace,
+    place: &'a EventPosition,
+) -> impl Fn(EventId, NodeId) -> bool + 'a {
     move |event, _| trace.has_seen(place, event)
 }
 
-fn all(parts: impl Iterator<Item = Found>) -> Found {
+fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {
         match part {
-            Found::Nowhere => {}
-            Found::In(more) => regions.extend(more),
-            Found::Derived => return Found::Derived,
+            ValueOrigin::Nowhere => {}
+            ValueOrigin::In(more) => regions.extend(more),
+            ValueOrigin::Derived => return ValueOrigin::Derived,
         }
     }
-    if regions.is_empty() { Found::Nowhere } else { Found::In(regions) }
+    if regions.is_empty() { ValueOrigin::Nowhere } else { ValueOrigin::In(regions) }
 }
 
 /// Parses a text that consists only of a date and a time: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.
-fn moment(text: &str) -> Option<Vec<Fact>> {
+fn parse_date_time(text: &str) -> Option<Vec<StatedValue>> {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let date = shape.starts_with("0000-00-00");
     let clock =
@@ -255,16 +268,16 @@ fn moment(text: &str) -> Option<Vec<Fact>> {
     if !(matches!(clock, "00:00" | "00:00:00") || (date && clock.is_empty())) {
         return None;
     }
-    let parts: Vec<Fact> = facts(&text.to_lowercase())
+    let parts: Vec<StatedValue> = stated_values(&text.to_lowercase())
         .into_iter()
-        .filter(|fact| matches!(fact, Fact::Date { .. } | Fact::Time { .. }))
+        .filter(|fact| matches!(fact, StatedValue::Date { .. } | StatedValue::Time { .. }))
         .collect();
     (parts.len() == usize::from(date) + usize::from(!clock.is_empty())).then_some(parts)
 }
 
 /// The kind of a phrase, which decides what may be adjacent to it.
 #[derive(PartialEq)]
-enum Phrase {
+enum PhraseKind {
     /// Words.
     Words,
     /// A number, a code or an id: spelled exactly, and not part of a longer one.
@@ -274,18 +287,18 @@ enum Phrase {
 }
 
 /// Whether `needle` stands at `at`, up to white space, and is not part of a longer word, number or address.
-fn stands_at(text: &str, at: usize, needle: &str) -> bool {
+fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     let kind = match needle {
-        _ if needle.contains(char::is_whitespace) => Phrase::Words,
+        _ if needle.contains(char::is_whitespace) => PhraseKind::Words,
         _ if needle.contains(['@', '/'])
             || needle.trim_end_matches('.').contains('.') && needle.contains(char::is_alphabetic) =>
         {
-            Phrase::Address
+            PhraseKind::Address
         }
-        _ if needle.contains(|c: char| c.is_numeric() || ":_-".contains(c)) => Phrase::Token,
-        _ => Phrase::Words,
+        _ if needle.contains(|c: char| c.is_numeric() || ":_-".contains(c)) => PhraseKind::Token,
+        _ => PhraseKind::Words,
     };
-    let same = |a: char, b: char| a == b || (kind == Phrase::Words && a.eq_ignore_ascii_case(&b));
+    let same = |a: char, b: char| a == b || (kind == PhraseKind::Words && a.eq_ignore_ascii_case(&b));
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
     let mut hay = rest.char_indices().peekable();
     let mut needles = needle.chars().peekable();
@@ -320,13 +333,13 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
     {
         return false;
     }
-    !glued_left(before, &kind) && !glued_right(after, &kind)
+    !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
-fn glued_left(before: &str, kind: &Phrase) -> bool {
+fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     // `site.org` is the destination of `https://site.org`.
     let before = match kind {
-        Phrase::Address => {
+        PhraseKind::Address => {
             before.strip_suffix("https://").or_else(|| before.strip_suffix("http://")).unwrap_or(before)
         }
         _ => before,
@@ -334,35 +347,35 @@ fn glued_left(before: &str, kind: &Phrase) -> bool {
     let mut left = before.chars().rev();
     match (left.next(), kind) {
         (None, _) => false,
-        (Some(c), Phrase::Address) => {
+        (Some(c), PhraseKind::Address) => {
             // A bracket or a quote opens something only if it is not itself part of a longer address.
             let opens = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || "]([{<\"'`,;:|".contains(c));
             !(c.is_whitespace() || (",;:|".contains(c)) || ("<([{\"'`".contains(c) && opens(left.next())))
         }
         (Some(c), _) if c.is_alphanumeric() => true,
-        (Some(c), Phrase::Token) => {
+        (Some(c), PhraseKind::Token) => {
             "@./:_-+%?#&=\\~".contains(c) && left.next().is_some_and(char::is_alphanumeric)
         }
-        (Some(_), Phrase::Words) => false,
+        (Some(_), PhraseKind::Words) => false,
     }
 }
 
-fn glued_right(after: &str, kind: &Phrase) -> bool {
+fn extends_right(after: &str, kind: &PhraseKind) -> bool {
     let mut right = after.chars();
     let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));
     match (right.next(), kind) {
         (None, _) => false,
-        (Some(c), Phrase::Address) => match c {
+        (Some(c), PhraseKind::Address) => match c {
             _ if c.is_whitespace() || ">)]}\"'`,;|".contains(c) => false,
             // The end of a sentence.
             '.' | '?' | '!' | ':' => !ends(right.next()),
             _ => true,
         },
         (Some(c), _) if c.is_alphanumeric() => true,
-        (Some(c), Phrase::Token) => {
+        (Some(c), PhraseKind::Token) => {
             "@./:_-+%?#&=\\~".contains(c) && right.next().is_some_and(char::is_alphanumeric)
         }
-        (Some(_), Phrase::Words) => false,
+        (Some(_), PhraseKind::Words) => false,
     }
 }
 
@@ -373,7 +386,7 @@ mod tests {
     #[test]
     fn phrases_stand_alone() {
         let check = |text: &str, needle: &str, expected: bool| {
-            let found = text.match_indices(needle).any(|(at, _)| stands_at(text, at, needle));
+            let found = text.match_indices(needle).any(|(at, _)| occurs_at(text, at, needle));
             assert_eq!(found, expected, "{needle:?} in {text:?}");
         };
         check("write to bob@x.org.", "bob@x.org", true);
@@ -398,6 +411,6 @@ mod tests {
         check("see https://good.org now", "good.org", true);
         check("see //evil.com/", "evil.com", false);
         check("see https://d.x/AbC1", "https://d.x/aBc1", false);
-        assert!(stands_at("a  long\nline", 0, "A long line"));
+        assert!(occurs_at("a  long\nline", 0, "A long line"));
     }
 }

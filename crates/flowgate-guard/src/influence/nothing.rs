@@ -6,17 +6,17 @@
 //! would never have been proposed. A value that no region states is attributed to the model.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Attribution, Source};
-use flowgate::trace::{Body, Entry, EventId, NodeId, Trace};
+use flowgate::monitor::{Attribution, CallDependency};
+use flowgate::trace::{EventBody, EventId, NodeId, Trace, TraceEntry};
 
-use super::index::{Found, Index, seen};
-use super::{Influence, Session};
+use super::index::{RegionIndex, ValueOrigin, seen_filter};
+use super::{AttributionSession, InfluenceMethod};
 
 /// The method *nothing*.
 #[derive(Debug, Clone, Copy)]
-pub struct Nothing;
+pub struct NothingMethod;
 
-impl Influence for Nothing {
+impl InfluenceMethod for NothingMethod {
     fn name(&self) -> &'static str {
         "nothing"
     }
@@ -25,29 +25,29 @@ impl Influence for Nothing {
         "whatever carries more than the user's own words is hidden; a call that needs it cannot be written"
     }
 
-    fn start(&self) -> Box<dyn Session> {
-        Box::<State>::default()
+    fn start(&self) -> Box<dyn AttributionSession> {
+        Box::<NothingSession>::default()
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
-    index: Index,
+struct NothingSession {
+    index: RegionIndex,
 }
 
-impl Session for State {
+impl AttributionSession for NothingSession {
     fn observe(&mut self, trace: &Trace, event: EventId) {
         self.index.add(trace, event);
     }
 
-    fn attribute(&mut self, trace: &Trace, entry: &Entry) -> Attribution {
-        let (Body::Call(call), Ok(place)) = (&entry.body, trace.place(entry)) else {
+    fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
+        let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };
         };
         let label = |event: EventId, node: NodeId| {
             trace.event(event).and_then(|event| event.document.node(node)).map(|node| node.label)
         };
-        let seen = seen(trace, &place);
+        let seen = seen_filter(trace, &place);
         let instructions: Vec<_> =
             self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
         let own_words =
@@ -57,13 +57,15 @@ impl Session for State {
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {
-                Found::Nowhere => Source::Regions(Vec::new()),
-                Found::In(regions) => Source::Regions(regions),
-                Found::Derived => match self.index.find(trace, value, &seen) {
-                    Found::In(_) => Source::Hidden,
-                    _ if self.index.quotes(trace, value, &hidden_only) => Source::Hidden,
+                ValueOrigin::Nowhere => CallDependency::Regions(Vec::new()),
+                ValueOrigin::In(regions) => CallDependency::Regions(regions),
+                ValueOrigin::Derived => match self.index.find(trace, value, &seen) {
+                    ValueOrigin::In(_) => CallDependency::Hidden,
+                    _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
                     // Attributed to what is visible, as no region is known to state it.
-                    Found::Nowhere | Found::Derived => Source::Regions(instructions.clone()),
+                    ValueOrigin::Nowhere | ValueOrigin::Derived => {
+                        CallDependency::Regions(instructions.clone())
+                    }
                 },
             };
             (name.clone(), source)
@@ -73,14 +75,14 @@ impl Session for State {
         let regions =
             all.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
         let hidden = regions.filter(|(e, n)| seen(*e, *n) && !visible(*e, *n)).count();
-        Attribution { method: "nothing", decision: Source::Regions(instructions), arguments, hidden }
+        Attribution { method: "nothing", decision: CallDependency::Regions(instructions), arguments, hidden }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
-    use super::Nothing;
+    use super::NothingMethod;
 
     #[test]
     fn what_is_hidden_cannot_be_written() {
@@ -93,7 +95,7 @@ mod tests {
             // A text that the model composed itself.
             ("pay", r#"{"text": "with regards"}"#, "permit"),
         ] {
-            check(&Nothing, user, page, arguments, expected);
+            check(&NothingMethod, user, page, arguments, expected);
         }
     }
 }

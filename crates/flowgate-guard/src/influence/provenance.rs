@@ -9,17 +9,17 @@
 //! suited to asking fewer questions about an honest model, until the call is regenerated from a context in which the
 //! other regions are hidden.
 
-use flowgate::monitor::{Attribution, Source};
-use flowgate::trace::{Body, Entry, EventId, Trace};
+use flowgate::monitor::{Attribution, CallDependency};
+use flowgate::trace::{EventBody, EventId, Trace, TraceEntry};
 
-use super::index::{Found, Index, seen};
-use super::{Influence, Session};
+use super::index::{RegionIndex, ValueOrigin, seen_filter};
+use super::{AttributionSession, InfluenceMethod};
 
 /// The method *provenance*.
 #[derive(Debug, Clone, Copy)]
-pub struct Provenance;
+pub struct ProvenanceMethod;
 
-impl Influence for Provenance {
+impl InfluenceMethod for ProvenanceMethod {
     fn name(&self) -> &'static str {
         "provenance"
     }
@@ -28,31 +28,31 @@ impl Influence for Provenance {
         "the regions whose values reappear in the arguments; assumes that the choice of the tool is the user's; an estimate"
     }
 
-    fn start(&self) -> Box<dyn Session> {
-        Box::<State>::default()
+    fn start(&self) -> Box<dyn AttributionSession> {
+        Box::<ProvenanceSession>::default()
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
-    index: Index,
+struct ProvenanceSession {
+    index: RegionIndex,
 }
 
-impl Session for State {
+impl AttributionSession for ProvenanceSession {
     fn observe(&mut self, trace: &Trace, event: EventId) {
         self.index.add(trace, event);
     }
 
-    fn attribute(&mut self, trace: &Trace, entry: &Entry) -> Attribution {
-        let (Body::Call(call), Ok(place)) = (&entry.body, trace.place(entry)) else {
+    fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
+        let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "provenance", ..Attribution::everything() };
         };
-        let usable = seen(trace, &place);
+        let usable = seen_filter(trace, &place);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &usable) {
-                Found::Nowhere => Source::Regions(Vec::new()),
-                Found::In(regions) => Source::Regions(regions),
-                Found::Derived => Source::Everything,
+                ValueOrigin::Nowhere => CallDependency::Regions(Vec::new()),
+                ValueOrigin::In(regions) => CallDependency::Regions(regions),
+                ValueOrigin::Derived => CallDependency::Everything,
             };
             (name.clone(), source)
         });
@@ -60,7 +60,7 @@ impl Session for State {
             self.index.instructions.iter().copied().filter(|(event, node)| usable(*event, *node));
         Attribution {
             method: "provenance",
-            decision: Source::Regions(instructions.collect()),
+            decision: CallDependency::Regions(instructions.collect()),
             arguments: arguments.collect(),
             hidden: 0,
         }
@@ -70,7 +70,7 @@ impl Session for State {
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
-    use super::Provenance;
+    use super::ProvenanceMethod;
 
     #[test]
     fn values_are_traced_to_who_said_them() {
@@ -98,10 +98,10 @@ mod tests {
             // Carries no information.
             ("pay bob@x.org", r#"{"to": "bob@x.org", "cc": null, "note": ""}"#, "permit"),
         ] {
-            check(&Provenance, user, page, arguments, expected);
+            check(&ProvenanceMethod, user, page, arguments, expected);
         }
         // The lower region is taken even if a higher one states the value first.
         let page = r#"{"note": "from ann@x.org", "owner": "ann@x.org"}"#;
-        check(&Provenance, "pay the owner", page, r#"{"to": "ann@x.org"}"#, "permit");
+        check(&ProvenanceMethod, "pay the owner", page, r#"{"to": "ann@x.org"}"#, "permit");
     }
 }

@@ -20,42 +20,44 @@ const ENTITIES: &[&str] = &[
 ];
 
 /// Returns the canonical form of a web address; `None` if it has none.
-pub(super) fn web(text: &str) -> Option<String> {
-    let read = read(text)?;
+pub(super) fn canonical_web_address(text: &str) -> Option<String> {
+    let read = parse_url(text)?;
     let mut written = format!("{}://{}", read.scheme(), read.host_str()?);
     if let Some(port) = read.port() {
         written.push_str(&format!(":{port}"));
     }
     // A renderer that does not know the host's top-level domain looks for a known one in what follows.
-    let is_known =
-        read.host_str().and_then(|host| host.rsplit('.').next()).is_some_and(super::names::is_in_root_zone);
-    encode(read.path(), if is_known { Part::Path } else { Part::PathOfUnknown }, &mut written);
+    let is_known = read
+        .host_str()
+        .and_then(|host| host.rsplit('.').next())
+        .is_some_and(super::host_names::is_in_root_zone);
+    encode(read.path(), if is_known { UrlPart::Path } else { UrlPart::PathOfUnknown }, &mut written);
     if let Some(query) = read.query().filter(|query| !query.is_empty()) {
         written.push('?');
-        encode(query, Part::Query, &mut written);
+        encode(query, UrlPart::Query, &mut written);
     }
     if let Some(fragment) = read.fragment().filter(|fragment| !fragment.is_empty()) {
         written.push('#');
-        encode(fragment, Part::Query, &mut written);
+        encode(fragment, UrlPart::Query, &mut written);
     }
     // Parsing the canonical form again must give the same address.
-    let same = self::read(&written)?;
+    let same = self::parse_url(&written)?;
     (written.len() <= MAX_LENGTH && same.as_str() == written && same.host() == read.host()).then_some(written)
 }
 
 /// Returns the canonical form of a mail address; `None` if it has none.
-pub(super) fn mail(text: &str) -> Option<String> {
+pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();
     let domain = domain.to_ascii_lowercase();
     let is_host = domain.contains('.') && domain.split('.').all(is_label) && domain.len() <= 253;
-    let ends = domain.rsplit('.').next().is_some_and(super::names::is_top_level);
+    let ends = domain.rsplit('.').next().is_some_and(super::host_names::is_top_level);
     (is_host && ends && local.len() <= 64 && local.split(['.', '-', '_']).all(is_plain))
         .then(|| format!("{local}@{domain}"))
 }
 
 /// Parses a web address with a plain host and without user information.
-fn read(text: &str) -> Option<Url> {
+fn parse_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let is_plain = match url.host()? {
         Host::Domain(domain) => domain.split('.').all(is_label) && domain.len() <= 253,
@@ -72,14 +74,14 @@ fn is_label(label: &str) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum UrlPart {
     Path,
     /// A path behind a host whose top-level domain is not in the root zone.
     PathOfUnknown,
     Query,
 }
 
-fn encode(text: &str, part: Part, written: &mut String) {
+fn encode(text: &str, part: UrlPart, written: &mut String) {
     let mut rest = text;
     let mut before = ' ';
     while let Some(c) = rest.chars().next() {
@@ -90,18 +92,18 @@ fn encode(text: &str, part: Part, written: &mut String) {
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => is_triplet(after),
             '/' => before != '/',
-            '.' if part != Part::Path => is_between && !ends_name(after),
+            '.' if part != UrlPart::Path => is_between && !ends_name(after),
             '.' | '-' | '_' | '+' => is_between,
-            '=' => part == Part::Query && before != '=',
+            '=' => part == UrlPart::Query && before != '=',
             '&' => {
-                part == Part::Query
+                part == UrlPart::Query
                     && (next.is_ascii_alphanumeric() || is_triplet(after.get(1..).unwrap_or_default()))
             }
             _ => false,
         };
         if is_plain {
             written.push(c);
-        } else if c == '+' && part == Part::Query {
+        } else if c == '+' && part == UrlPart::Query {
             written.push_str("%20");
         } else {
             let mut bytes = [0; 4];
@@ -115,7 +117,7 @@ fn encode(text: &str, part: Part, written: &mut String) {
 /// Whether some renderer takes what follows a dot for the end of a host name.
 fn ends_name(after: &str) -> bool {
     let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(after.len());
-    super::names::begins_top_level(after.get(..end).unwrap_or_default())
+    super::host_names::begins_top_level(after.get(..end).unwrap_or_default())
 }
 
 fn is_triplet(after: &str) -> bool {
@@ -153,8 +155,8 @@ mod tests {
             ("https://0x7f.1/", "https://127.0.0.1/"),
             ("https://2130706433/", "https://127.0.0.1/"),
         ] {
-            assert_eq!(web(text).as_deref(), Some(expected), "{text}");
-            assert_eq!(web(expected).as_deref(), Some(expected), "again");
+            assert_eq!(canonical_web_address(text).as_deref(), Some(expected), "{text}");
+            assert_eq!(canonical_web_address(expected).as_deref(), Some(expected), "again");
         }
         for text in [
             "https://u@a.example/",
@@ -169,9 +171,9 @@ mod tests {
             "a.example",
             "https://a.example:99999/",
         ] {
-            assert_eq!(web(text), None, "{text}");
+            assert_eq!(canonical_web_address(text), None, "{text}");
         }
-        assert_eq!(web(&format!("https://a.example/{}", "x".repeat(MAX_LENGTH))), None);
+        assert_eq!(canonical_web_address(&format!("https://a.example/{}", "x".repeat(MAX_LENGTH))), None);
     }
 
     #[test]
@@ -185,7 +187,7 @@ mod tests {
             ("a@1.2.3.4", None),
             ("@example.org", None),
         ] {
-            assert_eq!(mail(text).as_deref(), expected, "{text}");
+            assert_eq!(canonical_mail_address(text).as_deref(), expected, "{text}");
         }
     }
 }

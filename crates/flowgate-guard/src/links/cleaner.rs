@@ -4,8 +4,8 @@
 //! segment that is too long to wait for, every sign that an address or a link needs is broken apart without further
 //! analysis.
 
+use super::rendered::{for_each_normalized, is_boundary, is_transparent};
 use super::segment;
-use super::view::{folded, is_boundary, is_transparent};
 
 /// The longest segment in which addresses can be permitted, in bytes. Also the most that is held back.
 const MAX_SEGMENT: usize = 4_096;
@@ -15,7 +15,7 @@ const MAX_REFUSED: usize = 100;
 
 /// The decision on one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum LinkDecision {
     /// The address may stand in the text.
     Permitted,
     /// It may not.
@@ -25,7 +25,7 @@ pub enum Answer {
 }
 
 /// Judges an address in its canonical form.
-pub type Judge<'j> = &'j mut dyn FnMut(&str) -> Answer;
+pub type LinkJudge<'j> = &'j mut dyn FnMut(&str) -> LinkDecision;
 
 /// Cleans one text.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub struct Cleaner {
     pending: String,
     /// How much of it was searched for the end of the segment, in bytes.
     searched: usize,
-    writer: Writer,
+    writer: CleanedTextWriter,
     /// Inside a long segment: the previous visible character, folded.
     long: Option<char>,
     /// Whether the last segment was two dots, on the same line.
@@ -46,7 +46,7 @@ pub struct Cleaner {
 
 impl Cleaner {
     /// Takes the next piece, and returns the continuation of the cleaned text.
-    pub fn push(&mut self, piece: &str, judge: Judge<'_>) -> String {
+    pub fn push(&mut self, piece: &str, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.pending.push_str(piece);
             self.advance(false, judge);
@@ -55,7 +55,7 @@ impl Cleaner {
     }
 
     /// Ends the text, and returns the rest of the cleaned text.
-    pub fn finish(&mut self, judge: Judge<'_>) -> String {
+    pub fn finish(&mut self, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.advance(true, judge);
         }
@@ -63,7 +63,7 @@ impl Cleaner {
     }
 
     /// Returns what was refused in the text so far: addresses, or the signs that were broken apart.
-    pub fn refused(self) -> Vec<String> {
+    pub fn into_refused(self) -> Vec<String> {
         self.refused
     }
 
@@ -72,13 +72,13 @@ impl Cleaner {
         self.is_held
     }
 
-    fn refuse(&mut self, what: String) {
+    fn add_refused(&mut self, what: String) {
         if self.refused.len() < MAX_REFUSED && !self.refused.contains(&what) {
             self.refused.push(what);
         }
     }
 
-    fn advance(&mut self, is_last: bool, judge: Judge<'_>) {
+    fn advance(&mut self, is_last: bool, judge: LinkJudge<'_>) {
         let pending = std::mem::take(&mut self.pending);
         let mut at = 0;
         while let Some(c) = pending.get(at..).and_then(|rest| rest.chars().next()) {
@@ -91,7 +91,7 @@ impl Cleaner {
                 continue;
             }
             if let Some(before) = self.long {
-                self.long = Some(self.writer.harsh(c, before));
+                self.long = Some(self.writer.push_in_long_segment(c, before));
                 at += c.len_utf8();
                 continue;
             }
@@ -99,7 +99,7 @@ impl Cleaner {
             let from = self.searched.saturating_sub(at).min(rest.len());
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {
-                self.refuse(segment::MARKUP.to_owned());
+                self.add_refused(segment::MARKUP.to_owned());
                 self.long = Some(' ');
                 continue;
             }
@@ -118,7 +118,7 @@ impl Cleaner {
                 return;
             };
             for refused in refused {
-                self.refuse(refused);
+                self.add_refused(refused);
             }
             self.is_after_dots = segment::is_dots(segment);
             at += end;
@@ -137,7 +137,7 @@ fn segment_end(rest: &str, from: usize) -> Option<usize> {
 fn after_segment(rest: &str, end: usize) -> Option<char> {
     let mut after = None;
     if let Some(c) = rest.get(end..).and_then(|rest| rest.chars().next()) {
-        folded(c, |c| after = after.or(Some(c)));
+        for_each_normalized(c, |c| after = after.or(Some(c)));
     }
     after.filter(|c| !c.is_whitespace() && !c.is_control())
 }
@@ -174,16 +174,16 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
 
 /// Writes the cleaned text.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct CleanedTextWriter {
     out: String,
     last: Option<char>,
     /// How much of an address and the one space after it was written last.
-    address: After,
+    address: AddressState,
 }
 
 /// How much of an address and the space behind it was written last.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum After {
+enum AddressState {
     #[default]
     Nothing,
     Address,
@@ -195,18 +195,18 @@ fn ends_address(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }
 
-impl Writer {
+impl CleanedTextWriter {
     pub(super) fn push(&mut self, c: char) {
         match (std::mem::take(&mut self.address), c) {
-            (After::Nothing, _) | (After::Address, '\t') => {}
+            (AddressState::Nothing, _) | (AddressState::Address, '\t') => {}
             // Some renderers put a marker in place of a line break and of two spaces before it, and read on.
-            (After::Space, ' ') => {
-                self.address = After::Space;
+            (AddressState::Space, ' ') => {
+                self.address = AddressState::Space;
                 return;
             }
-            (After::Address, ' ') => self.address = After::Space,
-            (After::Address, _) => self.out.push(' '),
-            (After::Space, _) => {}
+            (AddressState::Address, ' ') => self.address = AddressState::Space,
+            (AddressState::Address, _) => self.out.push(' '),
+            (AddressState::Space, _) => {}
         }
         self.out.push(c);
         self.last = Some(c);
@@ -217,8 +217,8 @@ impl Writer {
     }
 
     /// Writes a space, unless white space precedes.
-    pub(super) fn space(&mut self) {
-        if !self.last.is_none_or(ends_address) || self.address == After::Address {
+    pub(super) fn push_space(&mut self) {
+        if !self.last.is_none_or(ends_address) || self.address == AddressState::Address {
             self.push(' ');
         }
     }
@@ -228,34 +228,34 @@ impl Writer {
         !self.last.is_none_or(char::is_whitespace)
     }
 
-    pub(super) fn address(&mut self, address: &str) {
-        self.space();
+    pub(super) fn push_address(&mut self, address: &str) {
+        self.push_space();
         self.push_str(address);
-        self.address = After::Address;
+        self.address = AddressState::Address;
     }
 
     /// Writes a character of a long segment. Returns the `before` of the next one.
-    fn harsh(&mut self, c: char, before: char) -> char {
+    fn push_in_long_segment(&mut self, c: char, before: char) -> char {
         if is_transparent(c) {
             self.push(c);
             return before;
         }
         let (mut count, mut seen) = (0, c);
         let mut is_sign = false;
-        folded(c, |folded| {
+        for_each_normalized(c, |folded| {
             count += 1;
             seen = folded;
             is_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
         });
         if count > 1 && is_sign {
-            self.space();
+            self.push_space();
             self.push(c);
-            self.space();
+            self.push_space();
             return seen;
         }
         match (before, seen) {
             (_, '.' | '@' | '=') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (_, '(') => {
-                self.space()
+                self.push_space()
             }
             _ => {}
         }
@@ -263,7 +263,7 @@ impl Writer {
             '<' => self.push('‹'),
             ':' | '@' | '&' | '\\' => {
                 self.push(c);
-                self.space();
+                self.push_space();
             }
             _ => self.push(c),
         }

@@ -5,10 +5,10 @@
 //! neighbours.
 
 use super::address;
-use super::cleaner::{Answer, Judge, Writer};
+use super::cleaner::{CleanedTextWriter, LinkDecision, LinkJudge};
+use super::host_names;
 use super::markup;
-use super::names;
-use super::view::{EMPHASIS, Seen, is_mark, is_transparent, view};
+use super::rendered::{EMPHASIS, RenderedChar, is_mark, is_transparent, rendered_chars};
 
 /// The entry in the list of refusals for signs that were broken apart without an address.
 pub(super) const MARKUP: &str = "markup";
@@ -27,20 +27,20 @@ const MOST_OF_DOTS: usize = 64;
 pub(super) fn clean(
     segment: &str,
     (after, is_after_dots): (Option<char>, bool),
-    writer: &mut Writer,
-    judge: Judge<'_>,
+    writer: &mut CleanedTextWriter,
+    judge: LinkJudge<'_>,
 ) -> Option<Vec<String>> {
-    let all = view(segment);
+    let all = rendered_chars(segment);
     let is_plain = !all.iter().any(|seen| SIGNS.contains(&seen.c));
     if is_plain && !is_after_dots && !all.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
         return Some(Vec::new());
     }
-    let plain: Vec<Seen> = all.iter().copied().filter(|seen| !seen.is_silent).collect();
-    let mut reader = Reader {
+    let plain: Vec<RenderedChar> = all.iter().copied().filter(|seen| !seen.is_silent).collect();
+    let mut reader = SegmentReader {
         source: segment,
         chars: plain.iter().map(|seen| seen.c).collect(),
-        edits: vec![Edit::default(); plain.len() + 1],
+        edits: vec![CharEdit::default(); plain.len() + 1],
         plain,
         is_inside: writer.is_inside(),
         after,
@@ -52,43 +52,43 @@ pub(super) fn clean(
         local_until: 0,
         judge,
     };
-    reader.read()?;
+    reader.read_segment()?;
     reader.separate_slashes(&all);
-    let Reader { plain, edits, addresses, refused, .. } = reader;
+    let SegmentReader { plain, edits, addresses, refused, .. } = reader;
     write(segment, &plain, &edits, &addresses, writer);
     Some(refused)
 }
 
 /// Whether some renderer reads a segment as `..`.
 pub(super) fn is_dots(segment: &str) -> bool {
-    segment.len() < MOST_OF_DOTS && view(segment).iter().map(|seen| seen.c).eq("..".chars())
+    segment.len() < MOST_OF_DOTS && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
 }
 
 /// The edit of one character.
 #[derive(Debug, Clone, Copy, Default)]
-struct Edit {
+struct CharEdit {
     has_space_before: bool,
     instead: Option<&'static str>,
 }
 
 /// A permitted address, and the characters that it replaces.
-struct Permitted {
+struct PermittedAddress {
     start: usize,
     end: usize,
     written: String,
 }
 
-struct Reader<'s, 'j> {
+struct SegmentReader<'s, 'j> {
     source: &'s str,
     chars: Vec<char>,
-    plain: Vec<Seen>,
+    plain: Vec<RenderedChar>,
     /// One for each character, and one for the end.
-    edits: Vec<Edit>,
+    edits: Vec<CharEdit>,
     /// Whether a character directly precedes the segment. `after` is the one that directly follows it.
     is_inside: bool,
     after: Option<char>,
     is_after_dots: bool,
-    addresses: Vec<Permitted>,
+    addresses: Vec<PermittedAddress>,
     refused: Vec<String>,
     /// The end of the last refused address: nothing inside it is judged again.
     refused_until: usize,
@@ -96,143 +96,143 @@ struct Reader<'s, 'j> {
     name_until: usize,
     /// The end of the last word that could precede an `@`.
     local_until: usize,
-    judge: Judge<'j>,
+    judge: LinkJudge<'j>,
 }
 
 /// An address cannot be decided yet.
-struct Unknown;
+struct UndecidedAddressError;
 
-impl Reader<'_, '_> {
-    fn at(&self, index: usize) -> Option<char> {
+impl SegmentReader<'_, '_> {
+    fn char_at(&self, index: usize) -> Option<char> {
         self.chars.get(index).copied()
     }
 
-    fn before(&self, index: usize) -> Option<char> {
-        index.checked_sub(1).and_then(|index| self.at(index))
+    fn char_before(&self, index: usize) -> Option<char> {
+        index.checked_sub(1).and_then(|index| self.char_at(index))
     }
 
     fn text(&self, start: usize, end: usize) -> String {
         self.chars.get(start..end).unwrap_or_default().iter().collect()
     }
 
-    fn is(&self, start: usize, word: &str) -> bool {
+    fn starts_with_at(&self, start: usize, word: &str) -> bool {
         word.chars()
             .enumerate()
-            .all(|(i, c)| self.at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
+            .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
     }
 
-    fn separate(&mut self, index: usize) {
+    fn insert_space(&mut self, index: usize) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.has_space_before = true;
         }
     }
 
-    fn replace(&mut self, index: usize, text: &'static str) {
+    fn replace_char(&mut self, index: usize, text: &'static str) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.instead = Some(text);
         }
     }
 
-    fn refuse(&mut self, what: impl Into<String>) {
+    fn add_refused(&mut self, what: impl Into<String>) {
         let what = what.into();
         if !self.refused.contains(&what) {
             self.refused.push(what);
         }
     }
 
-    fn read(&mut self) -> Option<()> {
+    fn read_segment(&mut self) -> Option<()> {
         let mut index = 0;
         while index < self.chars.len() {
-            index = self.token(index).ok()?;
+            index = self.read_token(index).ok()?;
         }
         Some(())
     }
 
     /// Processes the token at a character, and returns the index of the next one.
-    fn token(&mut self, index: usize) -> Result<usize, Unknown> {
-        let (Some(c), before) = (self.at(index), self.before(index)) else { return Ok(index + 1) };
+    fn read_token(&mut self, index: usize) -> Result<usize, UndecidedAddressError> {
+        let (Some(c), before) = (self.char_at(index), self.char_before(index)) else { return Ok(index + 1) };
         let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
         if is_label(c) && (is_after_address || !before.is_some_and(is_label)) {
-            if let Some(end) = self.address(index)? {
+            if let Some(end) = self.judge_address(index)? {
                 return Ok(end);
             }
-            if self.is(index, "http://") || self.is(index, "https://") {
-                self.replace(index, if c == 'H' { "HXXP" } else { "hxxp" });
+            if self.starts_with_at(index, "http://") || self.starts_with_at(index, "https://") {
+                self.replace_char(index, if c == 'H' { "HXXP" } else { "hxxp" });
             }
-            self.name(index);
+            self.break_host_name(index);
         }
-        let next = self.at(index + 1).or(self.after);
+        let next = self.char_at(index + 1).or(self.after);
         if let Some(broken) = markup::broken_before(&self.chars, index, self.is_after_dots) {
-            self.separate(broken);
-            self.refuse(MARKUP);
+            self.insert_space(broken);
+            self.add_refused(MARKUP);
         }
         match c {
-            ':' => self.colon(index, next),
+            ':' => self.read_colon(index, next),
             '@' => {
                 // Some renderers take characters without a shape of their own for letters.
                 let is_first = before.is_none() && !self.has_before(index);
                 let is_mention = is_first || before.is_some_and(|c| matches!(c, '(' | '[' | '{'));
                 if !is_mention && next.is_some() {
-                    self.separate(index);
-                    self.separate(index + 1);
-                    self.refuse(MARKUP);
+                    self.insert_space(index);
+                    self.insert_space(index + 1);
+                    self.add_refused(MARKUP);
                 }
             }
             '.' if next.is_some() && self.is_after_www(index) => {
-                self.separate(index);
-                self.refuse("www.");
+                self.insert_space(index);
+                self.add_refused("www.");
             }
             // Some renderers take every sign for a letter.
             '.' if (!before.is_some_and(is_label) || next.is_some_and(markup::is_mark))
                 && self.is_preceded(index)
                 && self.ends_name(index) =>
             {
-                self.separate(index);
-                self.refuse(MARKUP);
+                self.insert_space(index);
+                self.add_refused(MARKUP);
             }
-            '<' => return self.angle(index, next),
-            ']' => return self.bracket(index, next),
-            '[' if next == Some('[') => self.separate(index + 1),
-            '&' if self.begins_entity(index) => self.separate(index + 1),
+            '<' => return self.read_angle_bracket(index, next),
+            ']' => return self.read_bracket(index, next),
+            '[' if next == Some('[') => self.insert_space(index + 1),
+            '&' if self.begins_entity(index) => self.insert_space(index + 1),
             _ => {}
         }
         Ok(index + 1)
     }
 
     /// Judges the address that begins here, if there is one. Returns its end if it is permitted.
-    fn address(&mut self, start: usize) -> Result<Option<usize>, Unknown> {
+    fn judge_address(&mut self, start: usize) -> Result<Option<usize>, UndecidedAddressError> {
         if start < self.refused_until {
             return Ok(None);
         }
-        if self.is(start, "http://") || self.is(start, "https://") {
+        if self.starts_with_at(start, "http://") || self.starts_with_at(start, "https://") {
             let end = self.end_of_address(start);
-            return self.judged(start, end, start, end);
+            return self.judge_web_address(start, end, start, end);
         }
-        if self.is(start, "mailto:") {
+        if self.starts_with_at(start, "mailto:") {
             let end = self.end_of_address(start);
-            let written = address::mail(&self.text(start + 7, end));
+            let written = address::canonical_mail_address(&self.text(start + 7, end));
             return self.decide(written, "mailto:", start, end);
         }
         // Each name is read once, from its start.
         if start < self.name_until.max(self.local_until) {
             return Ok(None);
         }
-        let local = self.run(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
+        let local = self.run_end(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
         self.local_until = local;
-        if self.at(local) == Some('@') && self.at(local + 1).is_some_and(char::is_alphanumeric) {
-            let domain = self.run(local + 1, |c| is_label(c) || c == '.');
-            let end = self.trimmed(start, domain);
-            let written = address::mail(&self.text(start, end));
+        if self.char_at(local) == Some('@') && self.char_at(local + 1).is_some_and(char::is_alphanumeric) {
+            let domain = self.run_end(local + 1, |c| is_label(c) || c == '.');
+            let end = self.trimmed_end(start, domain);
+            let written = address::canonical_mail_address(&self.text(start, end));
             return self.decide(written, "mailto:", start, end);
         }
-        let is_inside = self.before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
+        let is_inside = self.char_before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
         let (end, is_host) = self.name_end(start);
         if is_host && !is_inside {
-            let end = match self.at(end) {
+            let end = match self.char_at(end) {
                 Some('/' | ':' | '?' | '#') => self.end_of_address(start),
                 _ => end,
             };
-            let written = address::web(&format!("https://{}", self.text(start, end)));
+            let written = address::canonical_web_address(&format!("https://{}", self.text(start, end)));
             return self.decide(written, "", start, end);
         }
         Ok(None)
@@ -240,11 +240,17 @@ impl Reader<'_, '_> {
 
     /// Judges the web address from `from` to `to`; if it is permitted, it replaces the characters from `start` to
     /// `end`.
-    fn judged(&mut self, from: usize, to: usize, start: usize, end: usize) -> Result<Option<usize>, Unknown> {
+    fn judge_web_address(
+        &mut self,
+        from: usize,
+        to: usize,
+        start: usize,
+        end: usize,
+    ) -> Result<Option<usize>, UndecidedAddressError> {
         let text = self.text(from, to);
-        let written = address::web(&text);
+        let written = address::canonical_web_address(&text);
         if written.is_none() {
-            self.refuse(text);
+            self.add_refused(text);
             self.refused_until = self.refused_until.max(to);
             return Ok(None);
         }
@@ -257,7 +263,7 @@ impl Reader<'_, '_> {
         prefix: &str,
         start: usize,
         end: usize,
-    ) -> Result<Option<usize>, Unknown> {
+    ) -> Result<Option<usize>, UndecidedAddressError> {
         let marked = match (self.plain.get(start), self.plain.get(end.saturating_sub(1))) {
             (Some(first), Some(last)) => self.source.get(first.start..last.end.max(last.start)),
             _ => None,
@@ -267,41 +273,41 @@ impl Reader<'_, '_> {
         let is_marked = marked.is_none_or(|source| source.chars().any(is_other));
         let Some(written) = written.filter(|_| !is_marked) else {
             let text = self.text(start, end);
-            self.refuse(text);
+            self.add_refused(text);
             self.refused_until = self.refused_until.max(end);
             return Ok(None);
         };
         let url = format!("{prefix}{written}");
         match (self.judge)(&url) {
-            Answer::Permitted => {
-                self.addresses.push(Permitted { start, end, written });
+            LinkDecision::Permitted => {
+                self.addresses.push(PermittedAddress { start, end, written });
                 Ok(Some(end))
             }
-            Answer::Refused => {
-                self.refuse(url);
+            LinkDecision::Refused => {
+                self.add_refused(url);
                 self.refused_until = self.refused_until.max(end);
                 Ok(None)
             }
-            Answer::Unknown => Err(Unknown),
+            LinkDecision::Unknown => Err(UndecidedAddressError),
         }
     }
 
     /// Breaks a name with dots apart if some renderer takes it for a host name.
-    fn name(&mut self, start: usize) {
+    fn break_host_name(&mut self, start: usize) {
         if start < self.name_until {
             return;
         }
         let (end, is_host) = self.name_end(start);
         self.name_until = end;
         for dot in start..end {
-            if self.at(dot) != Some('.') {
+            if self.char_at(dot) != Some('.') {
                 continue;
             }
             if is_host || self.ends_name(dot) {
-                self.separate(dot);
+                self.insert_space(dot);
                 if !is_host && !self.is_after_www(dot) {
                     let name = self.text(start, end);
-                    self.refuse(name);
+                    self.add_refused(name);
                 }
             }
         }
@@ -323,30 +329,31 @@ impl Reader<'_, '_> {
 
     /// Whether some renderer takes the label after a dot for the end of a host name.
     fn ends_name(&self, dot: usize) -> bool {
-        let marked = self.text(dot + 1, self.run(dot + 1, |c| is_label(c) || markup::is_mark(c)));
+        let marked = self.text(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
         let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
         let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
         // A renderer that drops nothing ends the label at the first character that others drop, and one that turns
         // markup into elements at any of these.
-        let end = self.run(dot + 1, is_label).min(dot + 1 + names::LONGEST_END);
+        let end = self.run_end(dot + 1, is_label).min(dot + 1 + host_names::LONGEST_END);
         let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
-        let is_ended = ends.any(|last| names::begins_top_level(&self.text(dot + 1, last + 1)));
-        is_ended || [&label, &joined].into_iter().any(|label| names::begins_top_level(label))
+        let is_ended = ends.any(|last| host_names::begins_top_level(&self.text(dot + 1, last + 1)));
+        is_ended || [&label, &joined].into_iter().any(|label| host_names::begins_top_level(label))
     }
 
     /// Returns the end of the labels joined by dots, and whether they are a host name.
     fn name_end(&self, start: usize) -> (usize, bool) {
-        let mut end = self.run(start, is_label);
-        while self.at(end) == Some('.') && self.at(end + 1).is_some_and(is_label) {
-            end = self.run(end + 1, is_label);
+        let mut end = self.run_end(start, is_label);
+        while self.char_at(end) == Some('.') && self.char_at(end + 1).is_some_and(is_label) {
+            end = self.run_end(end + 1, is_label);
         }
         let name = self.text(start, end);
         let labels: Vec<&str> = name.split('.').collect();
-        let is_path_next = self.at(end) == Some('/') && !matches!(self.before(start), Some('/' | '.'));
-        (end, names::is_host(&labels, is_path_next))
+        let is_path_next =
+            self.char_at(end) == Some('/') && !matches!(self.char_before(start), Some('/' | '.'));
+        (end, host_names::is_host(&labels, is_path_next))
     }
 
-    fn run(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
+    fn run_end(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
         let length = self.chars.get(start..).unwrap_or_default().iter().take_while(|c| is_part(**c)).count();
         start + length
     }
@@ -355,7 +362,7 @@ impl Reader<'_, '_> {
     fn end_of_address(&self, start: usize) -> usize {
         let mut open = Vec::new();
         let mut end = start;
-        while let Some(c) = self.at(end) {
+        while let Some(c) = self.char_at(end) {
             if end > start && self.has_emphasis_before(end) {
                 break;
             }
@@ -368,15 +375,15 @@ impl Reader<'_, '_> {
             }
             end += 1;
         }
-        self.trimmed(start, open.first().copied().unwrap_or(end))
+        self.trimmed_end(start, open.first().copied().unwrap_or(end))
     }
 
-    fn trimmed(&self, start: usize, end: usize) -> usize {
-        let is_end = |index: &usize| !self.at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
+    fn trimmed_end(&self, start: usize, end: usize) -> usize {
+        let is_end = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
         (start..end).rev().find(is_end).map_or(start, |last| last + 1)
     }
 
-    fn colon(&mut self, index: usize, next: Option<char>) {
+    fn read_colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
         let before = self.chars.get(..index).unwrap_or_default();
         let length = before.iter().rev().take_while(|c| is_part(**c)).count();
@@ -389,11 +396,11 @@ impl Reader<'_, '_> {
             .filter(|c| !markup::is_mark(**c))
             .collect();
         let joined: String = marked.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
-        let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(names::is_scheme);
-        let is_known = names::is_scheme(word) || is_last(word) || is_last(&joined);
+        let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
+        let is_known = host_names::is_scheme(word) || is_last(word) || is_last(&joined);
         if is_known && next == Some(':') {
-            self.separate(index);
-            self.refuse(MARKUP);
+            self.insert_space(index);
+            self.add_refused(MARKUP);
         }
         let next = next.or_else(|| self.is_slash_after(index).then_some('/'));
         let Some(next) = next.filter(|next| {
@@ -402,17 +409,18 @@ impl Reader<'_, '_> {
             return;
         };
         if is_known || !"\"'*)]},;.!|`".contains(next) || self.is_slash_after(index) {
-            self.separate(index + 1);
+            self.insert_space(index + 1);
             // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.
-            let is_replaced = word.to_ascii_lowercase().starts_with("http") && self.is(index + 1, "//");
+            let is_replaced =
+                word.to_ascii_lowercase().starts_with("http") && self.starts_with_at(index + 1, "//");
             if is_known && !is_replaced {
-                self.separate(index);
+                self.insert_space(index);
             }
             if is_known || matches!(next, '/' | '\\') {
                 let scheme = format!("{word}:");
                 let is_told = self.refused.iter().any(|told| told.starts_with(&scheme));
                 if !is_told {
-                    self.refuse(scheme);
+                    self.add_refused(scheme);
                 }
             }
         }
@@ -426,53 +434,58 @@ impl Reader<'_, '_> {
     }
 
     /// Handles `<`: angle brackets make an element, unless they enclose a permitted address.
-    fn angle(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
+    fn read_angle_bracket(
+        &mut self,
+        index: usize,
+        next: Option<char>,
+    ) -> Result<usize, UndecidedAddressError> {
         if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
             return Ok(index + 1);
         }
-        if self.is(index + 1, "http") && index + 1 >= self.refused_until {
+        if self.starts_with_at(index + 1, "http") && index + 1 >= self.refused_until {
             let end = self.end_of_address(index + 1);
-            if self.at(end) == Some('>')
-                && let Some(end) = self.judged(index + 1, end, index, end + 1)?
+            if self.char_at(end) == Some('>')
+                && let Some(end) = self.judge_web_address(index + 1, end, index, end + 1)?
             {
                 return Ok(end);
             }
         }
-        self.replace(index, "‹");
-        self.refuse(MARKUP);
+        self.replace_char(index, "‹");
+        self.add_refused(MARKUP);
         Ok(index + 1)
     }
 
     /// Handles `]`: the text of a link ends here, if a permitted address follows.
-    fn bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
+    fn read_bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, UndecidedAddressError> {
         if next == Some('(') && self.is_adjacent(index) {
             let mut from = index + 2;
-            let spaced = self.at(from) == Some(' ');
+            let spaced = self.char_at(from) == Some(' ');
             from += usize::from(spaced);
-            let angled = self.at(from) == Some('<');
+            let angled = self.char_at(from) == Some('<');
             from += usize::from(angled);
             let to = self.end_of_address(from);
             let mut end = to + usize::from(angled);
-            let is_closed = !angled || self.at(to) == Some('>');
-            end += usize::from(self.at(end) == Some(' '));
+            let is_closed = !angled || self.char_at(to) == Some('>');
+            end += usize::from(self.char_at(end) == Some(' '));
             // Some renderers end an address at the bracket alone, whatever precedes it.
             let is_whole = (to.max(1) - 1..end).all(|index| self.is_adjacent(index));
-            let is_link = is_closed && is_whole && self.at(end) == Some(')') && self.is(from, "http");
+            let is_link =
+                is_closed && is_whole && self.char_at(end) == Some(')') && self.starts_with_at(from, "http");
             if is_link
                 && from >= self.refused_until
-                && let Some(after) = self.judged(from, to, index + 2, end)?
+                && let Some(after) = self.judge_web_address(from, to, index + 2, end)?
             {
                 // The following character must not be read as part of the link.
-                let next = self.at(end + 1).or(self.after.filter(|_| end + 1 == self.chars.len()));
+                let next = self.char_at(end + 1).or(self.after.filter(|_| end + 1 == self.chars.len()));
                 if next.is_some_and(|c| !".,;:!?)]*_\"'".contains(c)) {
-                    self.separate(end + 1);
+                    self.insert_space(end + 1);
                 }
                 return Ok(after);
             }
         }
         if matches!(next, Some('(' | '[' | ':')) {
-            self.separate(index + 1);
-            self.refuse(MARKUP);
+            self.insert_space(index + 1);
+            self.add_refused(MARKUP);
         }
         Ok(index + 1)
     }
@@ -495,23 +508,24 @@ impl Reader<'_, '_> {
     fn is_after_www(&self, dot: usize) -> bool {
         let (mut start, mut count) = (dot, 0);
         while count < 3
-            && let Some(c) = self.before(start)
+            && let Some(c) = self.char_before(start)
             && (c.eq_ignore_ascii_case(&'w') || markup::is_mark(c))
         {
             start -= 1;
             count += usize::from(!markup::is_mark(c));
         }
-        let is_word = !self.before(start).is_some_and(|c| c.is_ascii_alphanumeric());
+        let is_word = !self.char_before(start).is_some_and(|c| c.is_ascii_alphanumeric());
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
     fn begins_entity(&self, index: usize) -> bool {
-        let end = self.run(index + 1, |c| c.is_ascii_alphanumeric());
-        self.at(index + 1) == Some('#') || end > index + 1 && end <= index + 33 && self.at(end) == Some(';')
+        let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
+        self.char_at(index + 1) == Some('#')
+            || end > index + 1 && end <= index + 33 && self.char_at(end) == Some(';')
     }
 
     /// Breaks apart runs of slashes that precede something they could lead to.
-    fn separate_slashes(&mut self, all: &[Seen]) {
+    fn separate_slashes(&mut self, all: &[RenderedChar]) {
         // The current run of slashes, as indices into `plain`.
         let mut run: Vec<usize> = Vec::new();
         let mut plain = 0;
@@ -533,7 +547,7 @@ impl Reader<'_, '_> {
     }
 
     fn separate_run(&mut self, run: &mut Vec<usize>) {
-        run.drain(..).skip(1).for_each(|slash| self.separate(slash));
+        run.drain(..).skip(1).for_each(|slash| self.insert_space(slash));
     }
 }
 
@@ -542,7 +556,13 @@ fn is_label(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_')
 }
 
-fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], writer: &mut Writer) {
+fn write(
+    source: &str,
+    plain: &[RenderedChar],
+    edits: &[CharEdit],
+    addresses: &[PermittedAddress],
+    writer: &mut CleanedTextWriter,
+) {
     let mut at = 0;
     let mut addresses = addresses.iter().peekable();
     let mut skipped = 0;
@@ -557,15 +577,15 @@ fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], 
         // A closing emphasis sign stays with what it closes; a character that some renderer takes for a letter is
         // separated.
         if edit.has_space_before && between.chars().any(|c| !EMPHASIS.contains(&c)) {
-            writer.space();
+            writer.push_space();
         }
         writer.push_str(between);
         if edit.has_space_before {
-            writer.space();
+            writer.push_space();
         }
         at = at.max(seen.start);
         if let Some(permitted) = addresses.next_if(|permitted| permitted.start == index) {
-            writer.address(&permitted.written);
+            writer.push_address(&permitted.written);
             skipped = permitted.end;
             at = at.max(seen.end);
             continue;
@@ -584,10 +604,10 @@ fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], 
     let (rest, ends_apart) =
         (source.get(at..).unwrap_or_default(), edits.last().is_some_and(|edit| edit.has_space_before));
     if ends_apart && rest.chars().any(|c| !EMPHASIS.contains(&c)) {
-        writer.space();
+        writer.push_space();
     }
     writer.push_str(rest);
     if ends_apart {
-        writer.space();
+        writer.push_space();
     }
 }

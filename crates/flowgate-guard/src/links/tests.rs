@@ -3,9 +3,9 @@
 use super::*;
 
 /// Permits one host and one mail address.
-fn judge(url: &str) -> Answer {
+fn judge(url: &str) -> LinkDecision {
     let is_good = ["https://good.example/", "http://good.example/"].iter().any(|good| url.starts_with(good));
-    if is_good || url == "mailto:ann@good.example" { Answer::Permitted } else { Answer::Refused }
+    if is_good || url == "mailto:ann@good.example" { LinkDecision::Permitted } else { LinkDecision::Refused }
 }
 
 fn cleaned(text: &str) -> String {
@@ -135,12 +135,12 @@ fn what_is_shown_early_stays() {
         for size in [1, 2, 3, 7, 1_000] {
             let chars: Vec<char> = text.chars().collect();
             let (mut cleaner, mut shown) = (Cleaner::default(), String::new());
-            let mut live = Live::under(Policy::Some);
+            let mut live = StreamCleaner::with_policy(LinkPolicy::Some);
             let mut heard = String::new();
             for piece in chars.chunks(size) {
                 let piece: String = piece.iter().collect();
                 shown.push_str(&cleaner.push(&piece, &mut judge));
-                heard.push_str(&live.more(&piece));
+                heard.push_str(&live.push(&piece));
                 assert!(whole.starts_with(&shown), "{shown}");
                 assert!(whole.starts_with(&heard), "{heard}");
             }
@@ -149,10 +149,13 @@ fn what_is_shown_early_stays() {
         }
     }
     let plain = "a text without anything that could lead anywhere";
-    let mut live = Live::under(Policy::Some);
-    assert_eq!(live.more(plain), plain.strip_suffix("anywhere").unwrap());
-    assert_eq!(Live::under(Policy::Any).more("see https://"), "see https://");
-    assert_eq!(Live::under(Policy::None).more("see https://a.com/ b"), "see hxxps: / /a .com/ ");
+    let mut live = StreamCleaner::with_policy(LinkPolicy::Some);
+    assert_eq!(live.push(plain), plain.strip_suffix("anywhere").unwrap());
+    assert_eq!(StreamCleaner::with_policy(LinkPolicy::Any).push("see https://"), "see https://");
+    assert_eq!(
+        StreamCleaner::with_policy(LinkPolicy::None).push("see https://a.com/ b"),
+        "see hxxps: / /a .com/ "
+    );
 }
 
 /// In a long text without spaces, at most one segment is held back, and each character is examined a bounded number of

@@ -41,7 +41,7 @@ pub(crate) fn question(request: Request) -> Request {
 }
 
 /// Parses the names of the tools from the answer. A malformed answer names none.
-pub(crate) fn answer(completion: &Completion) -> Vec<String> {
+pub(crate) fn parse_answer(completion: &Completion) -> Vec<String> {
     let calls = completion.calls.iter().filter(|call| call.name == ANSWER);
     let arguments = calls.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
     let tools = arguments.filter_map(|arguments| arguments.get("tools")?.as_array().cloned());
@@ -59,12 +59,12 @@ mod tests {
         let check = |name: &str, arguments: &str, expected: &[&str]| {
             let (id, name, arguments) = ("c".to_owned(), name.to_owned(), arguments.to_owned());
             let calls = vec![ToolCall { id, name, arguments }];
-            assert_eq!(answer(&Completion { calls, ..Completion::default() }), expected);
+            assert_eq!(parse_answer(&Completion { calls, ..Completion::default() }), expected);
         };
         check(ANSWER, r#"{"tools": ["send", "read"]}"#, &["send", "read"]);
         check(ANSWER, r#"{"tools": "send"}"#, &[]);
         check(ANSWER, "send", &[]);
         check("send", r#"{"tools": ["send"]}"#, &[]);
-        assert!(answer(&Completion::default()).is_empty());
+        assert!(parse_answer(&Completion::default()).is_empty());
     }
 }

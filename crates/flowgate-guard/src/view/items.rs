@@ -3,8 +3,8 @@
 //! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
 //! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The
 //! labels of messages and answers are fixed once they are in the trace. Items can change, so every change goes
-//! through [`Items`], which then drops the cache. In doubt a view is built anew; the reference is
-//! [`Source::view`](super::Source::view).
+//! through [`ConversationItems`], which then drops the cache. In doubt a view is built anew; the reference is
+//! [`ViewBuilder::build`](super::ViewBuilder::build).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate_lm::chat::{Messages, Request, ToolSpec};
 
-use super::{Item, Step, View};
-use crate::redact::Names;
+use super::{ConversationItem, ModelStep, View};
+use crate::redact::HiddenRegions;
 
 /// The items of a conversation, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Items {
-    all: Vec<Item>,
+pub(crate) struct ConversationItems {
+    all: Vec<ConversationItem>,
     /// The indices of the steps. A caller can send any number of messages, and each answer among them is looked up in
     /// the steps.
     steps: Vec<usize>,
-    shown: Option<Shown>,
+    shown: Option<CachedView>,
 }
 
 /// The last view, and the items that it was built from.
 #[derive(Debug)]
-struct Shown {
+struct CachedView {
     view: View,
     items: usize,
     calls: usize,
@@ -35,11 +35,11 @@ struct Shown {
 
 /// The known beginning of a view.
 #[derive(Debug, Default)]
-pub(crate) struct Begun {
+pub(crate) struct ViewPrefix {
     /// The messages for the first items.
     pub(crate) messages: Messages,
     /// The regions hidden in these messages.
-    pub(crate) names: Names,
+    pub(crate) names: HiddenRegions,
     /// The number of calls in these messages.
     pub(crate) calls: usize,
     /// The number of these items.
@@ -48,79 +48,79 @@ pub(crate) struct Begun {
     pub(crate) tools: Option<Vec<ToolSpec>>,
 }
 
-impl Items {
+impl ConversationItems {
     /// Appends an item. This is the only change to the list that keeps the cache.
-    pub(crate) fn push(&mut self, item: Item) {
-        if matches!(item, Item::Step(_)) {
+    pub(crate) fn push(&mut self, item: ConversationItem) {
+        if matches!(item, ConversationItem::Step(_)) {
             self.steps.push(self.all.len());
         }
         self.all.push(item);
     }
 
     /// Returns the steps with their indices, the last first.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (usize, &ModelStep)> {
         self.steps.iter().rev().filter_map(|at| match self.all.get(*at) {
-            Some(Item::Step(step)) => Some((*at, step)),
+            Some(ConversationItem::Step(step)) => Some((*at, step)),
             _ => None,
         })
     }
 
     /// Returns the last item for modification.
-    pub(crate) fn last_mut(&mut self) -> Option<&mut Item> {
+    pub(crate) fn last_mut(&mut self) -> Option<&mut ConversationItem> {
         self.get_mut(self.all.len().checked_sub(1)?)
     }
 
     /// Returns an item for modification.
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Item> {
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut ConversationItem> {
         if self.shown.as_ref().is_some_and(|shown| index < shown.items) {
-            self.forget_shown();
+            self.drop_cached_view();
         }
         self.all.get_mut(index)
     }
 
     /// Takes all items.
-    pub(crate) fn take(&mut self) -> Vec<Item> {
-        self.forget_shown();
+    pub(crate) fn take_all(&mut self) -> Vec<ConversationItem> {
+        self.drop_cached_view();
         self.steps.clear();
         std::mem::take(&mut self.all)
     }
 
     /// Drops the cache, because another input of views has changed.
-    pub(crate) fn forget_shown(&mut self) {
+    pub(crate) fn drop_cached_view(&mut self) {
         self.shown = None;
     }
 
     /// Takes the cached view if it was built at `label`; the result is empty while a caller still holds that view.
-    pub(crate) fn begun(&mut self, label: &Label) -> Begun {
+    pub(crate) fn take_prefix(&mut self, label: &Label) -> ViewPrefix {
         let same =
             self.shown.take().filter(|shown| shown.view.label == *label && shown.items <= self.all.len());
-        let Some(Shown { view: View { request, names, .. }, items, calls }) = same else {
-            return Begun::default();
+        let Some(CachedView { view: View { request, names, .. }, items, calls }) = same else {
+            return ViewPrefix::default();
         };
         match Arc::try_unwrap(request) {
             Ok(Request { messages, tools, .. }) => {
-                Begun { messages, names, calls, items, tools: Some(tools) }
+                ViewPrefix { messages, names, calls, items, tools: Some(tools) }
             }
-            Err(_) => Begun::default(),
+            Err(_) => ViewPrefix::default(),
         }
     }
 
     /// Caches a view of all items, built with all tools on offer.
-    pub(crate) fn show(&mut self, view: View, calls: usize) {
-        self.shown = Some(Shown { view, items: self.all.len(), calls });
+    pub(crate) fn cache_view(&mut self, view: View, calls: usize) {
+        self.shown = Some(CachedView { view, items: self.all.len(), calls });
     }
 }
 
-impl Deref for Items {
-    type Target = [Item];
+impl Deref for ConversationItems {
+    type Target = [ConversationItem];
 
-    fn deref(&self) -> &[Item] {
+    fn deref(&self) -> &[ConversationItem] {
         &self.all
     }
 }
 
-impl Extend<Item> for Items {
-    fn extend<I: IntoIterator<Item = Item>>(&mut self, items: I) {
+impl Extend<ConversationItem> for ConversationItems {
+    fn extend<I: IntoIterator<Item = ConversationItem>>(&mut self, items: I) {
         items.into_iter().for_each(|item| self.push(item));
     }
 }
@@ -135,34 +135,34 @@ mod tests {
     fn view(messages: usize) -> View {
         let messages = (0..messages).map(|_| Message::User(Vec::new())).collect();
         let request = Arc::new(Request { messages, ..Request::default() });
-        View { label: Label::BOTTOM, request, names: Names::default() }
+        View { label: Label::BOTTOM, request, names: HiddenRegions::default() }
     }
 
     /// The cache is valid until an item in it may have changed.
     #[test]
     fn what_was_shown_is_known_while_it_cannot_have_changed() {
-        let check = |change: fn(&mut Items), label: Label, expected: usize| {
-            let mut items = Items::default();
-            items.extend((0..3).map(|id| Item::Said(EventId(id))));
-            items.show(view(3), 0);
-            items.push(Item::Said(EventId(3)));
+        let check = |change: fn(&mut ConversationItems), label: Label, expected: usize| {
+            let mut items = ConversationItems::default();
+            items.extend((0..3).map(|id| ConversationItem::Message(EventId(id))));
+            items.cache_view(view(3), 0);
+            items.push(ConversationItem::Message(EventId(3)));
             change(&mut items);
-            let begun = items.begun(&label);
+            let begun = items.take_prefix(&label);
             let found = (begun.items, begun.messages.len(), begun.tools.is_some());
             assert_eq!(found, (expected, expected, expected > 0));
             // The cache is used up.
-            assert_eq!(items.begun(&label).items, 0);
+            assert_eq!(items.take_prefix(&label).items, 0);
         };
         check(|_| {}, Label::BOTTOM, 3);
-        check(|items| items.push(Item::Said(EventId(4))), Label::BOTTOM, 3);
+        check(|items| items.push(ConversationItem::Message(EventId(4))), Label::BOTTOM, 3);
         check(|items| assert!(items.last_mut().is_some()), Label::BOTTOM, 3);
         check(|items| assert!(items.get_mut(3).is_some()), Label::BOTTOM, 3);
         check(|items| assert!(items.get_mut(2).is_some()), Label::BOTTOM, 0);
         check(|items| assert!(items.get_mut(0).is_some()), Label::BOTTOM, 0);
-        check(Items::forget_shown, Label::BOTTOM, 0);
+        check(ConversationItems::drop_cached_view, Label::BOTTOM, 0);
         check(
             |items| {
-                let all = items.take();
+                let all = items.take_all();
                 items.extend(all);
             },
             Label::BOTTOM,
@@ -177,17 +177,22 @@ mod tests {
     fn steps_are_found_among_any_number_of_messages() {
         let step = |text: &str| {
             let (label, text) = (Label::BOTTOM, text.to_owned());
-            Item::Step(Step { label, names: Names::default(), text, calls: Vec::new() })
+            ConversationItem::Step(ModelStep {
+                label,
+                names: HiddenRegions::default(),
+                text,
+                calls: Vec::new(),
+            })
         };
-        let mut items = Items::default();
-        items.extend((0..1000).map(|id| Item::Said(EventId(id))));
+        let mut items = ConversationItems::default();
+        items.extend((0..1000).map(|id| ConversationItem::Message(EventId(id))));
         items.push(step("one"));
-        items.extend((0..1000).map(|id| Item::Said(EventId(id))).chain([step("two")]));
-        let found = |items: &Items| -> Vec<(usize, String)> {
+        items.extend((0..1000).map(|id| ConversationItem::Message(EventId(id))).chain([step("two")]));
+        let found = |items: &ConversationItems| -> Vec<(usize, String)> {
             items.steps().map(|(at, step)| (at, step.text.clone())).collect()
         };
         assert_eq!(found(&items), [(2001, "two".to_owned()), (1000, "one".to_owned())]);
-        let all = items.take();
+        let all = items.take_all();
         assert_eq!(found(&items), []);
         items.extend(all.into_iter().skip(1000));
         assert_eq!(found(&items), [(1001, "two".to_owned()), (0, "one".to_owned())]);
@@ -197,11 +202,11 @@ mod tests {
     /// A view that a caller holds does not change.
     #[test]
     fn a_view_that_somebody_holds_is_left_as_it_is() {
-        let mut items = Items::default();
-        items.push(Item::Said(EventId(0)));
+        let mut items = ConversationItems::default();
+        items.push(ConversationItem::Message(EventId(0)));
         let held = view(1);
-        items.show(held.clone(), 0);
-        assert_eq!(items.begun(&Label::BOTTOM).items, 0);
+        items.cache_view(held.clone(), 0);
+        assert_eq!(items.take_prefix(&Label::BOTTOM).items, 0);
         assert_eq!(held, view(1));
     }
 }

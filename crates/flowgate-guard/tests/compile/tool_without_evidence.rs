@@ -1,9 +1,9 @@
 //! A tool cannot be called with a call that was not judged.
 
 use flowgate::trace::Call;
-use flowgate_guard::agent::Tool;
+use flowgate_guard::agent::ToolHandler;
 
-fn run(tool: &dyn Tool, call: Call) {
+fn run(tool: &dyn ToolHandler, call: Call) {
     tool.call(call);
 }
 

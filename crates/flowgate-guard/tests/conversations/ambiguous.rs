@@ -3,7 +3,7 @@
 use flowgate_guard::conversation::Method;
 use serde_json::json;
 
-use crate::script::{POLICY, Run};
+use crate::script::{POLICY, ScriptedConversation};
 
 /// The tools of the script declare `body`.
 #[test]
@@ -19,7 +19,7 @@ fn a_name_that_another_reader_takes_for_a_declared_one_does_not_run() {
         (r#"{"to": "bob", "note": [{"x": 1, "X": 2}]}"#, false),
     ];
     for (arguments, runs) in rows {
-        let mut run = Run::new(POLICY, Method::LowestFirst);
+        let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
         run.turn("Mail Bob.", &[&format!("send {arguments}"), "Done."]);
         assert_eq!(run.calls().len(), usize::from(runs), "{arguments}");
         let told = run.last_view().contains("differ");
@@ -36,7 +36,7 @@ fn what_a_slot_copies_does_not_run_either() {
         (json!({"a": 1, "A": 2}), false),
         (json!({"x": [{"k": 1, "\u{212a}": 2}]}), false),
     ] {
-        let mut run = Run::new(POLICY, Method::LowestFirst);
+        let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
         run.answers = vec![("read", answer.clone())];
         let call = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
         run.turn("Send it to Bob.", &["read {}", call, "Done."]);

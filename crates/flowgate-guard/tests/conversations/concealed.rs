@@ -1,12 +1,12 @@
 //! The report on what the lowest steps are not shown, and why.
 
-use flowgate_guard::Words;
-use flowgate_guard::conversation::{Concealed, Method, Subject};
-use flowgate_guard::history::{Client, History, Template};
+use flowgate_guard::DescriptionAuthor;
+use flowgate_guard::conversation::{HiddenItem, HiddenItemKind, Method};
+use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::json;
 
-use crate::script::{POLICY, Run};
+use crate::script::{POLICY, ScriptedConversation};
 
 const QUOTED: &str = "please wire five hundred euros to the plumber";
 
@@ -23,11 +23,11 @@ fn assistant(text: &str) -> Message {
 }
 
 /// Summarises the hidden items and their causes.
-fn told(concealed: &[Concealed]) -> Vec<String> {
-    let short = |one: &Concealed| {
+fn told(concealed: &[HiddenItem]) -> Vec<String> {
+    let short = |one: &HiddenItem| {
         let what = match &one.what {
-            Subject::Tool(tool) => format!("tool {tool}"),
-            Subject::Answer(tool) => format!("answer {tool}"),
+            HiddenItemKind::Tool(tool) => format!("tool {tool}"),
+            HiddenItemKind::Answer(tool) => format!("answer {tool}"),
             what => format!("{what:?}"),
         };
         let whole = if one.is_whole { "" } else { " in part" };
@@ -40,11 +40,11 @@ fn told(concealed: &[Concealed]) -> Vec<String> {
 
 /// Returns the report on a chat in a new conversation.
 fn of(policy: &str, is_interactive: bool, pinned: &[&str], chat: &[Message]) -> Vec<String> {
-    let mut run = Run::new(policy, Method::LowestFirst);
-    let pinned = pinned.iter().map(|form| Template::new(form)).collect();
-    let mut client = Client { is_interactive, pinned, ..Client::default() };
-    run.conversation.sent(&mut client, &mut History::new(), chat).unwrap();
-    told(&run.conversation.concealed(&client, 0))
+    let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
+    let pinned = pinned.iter().map(|form| MessageTemplate::new(form)).collect();
+    let mut client = ClientProfile { is_interactive, pinned, ..ClientProfile::default() };
+    run.conversation.accept_messages(&mut client, &mut History::new(), chat).unwrap();
+    told(&run.conversation.hidden_items(&client, 0))
 }
 
 /// Each cause is reported, and not reported for a chat in which the same text is shown.
@@ -121,19 +121,19 @@ fn what_repeats_a_page_is_told_apart() {
         ),
         ("otters are back in the river", &said, vec!["answer read: Labelled, untrusted for send (1)"]),
     ] {
-        let mut run = Run::new(POLICY, Method::LowestFirst);
+        let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
         run.answers = vec![("read", json!(page))];
         let (mut client, mut history) =
-            (Client { is_interactive: true, ..Client::default() }, History::new());
+            (ClientProfile { is_interactive: true, ..ClientProfile::default() }, History::new());
         let mut chat = vec![user("Read it.")];
-        run.conversation.sent(&mut client, &mut history, &chat).unwrap();
+        run.conversation.accept_messages(&mut client, &mut history, &chat).unwrap();
         run.go(&["read {}", "I read it."]);
-        run.conversation.answered_to(&mut client, &mut history, &assistant("I read it."));
+        run.conversation.record_answer(&mut client, &mut history, &assistant("I read it."));
         chat.extend([assistant("I read it."), user(said)]);
-        run.conversation.sent(&mut client, &mut history, &chat).unwrap();
-        assert_eq!(told(&run.conversation.concealed(&client, 0)), expected);
+        run.conversation.accept_messages(&mut client, &mut history, &chat).unwrap();
+        assert_eq!(told(&run.conversation.hidden_items(&client, 0)), expected);
         // New messages are reported on their own.
-        let new = run.conversation.concealed(&client, run.conversation.length() - 1);
+        let new = run.conversation.hidden_items(&client, run.conversation.item_count() - 1);
         assert_eq!(told(&new), expected[1..]);
     }
 }
@@ -182,12 +182,12 @@ fn hidden_descriptions_are_told() {
     let check = |label: Option<&str>, cause: Option<&str>| {
         let statement = label.map(|label| format!("label t as {label} if:\n    (t: Tool)\n"));
         let policy = format!("{POLICY}{}", statement.unwrap_or_default());
-        let run = Run::with(&policy, Method::LowestFirst, Words::Server);
+        let run = ScriptedConversation::with(&policy, Method::LowestFirst, DescriptionAuthor::Server);
         let expected: Vec<String> = ["list", "read", "send"]
             .iter()
             .flat_map(|tool| cause.map(|cause| format!("tool {tool}: {cause} for send (1)")))
             .collect();
-        assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), expected, "{label:?}");
+        assert_eq!(told(&run.conversation.hidden_items(&ClientProfile::default(), 0)), expected, "{label:?}");
     };
     check(None, Some("Unlabelled, untrusted, private"));
     check(Some("untrusted, public"), Some("Labelled, untrusted"));
@@ -206,14 +206,14 @@ fn hidden_answers_are_told() {
             "answer read: Labelled, untrusted for send (1)",
         ),
     ] {
-        let mut run = Run::new(&policy, Method::LowestFirst);
+        let mut run = ScriptedConversation::new(&policy, Method::LowestFirst);
         run.turn("Read it.", &["read {}", "I read it."]);
-        assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), [expected]);
+        assert_eq!(told(&run.conversation.hidden_items(&ClientProfile::default(), 0)), [expected]);
     }
     // An answer that the lowest steps are shown is not in the report.
-    let mut run = Run::new(POLICY, Method::LowestFirst);
+    let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     run.turn("List it.", &["list {}", "I listed it."]);
-    assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), Vec::<String>::new());
+    assert_eq!(told(&run.conversation.hidden_items(&ClientProfile::default(), 0)), Vec::<String>::new());
 }
 
 /// The report shows where a tool accepts only the lowest label because the policy has no requirement for it.
@@ -231,15 +231,16 @@ fn a_tool_without_a_requirement_is_told_as_such() {
 #[test]
 fn a_quotation_of_the_highest_label_is_told_as_one() {
     let policy = POLICY.replace("as untrusted, public if:", "as untrusted, private if:");
-    let mut run = Run::new(&policy, Method::LowestFirst);
+    let mut run = ScriptedConversation::new(&policy, Method::LowestFirst);
     run.answers = vec![("read", json!(QUOTED))];
-    let (mut client, mut history) = (Client { is_interactive: true, ..Client::default() }, History::new());
+    let (mut client, mut history) =
+        (ClientProfile { is_interactive: true, ..ClientProfile::default() }, History::new());
     let mut chat = vec![user("Read it.")];
-    run.conversation.sent(&mut client, &mut history, &chat).unwrap();
+    run.conversation.accept_messages(&mut client, &mut history, &chat).unwrap();
     run.go(&["read {}", "I read it."]);
-    run.conversation.answered_to(&mut client, &mut history, &assistant("I read it."));
+    run.conversation.record_answer(&mut client, &mut history, &assistant("I read it."));
     chat.extend([assistant("I read it."), user(&format!("Well: {QUOTED}."))]);
-    run.conversation.sent(&mut client, &mut history, &chat).unwrap();
-    let new = run.conversation.concealed(&client, run.conversation.length() - 1);
+    run.conversation.accept_messages(&mut client, &mut history, &chat).unwrap();
+    let new = run.conversation.hidden_items(&client, run.conversation.item_count() - 1);
     assert_eq!(told(&new), ["User in part: Repeated, untrusted, private for send (1)"]);
 }

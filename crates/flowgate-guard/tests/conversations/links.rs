@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use flowgate::trace::{Body, Tool};
+use flowgate::trace::{EventBody, Tool};
 use flowgate_guard::agent::{Agent, Observer, Toolbox};
-use flowgate_guard::approve::{Ask, Decision};
+use flowgate_guard::approve::{ApprovalRequest, Decision};
 use flowgate_guard::conversation::Method;
-use flowgate_lm::Scripted;
+use flowgate_lm::ScriptedModel;
 use flowgate_lm::chat::{Completion, ToolCall};
 use serde_json::{Value, json};
 
-use crate::script::{POLICY, Run};
+use crate::script::{POLICY, ScriptedConversation};
 
 const PERMITTED: &str = r#"
 require untrusted, public if:
@@ -73,23 +73,24 @@ fn called(name: &str, arguments: &Value) -> Completion {
 }
 
 #[derive(Default)]
-struct Heard(String);
+struct ReplyRecorder(String);
 
-impl Observer for Heard {
-    fn says(&mut self, text: &str) {
+impl Observer for ReplyRecorder {
+    fn on_text(&mut self, text: &str) {
         self.0.push_str(text);
     }
 }
 
 /// Returns a reply that is generated after a look at a page: the streamed text and the final text.
 fn reply(policy: &str, text: &str) -> (String, String) {
-    let mut run = Run::new(policy, Method::LowestFirst);
+    let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
     let look = json!({"regions": ["h1"]});
-    let model = Scripted::list(vec![called("read", &json!({})), called("look", &look), said(text)]);
+    let model =
+        ScriptedModel::from_answers(vec![called("read", &json!({})), called("look", &look), said(text)]);
     let mut tools = Toolbox::new();
     tools.add(Tool::local("read"), |_| flowgate_guard::conversation::ToolAnswer::text("a page"));
-    let mut approver = |_: &Ask| Decision::Refuse;
-    let mut heard = Heard::default();
+    let mut approver = |_: &ApprovalRequest| Decision::Refuse;
+    let mut heard = ReplyRecorder::default();
     let mut agent = Agent {
         model: &model,
         screener: &model,
@@ -99,13 +100,13 @@ fn reply(policy: &str, text: &str) -> (String, String) {
         clock: &|| Duration::ZERO,
         observer: &mut heard,
     };
-    let turn = agent.turn(&mut run.conversation, "Read it to me.".into()).unwrap();
+    let turn = agent.run_turn(&mut run.conversation, "Read it to me.".into()).unwrap();
     (heard.0, turn.replies.last().unwrap().text.clone())
 }
 
 /// Returns what a tool receives for a page that is copied into a slot.
 fn slot(policy: &str, page: Value) -> String {
-    let mut run = Run::new(policy, Method::LowestFirst);
+    let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
     run.answers = vec![("read", page)];
     let send = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
     run.turn("Send it to Bob.", &["read {}", send, "Done."]);
@@ -175,7 +176,7 @@ fn keys_are_cleaned_and_none_is_lost() {
 #[test]
 fn only_so_many_addresses_of_a_text_are_permitted() {
     for (count, refused) in [(200, 0), (203, 3)] {
-        let mut run = Run::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
+        let mut run = ScriptedConversation::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
         let text: String = (0..count).map(|number| format!("https://wiki.example.org/{number} ")).collect();
         let look = r#"look {"regions": ["h1"]}"#;
         let turn = run.turn("List what it links to.", &["read {}", look, &text]);
@@ -187,7 +188,7 @@ fn only_so_many_addresses_of_a_text_are_permitted() {
 /// Each judged address is a call with its own id.
 #[test]
 fn judged_addresses_have_ids_of_their_own() {
-    let mut run = Run::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
+    let mut run = ScriptedConversation::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
     let read = r#"look {"regions": ["h1"]}"#;
     run.turn(
         "Read it.",
@@ -198,7 +199,7 @@ fn judged_addresses_have_ids_of_their_own() {
         .events()
         .iter()
         .filter_map(|event| match &event.body {
-            Body::Call(call) if *call.tool.name == *"link" => Some(call.id.as_str()),
+            EventBody::Call(call) if *call.tool.name == *"link" => Some(call.id.as_str()),
             _ => None,
         })
         .collect();

@@ -2,12 +2,12 @@
 //! recognises by its own record after the memory has evicted it.
 
 use flowgate::trace::Tool;
-use flowgate_guard::history::Chat;
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::history::SentChat;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Message, Part, Source, Sources};
 use serde_json::json;
 
-use crate::histories::{Caller, assistant, interactive, user};
+use crate::histories::{ChatCaller, assistant, interactive, user};
 use crate::quotations::{PAGE, USUAL, last_user, next, shown};
 use crate::script::POLICY;
 
@@ -15,7 +15,7 @@ const LOOK: &str = r#"look {"regions": ["h1"]}"#;
 const SUMMARY: &str = "In short, a stranger by the river expects half a thousand from us.";
 
 /// Returns a caller that has read this page.
-fn reading(page: &str) -> Caller {
+fn reading(page: &str) -> ChatCaller {
     let mut caller = interactive();
     caller.run.answers = vec![("read", json!(page)), ("list", json!(page))];
     caller.says("Read it.", &["read {}", "I read it."]);
@@ -38,7 +38,7 @@ fn a_summary_is_recognised_in_other_conversations() {
             let mut caller = interactive();
             caller.says("Read it.", &script);
             if forgets {
-                caller.client.seen.note_forgotten();
+                caller.client.quotations.note_forgotten();
             }
             caller.chat[1] = user(SUMMARY);
             let seen = caller.says("Go on.", &["Good."]);
@@ -57,7 +57,7 @@ fn a_quotation_is_recognised_after_the_memory_has_forgotten_it() {
     let mut caller = next(reading(PAGE));
     for is_forgotten in [false, true] {
         if is_forgotten {
-            caller.client.seen.clear(None);
+            caller.client.quotations.clear(None);
         }
         caller.says(&format!("Context: {PAGE}"), &["Done."]);
         assert_eq!(shown(&caller, PAGE, 12), Vec::<String>::new(), "{is_forgotten}");
@@ -68,16 +68,16 @@ fn a_quotation_is_recognised_after_the_memory_has_forgotten_it() {
 /// declares that a person typed them, also after the memory has evicted texts.
 #[test]
 fn undeclared_words_do_not_taint_the_same_words_when_typed() {
-    let mut caller = Caller::new(false, &[]);
+    let mut caller = ChatCaller::new(false, &[]);
     caller.client.marks_typed = true;
     caller.says(USUAL, &["Yes?"]);
     assert_eq!(last_user(&caller), "[hidden h1]");
-    caller.client.seen.note_forgotten();
+    caller.client.quotations.note_forgotten();
     caller.chat.push(user(USUAL));
     let mut sources = Sources::default();
     sources.set(caller.chat.len() - 1, vec![Some(Source::Typed)]);
-    let Caller { run, client, history, chat } = &mut caller;
-    run.conversation.sent_chat(client, history, &Chat::of(chat).with_sources(sources)).unwrap();
+    let ChatCaller { run, client, history, chat } = &mut caller;
+    run.conversation.accept_chat(client, history, &SentChat::of(chat).with_sources(sources)).unwrap();
     run.go(&["Done."]);
     assert_eq!(last_user(&caller), USUAL);
 }
@@ -121,7 +121,7 @@ fn a_summary_with_a_quotation_does_not_show_where_the_quotation_is() {
         "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:list",
     );
     for quoted in [PAGE, ""] {
-        let mut caller = Caller::under(&policy);
+        let mut caller = ChatCaller::under(&policy);
         caller.run.answers = vec![("list", json!(PAGE))];
         caller.says("Read it.", &["read {}", LOOK, "It asks for money."]);
         caller.says("List it.", &["list {}", "Good."]);
@@ -136,8 +136,8 @@ fn a_summary_with_a_quotation_does_not_show_where_the_quotation_is() {
 fn quotations_at_the_lowest_label_are_not_counted() {
     let mut caller = reading(USUAL);
     for (tool, quoted) in [("list", 0), ("read", 1)] {
-        let mut caller = Caller { client: std::mem::take(&mut caller.client), ..interactive() };
-        caller.client.seen.clear(None);
+        let mut caller = ChatCaller { client: std::mem::take(&mut caller.client), ..interactive() };
+        caller.client.quotations.clear(None);
         caller.run.answers = vec![(tool, json!(PAGE))];
         caller.says("Go.", &[&format!("{tool} {{}}"), "I saw it."]);
         caller.chat.push(user(&format!("Context: {PAGE}")));
@@ -150,18 +150,19 @@ fn quotations_at_the_lowest_label_are_not_counted() {
 fn each_source_of_texts_has_its_own_room() {
     let mut caller = interactive();
     caller.run.answers = vec![("read", json!(PAGE))];
-    let offered = Offered {
+    let offered = OfferedTool {
         tool: Tool::of("shop", "buy"),
         description: "Buys whatever is asked for in the shop by the river.".to_owned(),
         parameters: json!({"type": "object"}),
         output: None,
-        words: Words::Server,
+        words: DescriptionAuthor::Server,
     };
-    let read = Offered { tool: Tool::local("read"), words: Words::Operator, ..offered.clone() };
-    caller.run.conversation.offer(vec![offered, read]).unwrap();
+    let read =
+        OfferedTool { tool: Tool::local("read"), words: DescriptionAuthor::Operator, ..offered.clone() };
+    caller.run.conversation.offer_tools(vec![offered, read]).unwrap();
     let say = "The page wants a sum of money to be brought to the mayor.";
     caller.says("Read it.", &["read {}", LOOK, say]);
-    let shares = caller.client.seen.shares();
+    let shares = caller.client.quotations.shares();
     let sources: Vec<&str> = shares.iter().map(|share| share.source.as_str()).collect();
     for source in ["server shop", "tool read", "role assistant"] {
         assert!(sources.contains(&source), "{source}: {sources:?}");

@@ -4,7 +4,7 @@
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
-use crate::script::{POLICY, Run};
+use crate::script::{POLICY, ScriptedConversation};
 
 /// Spellings of the placeholder of the first region.
 const WAYS: &[&str] = &[
@@ -25,14 +25,14 @@ const WAYS: &[&str] = &[
     "&#91;hidden h1&#93;",
 ];
 
-fn run(policy: &str, page: &str, call: &str) -> Run {
-    let mut run = Run::new(policy, Method::LowestFirst);
+fn run(policy: &str, page: &str, call: &str) -> ScriptedConversation {
+    let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
     run.answers = vec![("read", json!(page))];
     run.turn("Go.", &["read {}", call, "Done."]);
     run
 }
 
-fn sent(run: &Run) -> Value {
+fn sent(run: &ScriptedConversation) -> Value {
     let calls = run.calls();
     serde_json::from_str(calls.last().and_then(|call| call.strip_prefix("runs send ")).unwrap()).unwrap()
 }
@@ -61,7 +61,7 @@ fn in_payload_a_placeholder_is_the_region() {
 #[test]
 fn elsewhere_the_call_is_refused() {
     let check = |arguments: Value, method: Method, expected: &str| {
-        let mut run = Run::new(POLICY, method);
+        let mut run = ScriptedConversation::new(POLICY, method);
         run.decision = flowgate_guard::approve::Decision::Allow;
         run.turn("Go.", &["read {}", &format!("send {arguments}"), "Done."]);
         assert_eq!(run.calls(), ["runs read {}"], "{arguments}");
@@ -106,14 +106,14 @@ fn replies_have_no_placeholders() {
     let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
     for policy in [POLICY, &any] {
         for way in WAYS.iter().chain(&["[hidden h7]"]) {
-            let mut run = Run::new(policy, Method::LowestFirst);
+            let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
             let turn = run.turn("Go.", &["read {}", &format!("It says {way}, I think.")]);
             assert_eq!(turn.replies.last().unwrap().text, "It says (hidden text), I think.", "{way}");
         }
     }
     // Without a region of this name they are ordinary words.
     for words in ["What is [hidden]?", "a hidden h1 tag, see [h1]"] {
-        let turn = Run::new(POLICY, Method::LowestFirst).turn("Go.", &[words]);
+        let turn = ScriptedConversation::new(POLICY, Method::LowestFirst).turn("Go.", &[words]);
         assert_eq!(turn.replies.last().unwrap().text, words);
     }
 }

@@ -11,8 +11,8 @@ mod generate;
 mod random;
 mod readers;
 
-use flowgate_guard::links::{Answer, Cleaner, clean};
-use readers::{Permitted, found};
+use flowgate_guard::links::{Cleaner, LinkDecision, clean};
+use readers::{PermittedHosts, found};
 
 /// Returns the range of seeds.
 fn cases() -> std::ops::Range<u64> {
@@ -27,7 +27,7 @@ fn no_reader_finds_an_address_that_was_not_permitted() {
     let mut failures = Vec::new();
     for seed in cases() {
         let text = generate::text(seed);
-        let mut permitted = Permitted::default();
+        let mut permitted = PermittedHosts::default();
         let (cleaned, _) = clean(&text, &mut |url| permitted.judge(url));
         let problems = found(&cleaned, &permitted.0);
         if !problems.is_empty() {
@@ -36,7 +36,7 @@ fn no_reader_finds_an_address_that_was_not_permitted() {
         hostile += u64::from(!found(&text, &permitted.0).is_empty());
         led += u64::from(!permitted.0.is_empty());
         // Cleaning is stable when it is repeated, and independent of the division into pieces.
-        let mut again = Permitted::default();
+        let mut again = PermittedHosts::default();
         let (twice, _) = clean(&cleaned, &mut |url| again.judge(url));
         if !found(&twice, &again.0).is_empty() {
             failures.push(format!("seed {seed}, again: {cleaned:?} becomes {twice:?}"));
@@ -83,6 +83,6 @@ fn the_readers_find_addresses() {
         found("see https://good.example/a and b", &["https://good.example/a".to_owned()].into()),
         [""; 0]
     );
-    let mut answer = |_: &str| Answer::Refused;
+    let mut answer = |_: &str| LinkDecision::Refused;
     assert_eq!(clean("plain words", &mut answer).0, "plain words");
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use flowgate_guard::links::Answer;
+use flowgate_guard::links::LinkDecision;
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::tokenizer::{Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
@@ -14,18 +14,18 @@ use unicode_normalization::UnicodeNormalization as _;
 
 /// Permits one host and one mail address, and records the addresses that it permitted.
 #[derive(Debug, Default)]
-pub(crate) struct Permitted(pub(crate) BTreeSet<String>);
+pub(crate) struct PermittedHosts(pub(crate) BTreeSet<String>);
 
-impl Permitted {
-    pub(crate) fn judge(&mut self, url: &str) -> Answer {
+impl PermittedHosts {
+    pub(crate) fn judge(&mut self, url: &str) -> LinkDecision {
         let hosts = ["https://good.example", "http://good.example"];
         let is_end = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?', '#', ':']);
         let is_good = hosts.iter().any(|host| url.strip_prefix(host).is_some_and(is_end));
         if is_good || url == "mailto:ann@good.example" {
             self.0.insert(url.to_owned());
-            return Answer::Permitted;
+            return LinkDecision::Permitted;
         }
-        Answer::Refused
+        LinkDecision::Refused
     }
 }
 
@@ -88,12 +88,12 @@ fn markdown(text: &str, permitted: &BTreeSet<String>) -> (Vec<String>, String) {
 }
 
 #[derive(Default)]
-struct Sink {
+struct HtmlTokenSink {
     tags: RefCell<Vec<String>>,
     text: RefCell<String>,
 }
 
-impl TokenSink for Sink {
+impl TokenSink for HtmlTokenSink {
     type Handle = ();
 
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
@@ -113,10 +113,10 @@ impl TokenSink for Sink {
 fn html(text: &str) -> (Vec<String>, String) {
     let input = BufferQueue::default();
     input.push_back(text.into());
-    let tokenizer = Tokenizer::new(Sink::default(), TokenizerOpts::default());
+    let tokenizer = Tokenizer::new(HtmlTokenSink::default(), TokenizerOpts::default());
     let _ = tokenizer.feed(&input);
     tokenizer.end();
-    let Sink { tags, text } = tokenizer.sink;
+    let HtmlTokenSink { tags, text } = tokenizer.sink;
     (tags.into_inner(), text.into_inner())
 }
 

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const MAIN: &str = "";
 
 #[derive(Debug, Default)]
-pub(crate) struct Agents {
+pub(crate) struct AgentKnowledge {
     seen: BTreeMap<String, BTreeSet<usize>>,
     /// For each event, what its agent had seen before it.
     before: Vec<BTreeSet<usize>>,
 }
 
-impl Agents {
+impl AgentKnowledge {
     /// Records an event of an agent.
     pub(crate) fn happened(&mut self, agent: &str, event: usize) {
         assert_eq!(event, self.before.len(), "events come in order");

@@ -1,22 +1,22 @@
 //! The answers to the calls of a step: by tools, by agents that are tools, and by fillers of slots.
 
-use flowgate::monitor::Authorized;
-use flowgate::trace::{Body, EventId, Tool};
+use flowgate::monitor::AuthorizedCall;
+use flowgate::trace::{EventBody, EventId, Tool};
 use flowgate_guard::conversation::ToolAnswer;
 use flowgate_lm::chat::Request;
 use serde_json::Value;
 
-use crate::change::{self, Before};
+use crate::changed_answers::{self, FirstAnswer};
 use crate::model::{filled, typed};
 use crate::random::Random;
-use crate::run::Made;
-use crate::session::{Answered, Session};
-use crate::track::Wrote;
-use crate::world::Spelling;
+use crate::run::RunState;
+use crate::session::{ObservedSession, VisibleAnswer};
+use crate::taint_tracker::CurrentModelStep;
+use crate::world::AnswerSpelling;
 
-impl Made<'_> {
+impl RunState<'_> {
     /// Fills a slot, and checks that the filler may read the regions of the slot.
-    pub(crate) fn fill(&mut self, session: &mut Session, request: &Request) {
+    pub(crate) fn fill(&mut self, session: &mut ObservedSession, request: &Request) {
         let shown = format!("{request:?}");
         let clearance = self.case.declared.clearance("filler");
         self.taint.shown("the filler", &shown, &clearance);
@@ -46,18 +46,23 @@ impl Made<'_> {
         // kind exists is released together with the value.
         if typed(request).is_none() && Random::of(&shown).chance(10) {
             self.run.met.insert("a slot that nobody could fill");
-            session.conversation.unfilled();
+            session.conversation.fail_fill();
         } else {
             self.run.met.insert("a slot that was filled");
-            session.conversation.filled(&filled(request));
+            session.conversation.accept_fill(&filled(request));
         }
     }
 
     /// Answers a call that the conversation waits for.
-    pub(crate) fn answer(&mut self, session: &mut Session, call: &Authorized, first: Option<&Session>) {
+    pub(crate) fn answer(
+        &mut self,
+        session: &mut ObservedSession,
+        call: &AuthorizedCall,
+        first: Option<&ObservedSession>,
+    ) {
         let exists = self.runs(session, call);
         let tool = &call.call().tool;
-        let before = Answered::before(first, exists.then_some(session.answers.len()));
+        let before = VisibleAnswer::before(first, exists.then_some(session.answers.len()));
         if self.case.tools.is_agent(tool) && session.followed.floor.is_none() {
             self.ask_agent(session, call, exists, before);
             return;
@@ -67,7 +72,7 @@ impl Made<'_> {
     }
 
     /// Records that a call runs. Returns whether the observer may see it.
-    pub(crate) fn runs(&mut self, session: &Session, call: &Authorized) -> bool {
+    pub(crate) fn runs(&mut self, session: &ObservedSession, call: &AuthorizedCall) -> bool {
         let event = session.trace().event(call.event()).expect("it is there");
         let (tool, arguments) = (&call.call().tool, call.arguments_json());
         self.taint.ran(&session.followed, call.event(), event, &arguments);
@@ -86,24 +91,24 @@ impl Made<'_> {
         tool: &Tool,
         arguments: &str,
         exists: bool,
-        before: Option<(&Session, &Answered)>,
-    ) -> (ToolAnswer, Spelling) {
+        before: Option<(&ObservedSession, &VisibleAnswer)>,
+    ) -> (ToolAnswer, AnswerSpelling) {
         let case = self.case;
         let echo = case.tools.echoes(tool).then(|| self.taint.echo(tool, arguments));
         if echo.is_some() {
             self.run.met.insert(if exists { "an echo that is seen" } else { "an echo that is hidden" });
         }
         let (answer, spelling) = match before {
-            None => change::fresh(&mut self.hidden, 5, echo.as_deref()),
+            None => changed_answers::fresh(&mut self.hidden, 5, echo.as_deref()),
             Some((first, answered)) => {
                 let event = first.trace().event(answered.event).expect("it is there");
-                let Body::Output(output) = &event.body else { panic!("an output") };
+                let EventBody::Output(output) = &event.body else { panic!("an output") };
                 let flows: Vec<bool> = first.followed.bounds[answered.event.0]
                     .parts
                     .iter()
                     .map(|bounds| bounds.iter().any(|bound| bound.flows_to(&case.level)))
                     .collect();
-                let before = Before {
+                let before = FirstAnswer {
                     output,
                     document: &event.document,
                     spelling: answered.spelling,
@@ -127,15 +132,15 @@ impl Made<'_> {
 
     fn ran(
         &mut self,
-        session: &mut Session,
+        session: &mut ObservedSession,
         answer: ToolAnswer,
-        seen: Option<(Spelling, Option<Box<Session>>)>,
+        seen: Option<(AnswerSpelling, Option<Box<ObservedSession>>)>,
     ) {
-        session.conversation.ran(answer);
+        session.conversation.accept_tool_answer(answer);
         let event = EventId(session.trace().len() - 1);
         self.taint.follow(&mut session.followed, &session.conversation);
         if let Some((spelling, child)) = seen {
-            session.answers.push(Answered { event, spelling, child });
+            session.answers.push(VisibleAnswer { event, spelling, child });
         }
     }
 
@@ -144,32 +149,34 @@ impl Made<'_> {
     /// the tool.
     fn ask_agent(
         &mut self,
-        session: &mut Session,
-        call: &Authorized,
+        session: &mut ObservedSession,
+        call: &AuthorizedCall,
         exists: bool,
-        before: Option<(&Session, &Answered)>,
+        before: Option<(&ObservedSession, &VisibleAnswer)>,
     ) {
         self.run.met.insert(if exists { "an agent that is seen" } else { "an agent that is hidden" });
         let first = before.and_then(|(_, answered)| answered.child.as_deref());
         let mut child = self.begin(first);
         let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
         child.followed.floor = Some(level.clone());
-        let carries = session.conversation.carried_by(call);
-        child.conversation.task(Value::from(call.arguments_json()), &carries).expect("room");
+        let carries = session.conversation.call_label_names(call);
+        child.conversation.add_task(Value::from(call.arguments_json()), &carries).expect("room");
         let account = self.taint.enter(None);
         let (turn, is_visible) = self.turn(&mut child, first);
         self.ended(&turn, is_visible);
         self.taint.enter(Some(account));
         let text: Vec<&str> = child.replies.iter().map(String::as_str).collect();
-        let answer =
-            ToolAnswer { carries: Some(child.conversation.carried()), ..ToolAnswer::text(text.join("\n")) };
+        let answer = ToolAnswer {
+            carries: Some(child.conversation.reply_label_names()),
+            ..ToolAnswer::text(text.join("\n"))
+        };
         session.followed.carries = Some(child.said_level.clone().unwrap_or(level));
-        self.ran(session, answer, exists.then_some((Spelling::Value, Some(Box::new(child)))));
+        self.ran(session, answer, exists.then_some((AnswerSpelling::Value, Some(Box::new(child)))));
     }
 }
 
 /// Returns the greatest number of slots in one call of a message.
-fn slots(wrote: &Wrote) -> usize {
+fn slots(wrote: &CurrentModelStep) -> usize {
     wrote.completion.calls.iter().map(|call| call.arguments.matches("$slot").count()).max().unwrap_or(0)
 }
 

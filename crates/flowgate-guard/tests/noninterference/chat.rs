@@ -6,18 +6,18 @@
 //! is visible to whoever may see the replaced message.
 
 use flowgate::label::Label;
-use flowgate::monitor::Authorized;
-use flowgate::trace::{Body, Entry, EventId, Output, Tool};
-use flowgate_guard::conversation::{Spent, ToolAnswer, Turn};
+use flowgate::monitor::AuthorizedCall;
+use flowgate::trace::{EventBody, EventId, Output, Tool, TraceEntry};
+use flowgate_guard::conversation::{ToolAnswer, Turn, TurnUsage};
 use flowgate_guard::history::History;
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall};
 use serde_json::{Map, Value};
 
-use crate::level::Level;
+use crate::oracle_label::OracleLabel;
 use crate::random::Random;
-use crate::run::Made;
-use crate::session::{Answered, Session};
-use crate::world::{self, Spelling};
+use crate::run::RunState;
+use crate::session::{ObservedSession, VisibleAnswer};
+use crate::world::{self, AnswerSpelling};
 
 /// The system message that the operator has pinned.
 pub(crate) const INSTRUCTIONS: &str = "You help.";
@@ -26,16 +26,16 @@ pub(crate) const INSTRUCTIONS: &str = "You help.";
 const STEPS: usize = 3;
 
 /// A message as the client holds it.
-pub(crate) struct Held {
+pub(crate) struct HeldMessage {
     pub(crate) message: Message,
     /// The least label of the message.
-    pub(crate) level: Level,
+    pub(crate) level: OracleLabel,
     /// The turn of the message.
     pub(crate) turn: usize,
-    pub(crate) kind: HeldKind,
+    pub(crate) kind: HeldMessageKind,
 }
 
-pub(crate) enum HeldKind {
+pub(crate) enum HeldMessageKind {
     /// Created by the client and not yet sent.
     New,
     /// A tool's answer that has not been sent: its index among the answers that the observer may see.
@@ -45,7 +45,7 @@ pub(crate) enum HeldKind {
 }
 
 /// A call for the client to run.
-struct Running {
+struct ClientRunCall {
     id: String,
     tool: Tool,
     arguments: Map<String, Value>,
@@ -56,13 +56,13 @@ struct Running {
 }
 
 /// A chat that a client holds.
-pub(crate) struct Chat {
+pub(crate) struct ClientHeldChat {
     pub(crate) is_trusted: bool,
     pub(crate) history: History,
-    pub(crate) held: Vec<Held>,
-    running: Vec<Running>,
+    pub(crate) held: Vec<HeldMessage>,
+    running: Vec<ClientRunCall>,
     /// The least label of the model's message.
-    said: Option<Level>,
+    said: Option<OracleLabel>,
     /// The number of messages with calls at each label in this turn.
     steps: Vec<(Label, usize)>,
     /// The named events beside the chat: the name, the event, the agent.
@@ -71,7 +71,7 @@ pub(crate) struct Chat {
     pub(crate) shown: Option<String>,
 }
 
-impl Chat {
+impl ClientHeldChat {
     fn new(is_trusted: bool) -> Self {
         Self {
             is_trusted,
@@ -102,20 +102,25 @@ impl Chat {
     }
 
     /// Records that the model wrote text at this level.
-    pub(crate) fn says(&mut self, level: &Level) {
+    pub(crate) fn says(&mut self, level: &OracleLabel) {
         self.said = Some(self.said.as_ref().map_or_else(|| level.clone(), |said| said.join(level)));
     }
 }
 
-impl Made<'_> {
+impl RunState<'_> {
     /// Runs a conversation whose chat a client holds.
-    pub(crate) fn chat(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+    pub(crate) fn chat(
+        &mut self,
+        session: &mut ObservedSession,
+        first: Option<&ObservedSession>,
+        number: usize,
+    ) {
         let case = self.case;
         let mut shared = Random::new(case.seed ^ 0x77aa_0000 ^ number as u64);
-        let mut chat = Chat::new(case.trusts_client);
+        let mut chat = ClientHeldChat::new(case.trusts_client);
         let level = self.taint.oracle.level_of_role("system");
         let message = Message::System(vec![Part::from(INSTRUCTIONS)]);
-        chat.held.push(Held { message, level, turn: 0, kind: HeldKind::New });
+        chat.held.push(HeldMessage { message, level, turn: 0, kind: HeldMessageKind::New });
         session.chat = Some(chat);
         self.root(session);
         for turn in 0..3 {
@@ -130,7 +135,7 @@ impl Made<'_> {
             }
             let text = self.chosen_text(&level, text);
             let message = Message::User(vec![Part::Text(text)]);
-            held(session).held.push(Held { message, level, turn, kind: HeldKind::New });
+            held(session).held.push(HeldMessage { message, level, turn, kind: HeldMessageKind::New });
             self.rounds(session, first, turn);
         }
         let last = session.conversation.view_at(case.label);
@@ -139,7 +144,7 @@ impl Made<'_> {
     }
 
     /// Returns the least label of a new message of the user.
-    pub(crate) fn level_of_user(&self) -> Level {
+    pub(crate) fn level_of_user(&self) -> OracleLabel {
         match self.case.trusts_client {
             true => self.taint.oracle.level_of_role("user"),
             false => self.taint.oracle.top(),
@@ -147,7 +152,7 @@ impl Made<'_> {
     }
 
     /// Returns the text, or a replacement if the observer may not see it.
-    pub(crate) fn chosen_text(&mut self, level: &Level, text: String) -> String {
+    pub(crate) fn chosen_text(&mut self, level: &OracleLabel, text: String) -> String {
         if level.flows_to(&self.case.level) {
             return text;
         }
@@ -156,7 +161,7 @@ impl Made<'_> {
     }
 
     /// Runs a turn: exchanges messages between client and model until the final reply.
-    fn rounds(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+    fn rounds(&mut self, session: &mut ObservedSession, first: Option<&ObservedSession>, number: usize) {
         held(session).steps.clear();
         let (mut all, mut is_visible) = (Turn::default(), true);
         loop {
@@ -165,7 +170,7 @@ impl Made<'_> {
             is_visible &= sees;
             let chat = held(session);
             let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
-            let call = |call: &flowgate_guard::conversation::Handed| ToolCall {
+            let call = |call: &flowgate_guard::conversation::HandedOverCall| ToolCall {
                 id: call.id.clone(),
                 name: call.tool.to_string(),
                 arguments: call.arguments.clone(),
@@ -174,12 +179,12 @@ impl Made<'_> {
             let text = format!("{} [{}]", texts.join("\n"), chat.held.len());
             let message = Message::Assistant { text, calls: turn.calls.iter().map(call).collect() };
             let level = chat.said.take().unwrap_or_else(|| self.taint.oracle.bottom());
-            let kind = HeldKind::Known { is_answer: false };
-            chat.held.push(Held { message: message.clone(), level, turn: number, kind });
+            let kind = HeldMessageKind::Known { is_answer: false };
+            chat.held.push(HeldMessage { message: message.clone(), level, turn: number, kind });
             let running = std::mem::take(&mut chat.running);
-            let Session { conversation, chat, .. } = &mut *session;
+            let ObservedSession { conversation, chat, .. } = &mut *session;
             let history = &mut chat.as_mut().expect("a chat").history;
-            conversation.answered_to(&mut self.client, history, &message);
+            conversation.record_answer(&mut self.client, history, &message);
             all = together(all, turn);
             if running.is_empty() {
                 break;
@@ -192,16 +197,17 @@ impl Made<'_> {
     }
 
     /// Sends the chat of the client.
-    fn send(&mut self, session: &mut Session) {
-        let Session { conversation, chat, followed, answers, .. } = &mut *session;
+    fn send(&mut self, session: &mut ObservedSession) {
+        let ObservedSession { conversation, chat, followed, answers, .. } = &mut *session;
         let chat = chat.as_mut().expect("a chat");
         for held in &chat.held {
-            if let (HeldKind::New, Some(text)) = (&held.kind, text_of(&held.message)) {
+            if let (HeldMessageKind::New, Some(text)) = (&held.kind, text_of(&held.message)) {
                 followed.sent.push((text, held.level.clone()));
             }
         }
         let messages: Vec<Message> = chat.held.iter().map(|held| held.message.clone()).collect();
-        let sent = conversation.sent(&mut self.client, &mut chat.history, &messages).expect("room");
+        let sent =
+            conversation.accept_messages(&mut self.client, &mut chat.history, &messages).expect("room");
         if sent.gone > 0 {
             self.run.met.insert("messages that are gone");
         }
@@ -213,8 +219,8 @@ impl Made<'_> {
         let events = conversation.monitor().trace().events();
         for held in &mut chat.held {
             match (&held.kind, &held.message) {
-                (HeldKind::Answer(place), Message::Tool { call_id, .. }) => {
-                    let is_it = |event: &flowgate::trace::Event| matches!(&event.body, Body::Output(output) if output.call_id == *call_id);
+                (HeldMessageKind::Answer(place), Message::Tool { call_id, .. }) => {
+                    let is_it = |event: &flowgate::trace::Event| matches!(&event.body, EventBody::Output(output) if output.call_id == *call_id);
                     let event = events.iter().rposition(is_it).expect("an answer");
                     held.level = followed.bounds[event].of(0, &bottom);
                     if let Some(place) = place
@@ -222,21 +228,21 @@ impl Made<'_> {
                     {
                         answers[*place].event = EventId(event);
                     }
-                    held.kind = HeldKind::Known { is_answer: place.is_some() };
+                    held.kind = HeldMessageKind::Known { is_answer: place.is_some() };
                 }
-                (HeldKind::New, _) => held.kind = HeldKind::Known { is_answer: false },
+                (HeldMessageKind::New, _) => held.kind = HeldMessageKind::Known { is_answer: false },
                 _ => {}
             }
         }
     }
 
     /// Hands a permitted call over to the client.
-    pub(crate) fn hand(&mut self, session: &mut Session, call: Authorized) {
+    pub(crate) fn hand(&mut self, session: &mut ObservedSession, call: AuthorizedCall) {
         let exists = self.runs(session, &call);
         let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
         let chat = held(session);
         chat.says(&level);
-        chat.running.push(Running {
+        chat.running.push(ClientRunCall {
             id: call.call().id.clone(),
             tool: call.call().tool.clone(),
             arguments: call.call().arguments.clone().expect("they were read"),
@@ -248,13 +254,19 @@ impl Made<'_> {
 
     /// Runs a call as the client, through a proxy that reports to the session or directly, and adds the
     /// answer to the chat.
-    fn serve(&mut self, session: &mut Session, first: Option<&Session>, running: Running, turn: usize) {
-        let Running { id, tool, arguments, print, exists } = running;
+    fn serve(
+        &mut self,
+        session: &mut ObservedSession,
+        first: Option<&ObservedSession>,
+        running: ClientRunCall,
+        turn: usize,
+    ) {
+        let ClientRunCall { id, tool, arguments, print, exists } = running;
         let place = exists.then_some(session.answers.len());
-        let (answer, spelling) = self.answer_of(&tool, &print, exists, Answered::before(first, place));
+        let (answer, spelling) = self.answer_of(&tool, &print, exists, VisibleAnswer::before(first, place));
         let (answer, spelling) = as_text(answer, spelling);
         if exists {
-            session.answers.push(Answered { event: UNKNOWN, spelling, child: None });
+            session.answers.push(VisibleAnswer { event: UNKNOWN, spelling, child: None });
         }
         let mut random = match exists {
             true => Random::of(&format!("{} {id}", self.case.seed)),
@@ -278,29 +290,30 @@ impl Made<'_> {
         }
         let message = Message::Tool { call_id: id, content, is_error: Some(answer.is_error) };
         let level = self.taint.oracle.bottom();
-        held(session).held.push(Held { message, level, turn, kind: HeldKind::Answer(place) });
+        held(session).held.push(HeldMessage { message, level, turn, kind: HeldMessageKind::Answer(place) });
     }
 
     /// Runs a handed-over call beside the chat.
     fn serve_beside(
         &mut self,
-        session: &mut Session,
+        session: &mut ObservedSession,
         tool: Tool,
         arguments: Map<String, Value>,
         answer: &ToolAnswer,
     ) -> EventId {
         let of_call = (tool.clone(), arguments);
-        let taken = session.beside(move |conversation| conversation.take_handed(&of_call.0, &of_call.1));
+        let taken =
+            session.beside(move |conversation| conversation.take_handed_over_call(&of_call.0, &of_call.1));
         let taken = taken.expect("the chat has handed it over");
         self.run.met.insert("a call of the chat that runs beside it");
         let ToolAnswer { content, structured, is_error, .. } = answer.clone();
         let output = Output { call_id: taken.id, tool: None, content, structured, is_error: Some(is_error) };
         let event = session.beside(move |conversation| {
-            let monitor = conversation.beside();
-            let floor = monitor.answer_floor(&tool);
-            let entry = Entry::from(Body::Output(output.clone()));
-            let (event, _) = monitor.push_raised(entry, &floor.into()).expect("room");
-            conversation.ran_beside(&output.call_id, event);
+            let monitor = conversation.monitor_mut();
+            let floor = monitor.output_floor(&tool);
+            let entry = TraceEntry::from(EventBody::Output(output.clone()));
+            let (event, _) = monitor.push_with_floors(entry, &floor.into()).expect("room");
+            conversation.record_outside_answer(&output.call_id, event);
             event
         });
         self.taint.follow(&mut session.followed, &session.conversation);
@@ -311,7 +324,7 @@ impl Made<'_> {
 /// The placeholder for the event of an answer that has not been sent.
 const UNKNOWN: EventId = EventId(usize::MAX);
 
-pub(crate) fn held(session: &mut Session) -> &mut Chat {
+pub(crate) fn held(session: &mut ObservedSession) -> &mut ClientHeldChat {
     session.chat.as_mut().expect("a client holds the chat")
 }
 
@@ -320,7 +333,7 @@ fn together(mut one: Turn, two: Turn) -> Turn {
     one.replies.extend(two.replies);
     (one.stop, one.ended) = (two.stop, two.ended);
     let (a, b) = (one.spent, two.spent);
-    one.spent = Spent {
+    one.spent = TurnUsage {
         messages: a.messages + b.messages,
         screenings: a.screenings + b.screenings,
         tokens: a.tokens.plus(b.tokens),
@@ -354,12 +367,12 @@ fn is_blocks(content: &Value) -> bool {
 }
 
 /// Converts an answer to the text form that a chat can contain.
-fn as_text(answer: ToolAnswer, spelling: Spelling) -> (ToolAnswer, Spelling) {
+fn as_text(answer: ToolAnswer, spelling: AnswerSpelling) -> (ToolAnswer, AnswerSpelling) {
     let ToolAnswer { content, is_error, .. } = answer;
     let (content, spelling) = match content {
         Value::String(_) => (content, spelling),
         _ if is_blocks(&content) => (content, spelling),
-        other => (Value::String(format!("{other:#}")), Spelling::Json),
+        other => (Value::String(format!("{other:#}")), AnswerSpelling::Json),
     };
     (ToolAnswer { content, structured: None, is_error, carries: None }, spelling)
 }

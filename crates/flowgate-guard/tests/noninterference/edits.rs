@@ -5,15 +5,15 @@
 
 use flowgate_lm::chat::{Message, Part};
 
-use crate::chat::{Chat, Held, HeldKind, held};
-use crate::level::Level;
+use crate::chat::{ClientHeldChat, HeldMessage, HeldMessageKind, held};
+use crate::oracle_label::OracleLabel;
 use crate::random::Random;
-use crate::run::Made;
-use crate::session::Session;
+use crate::run::RunState;
+use crate::session::ObservedSession;
 use crate::world;
 
 /// The kind of an edit.
-enum Edit {
+enum ChatEdit {
     Summary,
     Dropped,
     User,
@@ -21,9 +21,9 @@ enum Edit {
     Model,
 }
 
-impl Made<'_> {
+impl RunState<'_> {
     /// Applies a random edit to the messages of earlier turns.
-    pub(crate) fn edit(&mut self, session: &mut Session, turn: usize, shared: &mut Random) {
+    pub(crate) fn edit(&mut self, session: &mut ObservedSession, turn: usize, shared: &mut Random) {
         let (changes, kind, number) = (shared.chance(65), shared.below(6), shared.next());
         let (from, new) = (shared.below(turn.max(1)), world::mark(shared));
         let to = from + shared.below(turn.saturating_sub(from).max(1));
@@ -31,11 +31,11 @@ impl Made<'_> {
             return;
         }
         let edit = match kind {
-            0 | 1 => Edit::Summary,
-            2 => Edit::Dropped,
-            3 => Edit::User,
-            4 => Edit::Answer,
-            _ => Edit::Model,
+            0 | 1 => ChatEdit::Summary,
+            2 => ChatEdit::Dropped,
+            3 => ChatEdit::User,
+            4 => ChatEdit::Answer,
+            _ => ChatEdit::Model,
         };
         let chat = held(session);
         let Some(range) = chat.range(&edit, from, to, number) else { return };
@@ -43,12 +43,12 @@ impl Made<'_> {
         let floor = gone.fold(self.taint.oracle.bottom(), |floor, level| floor.join(level));
         let level = match edit {
             // Only a conversation writes messages of the model.
-            Edit::Model => self.taint.oracle.top(),
-            Edit::Answer => floor,
+            ChatEdit::Model => self.taint.oracle.top(),
+            ChatEdit::Answer => floor,
             _ => floor.join(&self.level_of_user()),
         };
         let text = self.chosen_text(&level, format!("edit {turn} {new}"));
-        if let Edit::Answer = edit {
+        if let ChatEdit::Answer = edit {
             self.taint.vouch(&text, &level);
         }
         let chat = held(session);
@@ -56,45 +56,46 @@ impl Made<'_> {
         chat.held.splice(range, new);
         let is_seen = level.flows_to(&self.case.level);
         self.run.met.insert(match (edit, is_seen) {
-            (Edit::Dropped, _) => "a history of which turns are dropped",
-            (Edit::Summary, true) => "a summary that the observer sees",
-            (Edit::Summary, false) => "a summary that is hidden",
-            (Edit::User, true) => "a rewritten message of the user that the observer sees",
-            (Edit::User, false) => "a rewritten message of the user that is hidden",
-            (Edit::Answer, true) => "a rewritten answer that the observer sees",
-            (Edit::Answer, false) => "a rewritten answer that is hidden",
-            (Edit::Model, _) => "a rewritten message of the model",
+            (ChatEdit::Dropped, _) => "a history of which turns are dropped",
+            (ChatEdit::Summary, true) => "a summary that the observer sees",
+            (ChatEdit::Summary, false) => "a summary that is hidden",
+            (ChatEdit::User, true) => "a rewritten message of the user that the observer sees",
+            (ChatEdit::User, false) => "a rewritten message of the user that is hidden",
+            (ChatEdit::Answer, true) => "a rewritten answer that the observer sees",
+            (ChatEdit::Answer, false) => "a rewritten answer that is hidden",
+            (ChatEdit::Model, _) => "a rewritten message of the model",
         });
     }
 }
 
-impl Chat {
+impl ClientHeldChat {
     /// Returns the range of messages that an edit removes, if there is one.
-    fn range(&self, edit: &Edit, from: usize, to: usize, number: u64) -> Option<std::ops::Range<usize>> {
+    fn range(&self, edit: &ChatEdit, from: usize, to: usize, number: u64) -> Option<std::ops::Range<usize>> {
         let one = |at: usize| at..at + 1;
-        let is_of = |held: &Held| held.turn == from;
+        let is_of = |held: &HeldMessage| held.turn == from;
         let mut held = self.held.iter();
         match edit {
-            Edit::Summary | Edit::Dropped => {
-                let is_gone = |held: &&Held| {
+            ChatEdit::Summary | ChatEdit::Dropped => {
+                let is_gone = |held: &&HeldMessage| {
                     (from..=to).contains(&held.turn) && !matches!(held.message, Message::System(_))
                 };
                 let start = self.held.iter().position(|held| is_gone(&held))?;
                 Some(start..start + self.held.iter().filter(is_gone).count())
             }
-            Edit::User => {
+            ChatEdit::User => {
                 held.position(|held| is_of(held) && matches!(held.message, Message::User(_))).map(one)
             }
-            Edit::Model => {
+            ChatEdit::Model => {
                 // All messages and answers of the turn: their number depends on which of the calls run.
-                let is_gone = |held: &&Held| {
+                let is_gone = |held: &&HeldMessage| {
                     is_of(held) && matches!(held.message, Message::Assistant { .. } | Message::Tool { .. })
                 };
                 let start = self.held.iter().position(|held| is_gone(&held))?;
                 Some(start..start + self.held.iter().filter(is_gone).count())
             }
-            Edit::Answer => {
-                let known = |held: &Held| matches!(held.kind, HeldKind::Known { is_answer: true });
+            ChatEdit::Answer => {
+                let known =
+                    |held: &HeldMessage| matches!(held.kind, HeldMessageKind::Known { is_answer: true });
                 let places: Vec<usize> =
                     held.enumerate().filter(|(_, held)| known(held)).map(|(at, _)| at).collect();
                 let which = usize::try_from(number % places.len().max(1) as u64).ok()?;
@@ -103,22 +104,22 @@ impl Chat {
         }
     }
 
-    fn instead(&self, edit: &Edit, at: usize, text: String, level: &Level) -> Option<Held> {
-        let Held { message, turn, .. } = &self.held[at];
+    fn instead(&self, edit: &ChatEdit, at: usize, text: String, level: &OracleLabel) -> Option<HeldMessage> {
+        let HeldMessage { message, turn, .. } = &self.held[at];
         let message = match (edit, message) {
-            (Edit::Dropped, _) => return None,
-            (Edit::Answer, Message::Tool { call_id, .. }) => {
+            (ChatEdit::Dropped, _) => return None,
+            (ChatEdit::Answer, Message::Tool { call_id, .. }) => {
                 let (call_id, content) = (call_id.clone(), vec![Part::Text(text)]);
                 Message::Tool { call_id, content, is_error: None }
             }
-            (Edit::Model, _) => Message::Assistant { text, calls: Vec::new() },
+            (ChatEdit::Model, _) => Message::Assistant { text, calls: Vec::new() },
             _ => Message::User(vec![Part::Text(text)]),
         };
         let kind = match edit {
             // The replacement is no event; it represents the removed one.
-            Edit::Answer => HeldKind::Known { is_answer: true },
-            _ => HeldKind::New,
+            ChatEdit::Answer => HeldMessageKind::Known { is_answer: true },
+            _ => HeldMessageKind::New,
         };
-        Some(Held { message, level: level.clone(), turn: *turn, kind })
+        Some(HeldMessage { message, level: level.clone(), turn: *turn, kind })
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::observed::Observed;
-use crate::run::Run;
+use crate::observed_run::ObservedRun;
+use crate::run::NoninterferenceCase;
 
 /// Texts that policies contain, and the least percentage of cases. Only parts of the lattice, and statements
 /// whose effect is a call that runs: other features are counted where they have an effect.
@@ -78,10 +78,10 @@ const IN_RUNS: [(&str, u64); 54] = [
 ];
 
 #[derive(Debug, Default)]
-pub(crate) struct Features(BTreeMap<&'static str, u64>);
+pub(crate) struct FeatureCounts(BTreeMap<&'static str, u64>);
 
-impl Features {
-    pub(crate) fn count(&mut self, case: &Run, one: &Observed) {
+impl FeatureCounts {
+    pub(crate) fn count(&mut self, case: &NoninterferenceCase, one: &ObservedRun) {
         let in_policy = IN_POLICIES.iter().filter(|(_, text, _)| case.text.contains(text));
         let twice = case.tools.hold_a_name_twice().then_some("a name on two servers");
         for name in in_policy.map(|(name, ..)| *name).chain(one.met.iter().copied()).chain(twice) {
@@ -102,7 +102,7 @@ impl Features {
     }
 }
 
-impl fmt::Display for Features {
+impl fmt::Display for FeatureCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> = self.0.iter().map(|(name, count)| format!("{name} {count}")).collect();
         write!(f, "    cases with {}", counts.join(", "))

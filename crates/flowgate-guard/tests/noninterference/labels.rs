@@ -1,27 +1,33 @@
 //! Random labels of the answers of tools.
 
-use crate::declared::{Condition, Labels, Way};
-use crate::policy::Writer;
-use crate::space::Written;
+use crate::declared_policy::{DeclaredCondition, LabelDeclaration, PartSelector};
+use crate::policy::PolicyWriter;
+use crate::space::WrittenLabel;
 
-const CONTENT: Way = Way::Key("content");
+const CONTENT: PartSelector = PartSelector::Key("content");
 
 /// The parts of answers that statements label, in the policy language and as paths.
-const PARTS: [(&str, &[Way]); 9] = [
-    ("out.content.k", &[CONTENT, Way::Key("k")]),
-    ("out.content.s", &[CONTENT, Way::Key("s")]),
-    ("out.content.e", &[CONTENT, Way::Key("e")]),
-    ("out.content.rows", &[CONTENT, Way::Key("rows")]),
-    ("out.content.rows[*].x", &[CONTENT, Way::Key("rows"), Way::Each, Way::Key("x")]),
-    ("out.content.rows[*].y", &[CONTENT, Way::Key("rows"), Way::Each, Way::Key("y")]),
-    ("out.content.rows[*]", &[CONTENT, Way::Key("rows"), Way::Each]),
-    ("out.content.more.z", &[CONTENT, Way::Key("more"), Way::Key("z")]),
-    ("out.content.more", &[CONTENT, Way::Key("more")]),
+const PARTS: [(&str, &[PartSelector]); 9] = [
+    ("out.content.k", &[CONTENT, PartSelector::Key("k")]),
+    ("out.content.s", &[CONTENT, PartSelector::Key("s")]),
+    ("out.content.e", &[CONTENT, PartSelector::Key("e")]),
+    ("out.content.rows", &[CONTENT, PartSelector::Key("rows")]),
+    (
+        "out.content.rows[*].x",
+        &[CONTENT, PartSelector::Key("rows"), PartSelector::Each, PartSelector::Key("x")],
+    ),
+    (
+        "out.content.rows[*].y",
+        &[CONTENT, PartSelector::Key("rows"), PartSelector::Each, PartSelector::Key("y")],
+    ),
+    ("out.content.rows[*]", &[CONTENT, PartSelector::Key("rows"), PartSelector::Each]),
+    ("out.content.more.z", &[CONTENT, PartSelector::Key("more"), PartSelector::Key("z")]),
+    ("out.content.more", &[CONTENT, PartSelector::Key("more")]),
 ];
 
-const WHOLE: (&str, &[Way]) = ("out.content", &[CONTENT]);
+const WHOLE: (&str, &[PartSelector]) = ("out.content", &[CONTENT]);
 
-/// Captures in texts: see [`crate::world::Formed`].
+/// Captures in texts: see [`crate::world::FormedText`].
 const CAPTURES: [(&str, &str); 3] = [
     (r"n=(?<n>[0-9]) .*", "n"),
     (r"n=[0-9] k=(?<k>[a-z]{1,3}) .*", "k"),
@@ -30,26 +36,26 @@ const CAPTURES: [(&str, &str); 3] = [
 
 /// The condition by which a statement decides a label from another part.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Decided {
+pub(crate) enum DependentLabel {
     Computed,
     Fields,
     More,
     Text,
 }
 
-fn part(name: &str) -> (&'static str, &'static [Way]) {
+fn part(name: &str) -> (&'static str, &'static [PartSelector]) {
     *PARTS.iter().find(|(part, _)| *part == name).expect("a part")
 }
 
-impl Writer<'_> {
+impl PolicyWriter<'_> {
     /// Writes a statement that labels a part of the answers of a tool.
     fn labels(
         &mut self,
         tool: usize,
-        (place, way): (&str, &[Way]),
+        (place, way): (&str, &[PartSelector]),
         capture: Option<(&str, &'static str)>,
-        label: Written,
-        (texts, condition): (&[&str], Condition),
+        label: WrittenLabel,
+        (texts, condition): (&[&str], DeclaredCondition),
     ) {
         let head = match capture {
             None => format!("label {place} as {}", label.text),
@@ -60,24 +66,24 @@ impl Writer<'_> {
         let pattern = self.of_tool(tool, &head, "out: ToolOutput", texts);
         let capture = capture.map(|(_, group)| group);
         let (target, grant) = (way.to_vec(), label.grant);
-        self.declared.answers.push(Labels { pattern, target, capture, grant, condition });
+        self.declared.answers.push(LabelDeclaration { pattern, target, capture, grant, condition });
     }
 
     pub(crate) fn answers(&mut self, tool: usize) {
         if self.chance(80) {
             let label = self.low();
-            self.labels(tool, WHOLE, None, label, (&[], Condition::Always));
+            self.labels(tool, WHOLE, None, label, (&[], DeclaredCondition::Always));
         }
         for _ in 0..self.random.below(4) {
             let (place, label) = (PARTS[self.random.below(PARTS.len())], self.label());
-            self.labels(tool, place, None, label, (&[], Condition::Always));
+            self.labels(tool, place, None, label, (&[], DeclaredCondition::Always));
         }
         if self.chance(35) {
             self.capture(tool);
         }
         if self.chance(5) {
             let label = self.low();
-            let condition = (["out.is_error in [True, False]"].as_slice(), Condition::MentionsError);
+            let condition = (["out.is_error in [True, False]"].as_slice(), DeclaredCondition::MentionsError);
             self.labels(tool, ("out", &[]), None, label, condition);
         }
     }
@@ -88,7 +94,7 @@ impl Writer<'_> {
         let place = [s, s, part("out.content.rows[*].x"), WHOLE][self.random.below(4)];
         let capture = CAPTURES[self.random.below(CAPTURES.len())];
         let label = self.low();
-        self.labels(tool, place, Some(capture), label, (&[], Condition::Always));
+        self.labels(tool, place, Some(capture), label, (&[], DeclaredCondition::Always));
     }
 
     /// Writes labels of a field of some rows. A label that depends on the text that it labels reveals
@@ -96,11 +102,11 @@ impl Writer<'_> {
     /// label of the other, never the reverse.
     fn rows(&mut self, tool: usize) {
         let (value, condition) = [
-            ("== \"me\"", Condition::RowIs("me")),
-            ("== \"you\"", Condition::RowIs("you")),
-            ("is None", Condition::RowIsNone(true)),
-            ("is not None", Condition::RowIsNone(false)),
-            ("not in [\"me\", \"secret\"]", Condition::RowNotIn(&["me", "secret"])),
+            ("== \"me\"", DeclaredCondition::RowIs("me")),
+            ("== \"you\"", DeclaredCondition::RowIs("you")),
+            ("is None", DeclaredCondition::RowIsNone(true)),
+            ("is not None", DeclaredCondition::RowIsNone(false)),
+            ("not in [\"me\", \"secret\"]", DeclaredCondition::RowNotIn(&["me", "secret"])),
         ][self.random.below(5)];
         let (label, text) = (self.label(), format!("row.x {value}"));
         let texts = ["(row: dict) in out.content.rows", text.as_str()];
@@ -110,12 +116,12 @@ impl Writer<'_> {
     }
 
     /// Writes labels that depend on the values of other parts.
-    pub(crate) fn deciding(&mut self, tool: usize, decided: Decided) {
+    pub(crate) fn deciding(&mut self, tool: usize, decided: DependentLabel) {
         match decided {
-            Decided::Computed if self.chance(40) => self.computed(tool),
-            Decided::Fields if self.chance(40) => self.rows(tool),
-            Decided::More if self.chance(20) => self.conditional(tool, "out.content.more"),
-            Decided::Text if self.chance(25) => self.conditional(tool, "out.content.s"),
+            DependentLabel::Computed if self.chance(40) => self.computed(tool),
+            DependentLabel::Fields if self.chance(40) => self.rows(tool),
+            DependentLabel::More if self.chance(20) => self.conditional(tool, "out.content.more"),
+            DependentLabel::Text if self.chance(25) => self.conditional(tool, "out.content.s"),
             _ => {}
         }
     }
@@ -123,15 +129,15 @@ impl Writer<'_> {
     fn conditional(&mut self, tool: usize, name: &str) {
         let word = self.word;
         let conditions = [
-            ("\"z\" not in out.content.more", Condition::NoZ),
-            ("out.content.k == \"me\"", Condition::KeyIs("me")),
-            ("is_mine(out)", Condition::KeyIs(word)),
-            ("not is_mine(out)", Condition::KeyIsNot(word)),
-            ("out.content.k is None", Condition::KeyIsNone),
-            ("out.content.k not in [\"me\", \"you\"]", Condition::KeyNotIn(&["me", "you"])),
-            ("len(out.content.rows) > 1", Condition::ManyRows),
-            ("known(out.content.k)", Condition::KeyIsKnown),
-            ("known(out.content.k)", Condition::KeyIsKnown),
+            ("\"z\" not in out.content.more", DeclaredCondition::NoZ),
+            ("out.content.k == \"me\"", DeclaredCondition::KeyIs("me")),
+            ("is_mine(out)", DeclaredCondition::KeyIs(word)),
+            ("not is_mine(out)", DeclaredCondition::KeyIsNot(word)),
+            ("out.content.k is None", DeclaredCondition::KeyIsNone),
+            ("out.content.k not in [\"me\", \"you\"]", DeclaredCondition::KeyNotIn(&["me", "you"])),
+            ("len(out.content.rows) > 1", DeclaredCondition::ManyRows),
+            ("known(out.content.k)", DeclaredCondition::KeyIsKnown),
+            ("known(out.content.k)", DeclaredCondition::KeyIsKnown),
         ];
         let others = usize::from(name == "out.content.more");
         let (text, condition) = conditions[others + self.random.below(conditions.len() - others)];
@@ -143,13 +149,13 @@ impl Writer<'_> {
     fn computed(&mut self, tool: usize) {
         let Some((text, dimension)) = self.space.computed(self.random, "out.content.k") else { return };
         let name = self.random.of_list(&["out.content.s", "out.content.more", "out.content.rows[*].y"]);
-        let mut label = Written { text, grant: crate::declared::Grant::default() };
+        let mut label = WrittenLabel { text, grant: crate::declared_policy::DeclaredGrant::default() };
         if self.chance(50) {
             let text = format!("trusted, public, {}", label.text);
-            label = Written { text, grant: self.space.bottom().grant };
+            label = WrittenLabel { text, grant: self.space.bottom().grant };
             label.grant.parts.truncate(2);
         }
         label.grant.computed = Some(dimension);
-        self.labels(tool, part(name), None, label, (&[], Condition::Always));
+        self.labels(tool, part(name), None, label, (&[], DeclaredCondition::Always));
     }
 }

@@ -26,33 +26,33 @@
 
 mod agents;
 mod answers;
-mod beside;
-mod change;
+mod changed_answers;
 mod chat;
-mod declared;
+mod declared_policy;
 mod edits;
 mod features;
 mod labels;
-mod level;
 mod model;
-mod observed;
+mod observed_run;
 mod oracle;
+mod oracle_label;
 mod policy;
+mod proxy_activity;
 mod random;
 mod rules;
 mod run;
 mod session;
 mod space;
+mod taint_tracker;
 mod tools;
-mod track;
 mod turns;
 mod world;
 
 use flowgate_guard::conversation::Method;
 
-use features::Features;
-use observed::Observed;
-use run::Run;
+use features::FeatureCounts;
+use observed_run::ObservedRun;
+use run::NoninterferenceCase;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -60,7 +60,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Statistics that show whether the test is effective: in how many cases text was hidden, and in how many it
 /// has an effect.
-struct Tried {
+struct CaseCounts {
     hid: u64,
     looked: u64,
     slots: u64,
@@ -68,21 +68,22 @@ struct Tried {
     differed: u64,
     /// The number of parts of answers, and of those for which monitor and oracle agree.
     parts: (u64, u64),
-    features: Features,
+    features: FeatureCounts,
 }
 
 /// Runs all cases, with replayed labels of steps or without. Panics with the position of the first
 /// difference.
-fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64, Tried) {
+fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64, CaseCounts) {
     let cases = number("FLOWGATE_NONINTERFERENCE_CASES", usually);
     let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
-    let features = Features::default();
-    let mut tried = Tried { hid: 0, looked: 0, slots: 0, visible: 0, differed: 0, parts: (0, 0), features };
+    let features = FeatureCounts::default();
+    let mut tried =
+        CaseCounts { hid: 0, looked: 0, slots: 0, visible: 0, differed: 0, parts: (0, 0), features };
     let dumps = std::env::var("FLOWGATE_NONINTERFERENCE_DUMP").is_ok();
     let (mut seeds, mut first_difference) = (Vec::new(), None);
     let mut objected: Vec<(u64, String)> = Vec::new();
     for seed in first..first + cases {
-        let case = Run::case(seed, method);
+        let case = NoninterferenceCase::case(seed, method);
         let one = case.first();
         let two = case.second(&one, replay);
         for run in [&one, &two] {
@@ -93,18 +94,18 @@ fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64
             if dumps {
                 eprintln!("{}", run.dump());
             }
-            let Run { observer, text, .. } = &case;
+            let NoninterferenceCase { observer, text, .. } = &case;
             let objections = run.broken.join("\n");
             objected.push((seed, format!("{name} run, label {observer}\n{text}\n{objections}")));
         }
-        if let Some(difference) = Observed::difference(&one, &two) {
+        if let Some(difference) = ObservedRun::difference(&one, &two) {
             tried.differed += 1;
             seeds.push(seed);
             if first_difference.is_none() && must_agree {
                 if dumps {
                     eprintln!("first\n{}second\n{}", one.dump(), two.dump());
                 }
-                let Run { observer, text, .. } = &case;
+                let NoninterferenceCase { observer, text, .. } = &case;
                 first_difference = Some(format!("seed {seed}, label {observer}\n{text}\n{difference}"));
             }
         }
@@ -114,7 +115,7 @@ fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64
         tried.visible += u64::from(one.log.len() > 3);
         tried.features.count(&case, &one);
     }
-    let Tried { hid, looked, visible, differed, .. } = tried;
+    let CaseCounts { hid, looked, visible, differed, .. } = tried;
     let how = if replay { ", labels replayed" } else { "" };
     eprintln!(
         "{}{how}: {cases} cases from seed {first}; something hidden differed in {hid}, hidden text was asked for in \
@@ -174,7 +175,7 @@ fn given_the_chosen_labels_it_decides_nothing_either() {
 fn a_conversation_is_made_again_from_what_was_put_in() {
     for method in Method::ALL {
         for seed in 1..=number("FLOWGATE_NONINTERFERENCE_CASES", 12) {
-            let case = Run::case(seed, method);
+            let case = NoninterferenceCase::case(seed, method);
             for session in &mut case.first().sessions {
                 assert!(case.comes_to_the_same(session), "{} with seed {seed}", method.name());
             }

@@ -1,8 +1,8 @@
 //! The oracle: computes the least label of each part of a trace, following `docs/language.md` only.
 //!
 //! The oracle favours simplicity over speed, and shares only the structure of the trace with the monitor: the
-//! parts of an event, and their values. It reads the declarations that the generator recorded ([`Declared`]),
-//! and computes in its own lattice ([`Level`]). Where the effect of a statement is unclear (an answer of an
+//! parts of an event, and their values. It reads the declarations that the generator recorded ([`DeclaredPolicy`]),
+//! and computes in its own lattice ([`OracleLabel`]). Where the effect of a statement is unclear (an answer of an
 //! unexpected shape), nothing is known in the dimensions of that statement, which is represented by the
 //! lowest element.
 //!
@@ -12,37 +12,39 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowgate::trace::{Content, Document, Event, NodeId, Step, Tool};
+use flowgate::trace::{Document, Event, NodeContent, NodeId, PathStep, Tool};
 use serde_json::Value;
 
-use crate::declared::{Condition, Declared, Grant, Labels, StoreName, Way};
-use crate::level::{Element, Level, Shape};
+use crate::declared_policy::{
+    DeclaredCondition, DeclaredGrant, DeclaredPolicy, LabelDeclaration, PartSelector, StoreName,
+};
+use crate::oracle_label::{DimensionElement, DimensionShape, OracleLabel};
 
 /// The least labels of the parts of an event.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
+pub(crate) struct LabelBounds {
     /// For each part, one label for each statement that may have created it.
-    pub(crate) parts: Vec<Vec<Level>>,
+    pub(crate) parts: Vec<Vec<OracleLabel>>,
     /// For each part, the index after the last part below it.
     pub(crate) ends: Vec<NodeId>,
 }
 
-impl Bounds {
-    fn new(document: &Document, parts: Vec<Vec<Level>>) -> Self {
+impl LabelBounds {
+    fn new(document: &Document, parts: Vec<Vec<OracleLabel>>) -> Self {
         Self { parts, ends: document.nodes().iter().map(|node| node.end).collect() }
     }
 
-    pub(crate) fn all(document: &Document, level: &Level) -> Self {
+    pub(crate) fn all(document: &Document, level: &OracleLabel) -> Self {
         Self::new(document, vec![vec![level.clone()]; document.nodes().len()])
     }
 
     /// Returns the join of the known labels of a part and of those below it.
-    pub(crate) fn of(&self, node: NodeId, bottom: &Level) -> Level {
+    pub(crate) fn of(&self, node: NodeId, bottom: &OracleLabel) -> OracleLabel {
         let known = self.parts[node..self.ends[node]].iter().filter(|bounds| bounds.len() == 1);
         known.fold(bottom.clone(), |level, bounds| level.join(&bounds[0]))
     }
 
-    fn raise(&mut self, floor: &Level) {
+    fn raise(&mut self, floor: &OracleLabel) {
         for level in self.parts.iter_mut().flatten() {
             *level = level.join(floor);
         }
@@ -50,10 +52,10 @@ impl Bounds {
 }
 
 /// A label for each part, and the dimensions in which nothing is known about it.
-struct Labelled {
-    levels: Vec<Level>,
+struct PartLabels {
+    levels: Vec<OracleLabel>,
     /// The labels without those of captured parts.
-    uncaptured: Vec<Level>,
+    uncaptured: Vec<OracleLabel>,
     unknown: Vec<Vec<bool>>,
     /// The dimensions in which a statement refers to the whole event.
     root: Vec<usize>,
@@ -61,7 +63,7 @@ struct Labelled {
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Holds {
+enum ConditionTruth {
     Yes,
     No,
     /// A value is missing; with `None` in its place the condition would hold.
@@ -70,18 +72,18 @@ enum Holds {
 }
 
 /// The result of a condition for some parts, and the parts that it reads.
-struct Answer {
+struct ConditionMatch {
     targets: Vec<NodeId>,
-    holds: Holds,
+    holds: ConditionTruth,
     looked_at: Vec<NodeId>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Oracle<'d> {
-    pub(crate) declared: &'d Declared,
-    stores: BTreeMap<(usize, StoreName), Level>,
+    pub(crate) declared: &'d DeclaredPolicy,
+    stores: BTreeMap<(usize, StoreName), OracleLabel>,
     /// The labels of the stores at the beginning of the session.
-    earlier: BTreeMap<(usize, StoreName), Level>,
+    earlier: BTreeMap<(usize, StoreName), OracleLabel>,
     /// The account whose stores the tools use.
     pub(crate) account: usize,
     /// The effects of statements that have occurred.
@@ -89,7 +91,7 @@ pub(crate) struct Oracle<'d> {
 }
 
 impl<'d> Oracle<'d> {
-    pub(crate) fn new(declared: &'d Declared) -> Self {
+    pub(crate) fn new(declared: &'d DeclaredPolicy) -> Self {
         Self {
             declared,
             stores: BTreeMap::new(),
@@ -99,15 +101,15 @@ impl<'d> Oracle<'d> {
         }
     }
 
-    pub(crate) fn bottom(&self) -> Level {
-        Level::bottom(&self.declared.shapes)
+    pub(crate) fn bottom(&self) -> OracleLabel {
+        OracleLabel::bottom(&self.declared.shapes)
     }
 
-    pub(crate) fn top(&self) -> Level {
-        Level::top(&self.declared.shapes)
+    pub(crate) fn top(&self) -> OracleLabel {
+        OracleLabel::top(&self.declared.shapes)
     }
 
-    fn shapes(&self) -> &[(&'static str, Shape)] {
+    fn shapes(&self) -> &[(&'static str, DimensionShape)] {
         &self.declared.shapes
     }
 
@@ -115,21 +117,21 @@ impl<'d> Oracle<'d> {
         self.met.borrow_mut().insert(what);
     }
 
-    fn unlabelled(&self) -> Level {
-        self.declared.default.clone().unwrap_or_else(|| Level::top(self.shapes()))
+    fn unlabelled(&self) -> OracleLabel {
+        self.declared.default.clone().unwrap_or_else(|| OracleLabel::top(self.shapes()))
     }
 
     /// Returns the bounds of a message that is not the model's.
-    pub(crate) fn said(&self, role: &str, event: &Event) -> Bounds {
-        Bounds::all(&event.document, &self.level_of_role(role))
+    pub(crate) fn said(&self, role: &str, event: &Event) -> LabelBounds {
+        LabelBounds::all(&event.document, &self.level_of_role(role))
     }
 
     /// Returns the label that the policy gives the messages of a role.
-    pub(crate) fn level_of_role(&self, role: &str) -> Level {
+    pub(crate) fn level_of_role(&self, role: &str) -> OracleLabel {
         let mut level = self.unlabelled();
         let grants = self.declared.messages.iter().filter(|(roles, _)| roles.contains(&role));
         // The labels of several statements for one region are joined.
-        let mut granted: BTreeMap<usize, Element> = BTreeMap::new();
+        let mut granted: BTreeMap<usize, DimensionElement> = BTreeMap::new();
         for (dimension, element) in grants.flat_map(|(_, grant)| &grant.parts) {
             join(&mut granted, *dimension, element);
         }
@@ -140,7 +142,7 @@ impl<'d> Oracle<'d> {
     }
 
     /// Returns the bounds of a server's description of a tool.
-    pub(crate) fn description(&self, tool: &Tool, event: &Event) -> Bounds {
+    pub(crate) fn description(&self, tool: &Tool, event: &Event) -> LabelBounds {
         self.labelled(&self.declared.descriptions, tool, event, &self.unlabelled(), |_| true)
     }
 
@@ -151,12 +153,13 @@ impl<'d> Oracle<'d> {
         tool: &Tool,
         event: &Event,
         is_error: bool,
-        call: &Level,
-        carries: &Level,
-    ) -> Bounds {
+        call: &OracleLabel,
+        carries: &OracleLabel,
+    ) -> LabelBounds {
         // A statement applies to errors only if it mentions them, and errors are top whatever the default is.
-        let base = if is_error { Level::top(self.shapes()) } else { self.unlabelled() };
-        let speaks = |labels: &Labels| !is_error || labels.condition == Condition::MentionsError;
+        let base = if is_error { OracleLabel::top(self.shapes()) } else { self.unlabelled() };
+        let speaks =
+            |labels: &LabelDeclaration| !is_error || labels.condition == DeclaredCondition::MentionsError;
         let mut bounds = self.labelled(&self.declared.answers, tool, event, &base, speaks);
         bounds.raise(call);
         bounds.raise(carries);
@@ -169,14 +172,14 @@ impl<'d> Oracle<'d> {
     }
 
     /// Whether a store that a tool reads carries more than this level.
-    pub(crate) fn a_store_raises(&self, tool: &Tool, level: &Level) -> bool {
+    pub(crate) fn a_store_raises(&self, tool: &Tool, level: &OracleLabel) -> bool {
         let read = self.declared.stores_of(tool).1;
         let levels = read.into_iter().filter_map(|store| self.stores.get(&(self.account, store)));
         levels.into_iter().any(|store| !store.flows_to(level))
     }
 
     /// Whether this was the case before the session began.
-    pub(crate) fn an_earlier_session_raises(&self, tool: &Tool, level: &Level) -> bool {
+    pub(crate) fn an_earlier_session_raises(&self, tool: &Tool, level: &OracleLabel) -> bool {
         let read = self.declared.stores_of(tool).1;
         let levels = read.into_iter().filter_map(|store| self.earlier.get(&(self.account, store)));
         levels.into_iter().any(|store| !store.flows_to(level))
@@ -188,7 +191,7 @@ impl<'d> Oracle<'d> {
     }
 
     /// Records that a call of a tool runs.
-    pub(crate) fn ran(&mut self, tool: &Tool, call: &Level) {
+    pub(crate) fn ran(&mut self, tool: &Tool, call: &OracleLabel) {
         for store in self.declared.stores_of(tool).0 {
             let key = (self.account, store);
             let before = self.stores.get(&key).cloned().unwrap_or_else(|| self.bottom());
@@ -200,32 +203,35 @@ impl<'d> Oracle<'d> {
     /// the fields that no condition decides, then `more`, which other statements read, then the rest.
     fn labelled(
         &self,
-        statements: &[Labels],
+        statements: &[LabelDeclaration],
         tool: &Tool,
         event: &Event,
-        base: &Level,
-        speaks: impl Fn(&Labels) -> bool,
-    ) -> Bounds {
+        base: &OracleLabel,
+        speaks: impl Fn(&LabelDeclaration) -> bool,
+    ) -> LabelBounds {
         let document = &event.document;
-        let of_tool = |labels: &&Labels| Declared::speaks_of(&labels.pattern, tool) && speaks(labels);
-        let all: Vec<&Labels> = statements.iter().filter(of_tool).collect();
-        let is_first =
-            |labels: &&Labels| labels.grant.computed.is_none() && labels.condition == Condition::Always;
-        let is_of_errors =
-            |labels: &&Labels| is_first(labels) || labels.condition == Condition::MentionsError;
-        let is_second = |labels: &&Labels| {
-            is_of_errors(labels) || labels.target == [Way::Key("content"), Way::Key("more")]
+        let of_tool =
+            |labels: &&LabelDeclaration| DeclaredPolicy::speaks_of(&labels.pattern, tool) && speaks(labels);
+        let all: Vec<&LabelDeclaration> = statements.iter().filter(of_tool).collect();
+        let is_first = |labels: &&LabelDeclaration| {
+            labels.grant.computed.is_none() && labels.condition == DeclaredCondition::Always
+        };
+        let is_of_errors = |labels: &&LabelDeclaration| {
+            is_first(labels) || labels.condition == DeclaredCondition::MentionsError
+        };
+        let is_second = |labels: &&LabelDeclaration| {
+            is_of_errors(labels) || labels.target == [PartSelector::Key("content"), PartSelector::Key("more")]
         };
         let bottom = self.bottom();
-        let nothing = Labelled {
+        let nothing = PartLabels {
             levels: vec![bottom; document.nodes().len()],
             uncaptured: Vec::new(),
             unknown: Vec::new(),
             root: Vec::new(),
         };
-        let first: Vec<&Labels> = all.iter().copied().filter(is_first).collect();
-        let of_errors: Vec<&Labels> = all.iter().copied().filter(is_of_errors).collect();
-        let second: Vec<&Labels> = all.iter().copied().filter(is_second).collect();
+        let first: Vec<&LabelDeclaration> = all.iter().copied().filter(is_first).collect();
+        let of_errors: Vec<&LabelDeclaration> = all.iter().copied().filter(is_of_errors).collect();
+        let second: Vec<&LabelDeclaration> = all.iter().copied().filter(is_second).collect();
         let one = self.apply(&first, document, base, &nothing);
         let one = self.apply(&of_errors, document, base, &one);
         let two = self.apply(&second, document, base, &one);
@@ -235,17 +241,17 @@ impl<'d> Oracle<'d> {
 
     fn apply(
         &self,
-        statements: &[&Labels],
+        statements: &[&LabelDeclaration],
         document: &Document,
-        base: &Level,
-        before: &Labelled,
-    ) -> Labelled {
+        base: &OracleLabel,
+        before: &PartLabels,
+    ) -> PartLabels {
         let count = document.nodes().len();
         let dimensions = self.shapes().len();
-        let mut granted: Vec<BTreeMap<usize, Element>> = vec![BTreeMap::new(); count];
+        let mut granted: Vec<BTreeMap<usize, DimensionElement>> = vec![BTreeMap::new(); count];
         let mut floors = vec![self.bottom(); count];
         let mut unknown = vec![vec![false; dimensions]; count];
-        let is_ambiguous = |labels: &Labels| self.declared.is_ambiguous(&labels.pattern);
+        let is_ambiguous = |labels: &LabelDeclaration| self.declared.is_ambiguous(&labels.pattern);
         // In these dimensions the whole event is at the top, whatever is granted.
         let closed: BTreeSet<usize> = (statements.iter().filter(|labels| is_ambiguous(labels)))
             .flat_map(|labels| dimensions_of(&labels.grant))
@@ -270,7 +276,7 @@ impl<'d> Oracle<'d> {
             if labels.capture.is_some() {
                 continue;
             }
-            for Answer { targets, holds, looked_at } in answers(document, labels) {
+            for ConditionMatch { targets, holds, looked_at } in answers(document, labels) {
                 let mut seen =
                     looked_at.iter().fold(self.bottom(), |seen, node| seen.join(&before.levels[*node]));
                 for (dimension, element) in seen.0.iter_mut().enumerate() {
@@ -282,7 +288,7 @@ impl<'d> Oracle<'d> {
                 // The condition reads a part whose label is unknown.
                 let is_unsure = dimensions_of(&labels.grant)
                     .any(|d| looked_at.iter().any(|node| before.unknown.get(*node).is_some_and(|u| u[d])));
-                let holds = if is_unsure { Holds::Unknown } else { holds };
+                let holds = if is_unsure { ConditionTruth::Unknown } else { holds };
                 for node in targets {
                     floors[node] = floors[node].join(&seen);
                     let parts = match &value {
@@ -292,7 +298,7 @@ impl<'d> Oracle<'d> {
                         }
                         None => Some(labels.grant.parts.clone()),
                     };
-                    let (Some(parts), true) = (parts, holds != Holds::Unknown) else {
+                    let (Some(parts), true) = (parts, holds != ConditionTruth::Unknown) else {
                         dimensions_of(&labels.grant).for_each(|dimension| unknown[node][dimension] = true);
                         continue;
                     };
@@ -301,8 +307,8 @@ impl<'d> Oracle<'d> {
                         closed.contains(dimension) || seen.0[*dimension].flows_to(element)
                     });
                     match holds {
-                        Holds::Yes if is_fair => {
-                            if labels.condition != Condition::Always {
+                        ConditionTruth::Yes if is_fair => {
+                            if labels.condition != DeclaredCondition::Always {
                                 self.meets("a label that a condition granted");
                             }
                             if labels.grant.computed.is_some() {
@@ -312,9 +318,9 @@ impl<'d> Oracle<'d> {
                                 join(&mut granted[node], *dimension, element)
                             });
                         }
-                        Holds::Yes => self.meets("a label that looks at what is above it"),
-                        Holds::No => self.meets("a label that a condition did not grant"),
-                        Holds::WithNone => {
+                        ConditionTruth::Yes => self.meets("a label that looks at what is above it"),
+                        ConditionTruth::No => self.meets("a label that a condition did not grant"),
+                        ConditionTruth::WithNone => {
                             self.meets("a label because of a missing value");
                             for (dimension, element) in &parts {
                                 let mut floor = self.bottom();
@@ -322,15 +328,15 @@ impl<'d> Oracle<'d> {
                                 floors[node] = floors[node].join(&floor);
                             }
                         }
-                        Holds::Unknown => {}
+                        ConditionTruth::Unknown => {}
                     }
                 }
             }
         }
         let is_error = document.key(0, "is_error");
         // The narrower statement takes precedence; a raise applies to everything below.
-        let mut levels: Vec<Level> = Vec::with_capacity(count);
-        let mut raised: Vec<Level> = Vec::with_capacity(count);
+        let mut levels: Vec<OracleLabel> = Vec::with_capacity(count);
+        let mut raised: Vec<OracleLabel> = Vec::with_capacity(count);
         for (id, node) in document.nodes().iter().enumerate() {
             let (mut level, mut floor) = match id {
                 0 => (base.clone(), self.bottom()),
@@ -353,7 +359,7 @@ impl<'d> Oracle<'d> {
             levels.push(level);
             raised.push(floor);
         }
-        let mut levels: Vec<Level> =
+        let mut levels: Vec<OracleLabel> =
             levels.iter().zip(&raised).map(|(level, floor)| level.join(floor)).collect();
         let uncaptured = levels.clone();
         // A text carries the labels of its captured parts.
@@ -363,19 +369,25 @@ impl<'d> Oracle<'d> {
             }
         }
         let root = granted[0].keys().copied().collect();
-        Labelled { levels, uncaptured, unknown, root }
+        PartLabels { levels, uncaptured, unknown, root }
     }
 
     /// Returns the labels of a captured part of a text: one for each statement that may have captured it.
-    fn captured(&self, statements: &[&Labels], document: &Document, id: NodeId, text: &Level) -> Vec<Level> {
+    fn captured(
+        &self,
+        statements: &[&LabelDeclaration],
+        document: &Document,
+        id: NodeId,
+        text: &OracleLabel,
+    ) -> Vec<OracleLabel> {
         let Some(node) = document.node(id) else { return Vec::new() };
-        let Step::Capture(name) = &node.step else { return Vec::new() };
+        let PathStep::Capture(name) = &node.step else { return Vec::new() };
         let made = statements.iter().filter(|labels| {
             labels.capture == Some(&**name)
                 && !self.declared.is_ambiguous(&labels.pattern)
                 && targets(document, &labels.target).contains(&node.parent)
         });
-        let level = |labels: &&Labels| {
+        let level = |labels: &&LabelDeclaration| {
             let mut level = text.clone();
             for (dimension, element) in &labels.grant.parts {
                 level.0[*dimension] = element.clone();
@@ -386,21 +398,22 @@ impl<'d> Oracle<'d> {
     }
 
     /// Completes the bounds of captured parts, and of the event around the content.
-    fn finish(&self, all: &[&Labels], document: &Document, labelled: Labelled) -> Bounds {
-        let Labelled { levels, uncaptured, unknown, root } = labelled;
-        let known = |id: NodeId, level: &Level| {
+    fn finish(&self, all: &[&LabelDeclaration], document: &Document, labelled: PartLabels) -> LabelBounds {
+        let PartLabels { levels, uncaptured, unknown, root } = labelled;
+        let known = |id: NodeId, level: &OracleLabel| {
             let shapes = self.shapes().iter().zip(&unknown[id]).zip(&level.0);
-            Level(
+            OracleLabel(
                 shapes
                     .map(|(((_, shape), is_unknown), e)| if *is_unknown { shape.bottom() } else { e.clone() })
                     .collect(),
             )
         };
-        let mut parts: Vec<Vec<Level>> =
+        let mut parts: Vec<Vec<OracleLabel>> =
             levels.iter().enumerate().map(|(id, level)| vec![known(id, level)]).collect();
-        let texts: Vec<Level> = uncaptured.iter().enumerate().map(|(id, level)| known(id, level)).collect();
+        let texts: Vec<OracleLabel> =
+            uncaptured.iter().enumerate().map(|(id, level)| known(id, level)).collect();
         for (id, node) in document.nodes().iter().enumerate() {
-            if matches!(node.step, Step::Capture(_)) {
+            if matches!(node.step, PathStep::Capture(_)) {
                 parts[id] = self.captured(all, document, id, &texts[node.parent]);
                 assert!(!parts[id].is_empty(), "no statement captures {}", document.path(id));
             }
@@ -415,11 +428,11 @@ impl<'d> Oracle<'d> {
                 }
             }
         }
-        Bounds::new(document, parts)
+        LabelBounds::new(document, parts)
     }
 
     /// Returns the greatest label that a statement can grant.
-    fn most(&self, grant: &Grant) -> Level {
+    fn most(&self, grant: &DeclaredGrant) -> OracleLabel {
         let mut level = self.bottom();
         for (dimension, element) in &grant.parts {
             level.0[*dimension] = element.clone();
@@ -431,7 +444,7 @@ impl<'d> Oracle<'d> {
     }
 
     /// Returns the element that is computed from `out.content.k`; `None` if it is unknown.
-    fn computed(&self, document: &Document, dimension: usize) -> Option<(usize, Element)> {
+    fn computed(&self, document: &Document, dimension: usize) -> Option<(usize, DimensionElement)> {
         let shape = self.shapes()[dimension].1;
         let content = document.key(0, "content")?;
         let value = match document.key(content, "k") {
@@ -440,12 +453,18 @@ impl<'d> Oracle<'d> {
         };
         let element = match (shape, &value) {
             (_, Value::Array(_) | Value::Object(_)) => return None,
-            (Shape::Names, Value::String(name)) if !name.is_empty() => Element::names(&[name]),
-            (Shape::Readers, Value::String(name)) if !name.is_empty() => Element::readers(&[name]),
-            (Shape::Age, Value::String(day)) if day == "2024-05-19 12:00" => {
-                Element::written_at(1_716_120_000)
+            (DimensionShape::Names, Value::String(name)) if !name.is_empty() => {
+                DimensionElement::names(&[name])
             }
-            (Shape::Age, Value::String(day)) if day.starts_with(|c: char| c.is_ascii_digit()) => return None,
+            (DimensionShape::Readers, Value::String(name)) if !name.is_empty() => {
+                DimensionElement::readers(&[name])
+            }
+            (DimensionShape::Age, Value::String(day)) if day == "2024-05-19 12:00" => {
+                DimensionElement::written_at(1_716_120_000)
+            }
+            (DimensionShape::Age, Value::String(day)) if day.starts_with(|c: char| c.is_ascii_digit()) => {
+                return None;
+            }
             (_, Value::String(name)) if name.is_empty() => return None,
             _ => shape.top(),
         };
@@ -453,40 +472,42 @@ impl<'d> Oracle<'d> {
     }
 }
 
-fn join(granted: &mut BTreeMap<usize, Element>, dimension: usize, element: &Element) {
+fn join(granted: &mut BTreeMap<usize, DimensionElement>, dimension: usize, element: &DimensionElement) {
     let joined = match granted.get(&dimension) {
-        Some(before) => Level(vec![before.clone()]).join(&Level(vec![element.clone()])).0.remove(0),
+        Some(before) => {
+            OracleLabel(vec![before.clone()]).join(&OracleLabel(vec![element.clone()])).0.remove(0)
+        }
         None => element.clone(),
     };
     granted.insert(dimension, joined);
 }
 
-fn dimensions_of(grant: &Grant) -> impl Iterator<Item = usize> + '_ {
+fn dimensions_of(grant: &DeclaredGrant) -> impl Iterator<Item = usize> + '_ {
     grant.parts.iter().map(|(dimension, _)| *dimension).chain(grant.computed)
 }
 
 fn is_text(document: &Document, node: NodeId) -> bool {
     document
         .node(node)
-        .is_some_and(|node| matches!(&node.content, Content::Scalar(value) if !value.is_null()))
+        .is_some_and(|node| matches!(&node.content, NodeContent::Scalar(value) if !value.is_null()))
 }
 
-fn parts_of(document: &Document, node: NodeId, way: &Way) -> Vec<NodeId> {
+fn parts_of(document: &Document, node: NodeId, way: &PartSelector) -> Vec<NodeId> {
     match way {
-        Way::Key(key) => document.key(node, key).into_iter().collect(),
-        Way::Each if is_text(document, node) => Vec::new(),
-        Way::Each => document.children(node).collect(),
+        PartSelector::Key(key) => document.key(node, key).into_iter().collect(),
+        PartSelector::Each if is_text(document, node) => Vec::new(),
+        PartSelector::Each => document.children(node).collect(),
     }
 }
 
 /// Returns the parts at a path.
-fn targets(document: &Document, way: &[Way]) -> Vec<NodeId> {
+fn targets(document: &Document, way: &[PartSelector]) -> Vec<NodeId> {
     way.iter()
         .fold(vec![0], |nodes, step| nodes.iter().flat_map(|node| parts_of(document, *node, step)).collect())
 }
 
 /// Returns the texts at places where a statement expects further parts.
-fn instead_of_parts(document: &Document, way: &[Way]) -> Vec<NodeId> {
+fn instead_of_parts(document: &Document, way: &[PartSelector]) -> Vec<NodeId> {
     let (mut nodes, mut texts) = (vec![0], Vec::new());
     for step in way {
         texts.extend(nodes.iter().copied().filter(|node| is_text(document, *node)));
@@ -499,64 +520,74 @@ fn instead_of_parts(document: &Document, way: &[Way]) -> Vec<NodeId> {
 }
 
 /// Returns the results of a statement's condition, for all its targets or for each row.
-fn answers(document: &Document, labels: &Labels) -> Vec<Answer> {
+fn answers(document: &Document, labels: &LabelDeclaration) -> Vec<ConditionMatch> {
     let all = targets(document, &labels.target);
     let content = document.key(0, "content");
     let key = |name: &str| content.and_then(|content| document.key(content, name));
     let value = |node: NodeId| document.to_value(node);
-    let one = |holds: Holds, looked_at: Vec<NodeId>| vec![Answer { targets: all.clone(), holds, looked_at }];
-    let of_key = |holds: &dyn Fn(&Value) -> bool, without: Holds| match key("k") {
-        Some(node) if value(node).is_array() || value(node).is_object() => one(Holds::Unknown, vec![node]),
-        Some(node) => one(if holds(&value(node)) { Holds::Yes } else { Holds::No }, vec![node]),
+    let one = |holds: ConditionTruth, looked_at: Vec<NodeId>| {
+        vec![ConditionMatch { targets: all.clone(), holds, looked_at }]
+    };
+    let of_key = |holds: &dyn Fn(&Value) -> bool, without: ConditionTruth| match key("k") {
+        Some(node) if value(node).is_array() || value(node).is_object() => {
+            one(ConditionTruth::Unknown, vec![node])
+        }
+        Some(node) => {
+            one(if holds(&value(node)) { ConditionTruth::Yes } else { ConditionTruth::No }, vec![node])
+        }
         None => one(without, content.into_iter().collect()),
     };
     let is = |value: &Value, word: &str| value.as_str() == Some(word);
     match labels.condition {
-        Condition::MentionsError => one(Holds::Yes, document.key(0, "is_error").into_iter().collect()),
-        Condition::Always => match (labels.grant.computed, key("k")) {
-            (Some(_), Some(node)) => one(Holds::Yes, vec![node]),
-            (Some(_), None) => one(Holds::Yes, content.into_iter().collect()),
-            (None, _) => one(Holds::Yes, Vec::new()),
-        },
-        Condition::KeyIs(word) => of_key(&|value| is(value, word), Holds::No),
-        Condition::KeyIsNot(word) => of_key(&|value| !is(value, word), Holds::WithNone),
-        Condition::KeyIsNone => of_key(&Value::is_null, Holds::Yes),
-        Condition::KeyNotIn(words) => {
-            of_key(&|value| !words.iter().any(|word| is(value, word)), Holds::WithNone)
+        DeclaredCondition::MentionsError => {
+            one(ConditionTruth::Yes, document.key(0, "is_error").into_iter().collect())
         }
-        Condition::KeyIsKnown => match key("k") {
-            Some(node) if value(node).is_string() => of_key(&|value| is_known(value), Holds::No),
-            Some(node) => one(Holds::Unknown, vec![node]),
-            None => one(Holds::Unknown, Vec::new()),
+        DeclaredCondition::Always => match (labels.grant.computed, key("k")) {
+            (Some(_), Some(node)) => one(ConditionTruth::Yes, vec![node]),
+            (Some(_), None) => one(ConditionTruth::Yes, content.into_iter().collect()),
+            (None, _) => one(ConditionTruth::Yes, Vec::new()),
         },
-        Condition::NoZ => match key("more") {
-            Some(node) if value(node).is_object() => {
-                one(if document.key(node, "z").is_none() { Holds::Yes } else { Holds::No }, vec![node])
-            }
-            _ => one(Holds::Unknown, Vec::new()),
+        DeclaredCondition::KeyIs(word) => of_key(&|value| is(value, word), ConditionTruth::No),
+        DeclaredCondition::KeyIsNot(word) => of_key(&|value| !is(value, word), ConditionTruth::WithNone),
+        DeclaredCondition::KeyIsNone => of_key(&Value::is_null, ConditionTruth::Yes),
+        DeclaredCondition::KeyNotIn(words) => {
+            of_key(&|value| !words.iter().any(|word| is(value, word)), ConditionTruth::WithNone)
+        }
+        DeclaredCondition::KeyIsKnown => match key("k") {
+            Some(node) if value(node).is_string() => of_key(&|value| is_known(value), ConditionTruth::No),
+            Some(node) => one(ConditionTruth::Unknown, vec![node]),
+            None => one(ConditionTruth::Unknown, Vec::new()),
         },
-        Condition::ManyRows => match key("rows") {
-            Some(node) if value(node).is_array() => {
-                one(if document.children(node).count() > 1 { Holds::Yes } else { Holds::No }, vec![node])
-            }
-            _ => one(Holds::Unknown, Vec::new()),
+        DeclaredCondition::NoZ => match key("more") {
+            Some(node) if value(node).is_object() => one(
+                if document.key(node, "z").is_none() { ConditionTruth::Yes } else { ConditionTruth::No },
+                vec![node],
+            ),
+            _ => one(ConditionTruth::Unknown, Vec::new()),
         },
-        Condition::RowIs(_) | Condition::RowIsNone(_) | Condition::RowNotIn(_) => {
-            let Some(rows) = key("rows") else { return one(Holds::No, Vec::new()) };
+        DeclaredCondition::ManyRows => match key("rows") {
+            Some(node) if value(node).is_array() => one(
+                if document.children(node).count() > 1 { ConditionTruth::Yes } else { ConditionTruth::No },
+                vec![node],
+            ),
+            _ => one(ConditionTruth::Unknown, Vec::new()),
+        },
+        DeclaredCondition::RowIs(_) | DeclaredCondition::RowIsNone(_) | DeclaredCondition::RowNotIn(_) => {
+            let Some(rows) = key("rows") else { return one(ConditionTruth::No, Vec::new()) };
             rows_of(document, rows, labels)
         }
-        Condition::Describes(word) => match document.key(0, "description") {
+        DeclaredCondition::Describes(word) => match document.key(0, "description") {
             Some(node) => {
                 let holds = value(node).as_str().is_some_and(|text| text.contains(word));
-                one(if holds { Holds::Yes } else { Holds::No }, vec![node])
+                one(if holds { ConditionTruth::Yes } else { ConditionTruth::No }, vec![node])
             }
-            None => one(Holds::Unknown, Vec::new()),
+            None => one(ConditionTruth::Unknown, Vec::new()),
         },
     }
 }
 
 /// Evaluates `(row: dict) in out.content.rows` with a condition on `row.x` that decides the label of `row.y`.
-fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
+fn rows_of(document: &Document, rows: NodeId, labels: &LabelDeclaration) -> Vec<ConditionMatch> {
     let is_plain = |row: &Value| {
         row.as_object().is_some_and(|row| {
             row.contains_key("x") && row.values().all(|value| !value.is_array() && !value.is_object())
@@ -566,20 +597,20 @@ fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
     if !regular {
         // The rows are nested, or not a list.
         let targets = (rows..document.node(rows).map_or(rows, |node| node.end)).collect();
-        return vec![Answer { targets, holds: Holds::Unknown, looked_at: Vec::new() }];
+        return vec![ConditionMatch { targets, holds: ConditionTruth::Unknown, looked_at: Vec::new() }];
     }
     let one_row = |row: NodeId| {
         let (x, y) = (document.key(row, "x")?, document.key(row, "y")?);
         let value = document.to_value(x);
         let holds = match labels.condition {
-            Condition::RowIs(word) => value.as_str() == Some(word),
-            Condition::RowIsNone(is_none) => value.is_null() == is_none,
-            Condition::RowNotIn(words) => !words.iter().any(|word| value.as_str() == Some(word)),
+            DeclaredCondition::RowIs(word) => value.as_str() == Some(word),
+            DeclaredCondition::RowIsNone(is_none) => value.is_null() == is_none,
+            DeclaredCondition::RowNotIn(words) => !words.iter().any(|word| value.as_str() == Some(word)),
             _ => false,
         };
-        let holds = if holds { Holds::Yes } else { Holds::No };
+        let holds = if holds { ConditionTruth::Yes } else { ConditionTruth::No };
         // The existence of a row depends on the row itself.
-        Some(Answer { targets: vec![y], holds, looked_at: vec![x] })
+        Some(ConditionMatch { targets: vec![y], holds, looked_at: vec![x] })
     };
     document.children(rows).filter_map(one_row).collect()
 }

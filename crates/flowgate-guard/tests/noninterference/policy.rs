@@ -2,29 +2,35 @@
 
 use std::fmt::Write as _;
 
-use crate::declared::{Condition, Declared, Labels, Store, Way};
-use crate::labels::Decided;
+use crate::declared_policy::{
+    DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector, StoreStatement,
+};
+use crate::labels::DependentLabel;
 use crate::random::Random;
 use crate::rules;
-use crate::space::{Space, Written};
-use crate::tools::Tools;
+use crate::space::{CaseDimensions, WrittenLabel};
+use crate::tools::CaseTools;
 
 /// The writer of a policy.
-pub(crate) struct Writer<'a> {
+pub(crate) struct PolicyWriter<'a> {
     pub(crate) random: &'a mut Random,
-    pub(crate) space: &'a Space,
-    pub(crate) tools: &'a Tools,
+    pub(crate) space: &'a CaseDimensions,
+    pub(crate) tools: &'a CaseTools,
     pub(crate) text: String,
     /// The same declarations as data.
-    pub(crate) declared: Declared,
+    pub(crate) declared: DeclaredPolicy,
     /// The word that the predicate `is_mine` compares with.
     pub(crate) word: &'static str,
 }
 
-pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> (String, Declared) {
-    let declared = Declared { shapes: space.shapes(), tools: tools.all(), ..Declared::default() };
+pub(crate) fn policy(
+    random: &mut Random,
+    space: &CaseDimensions,
+    tools: &CaseTools,
+) -> (String, DeclaredPolicy) {
+    let declared = DeclaredPolicy { shapes: space.shapes(), tools: tools.all(), ..DeclaredPolicy::default() };
     let word = random.of_list(&["me", "you"]);
-    let mut writer = Writer { random, space, tools, text: space.declaration(), declared, word };
+    let mut writer = PolicyWriter { random, space, tools, text: space.declaration(), declared, word };
     writer.predicates();
     writer.clearances();
     writer.messages();
@@ -38,7 +44,8 @@ pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> (Stri
         writer.calls(tool);
     }
     // Statements may read what later ones label: their order has no effect.
-    let parts = [Decided::Text, Decided::More, Decided::Fields, Decided::Computed];
+    let parts =
+        [DependentLabel::Text, DependentLabel::More, DependentLabel::Fields, DependentLabel::Computed];
     for part in parts {
         for tool in tools.indices() {
             writer.deciding(tool, part);
@@ -50,12 +57,12 @@ pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> (Stri
     (writer.text, writer.declared)
 }
 
-impl Writer<'_> {
-    pub(crate) fn label(&mut self) -> Written {
+impl PolicyWriter<'_> {
+    pub(crate) fn label(&mut self) -> WrittenLabel {
         self.space.label(self.random)
     }
 
-    pub(crate) fn low(&mut self) -> Written {
+    pub(crate) fn low(&mut self) -> WrittenLabel {
         self.space.low(self.random)
     }
 
@@ -91,7 +98,7 @@ impl Writer<'_> {
     fn clearances(&mut self) {
         for (endpoint, percent) in [("model", 12), ("screener", 25), ("filler", 25)] {
             if self.chance(percent) {
-                let Written { text, grant } = self.label();
+                let WrittenLabel { text, grant } = self.label();
                 let tool = format!("flowgate/{endpoint}");
                 let _ = write!(self.text, "require {text} if:\n    (call: ToolCall) is tool:{tool}\n");
                 self.declared.clearances.push((endpoint, grant));
@@ -109,8 +116,8 @@ impl Writer<'_> {
         }
     }
 
-    fn message(&mut self, roles: Vec<&'static str>, label: Written) {
-        let Written { text, grant } = label;
+    fn message(&mut self, roles: Vec<&'static str>, label: WrittenLabel) {
+        let WrittenLabel { text, grant } = label;
         let quoted = roles.iter().map(|role| format!("\"{role}\"")).collect::<Vec<_>>().join(", ");
         let _ = write!(self.text, "label m as {text} if:\n    (m: Message)\n    m.role in [{quoted}]\n");
         self.declared.messages.push((roles, grant));
@@ -129,7 +136,7 @@ impl Writer<'_> {
         for store in 0..self.random.below(3) {
             let (written, read) = (self.tools.any(self.random), self.tools.any(self.random));
             let _ = writeln!(self.text, "store s{store}: written by {written}, read by {read}");
-            self.declared.stores.push(Store { written, read });
+            self.declared.stores.push(StoreStatement { written, read });
         }
     }
 
@@ -137,28 +144,35 @@ impl Writer<'_> {
     fn description(&mut self, tool: usize) {
         if self.chance(85) {
             let label = if self.chance(60) { self.space.bottom() } else { self.label() };
-            self.describes(tool, "t", &[], label, Condition::Always);
+            self.describes(tool, "t", &[], label, DeclaredCondition::Always);
         }
         if self.chance(15) {
             let label = self.label();
             self.describes(
                 tool,
                 "t.inputSchema",
-                &[Way::Key("inputSchema")],
+                &[PartSelector::Key("inputSchema")],
                 label,
-                Condition::Describes("number"),
+                DeclaredCondition::Describes("number"),
             );
         }
     }
 
-    fn describes(&mut self, tool: usize, place: &str, way: &[Way], label: Written, condition: Condition) {
+    fn describes(
+        &mut self,
+        tool: usize,
+        place: &str,
+        way: &[PartSelector],
+        label: WrittenLabel,
+        condition: DeclaredCondition,
+    ) {
         let texts: &[&str] = match condition {
-            Condition::Always => &[],
+            DeclaredCondition::Always => &[],
             _ => &["\"number\" in t.description"],
         };
         let pattern = self.of_tool(tool, &format!("label {place} as {}", label.text), "t: Tool", texts);
         let (target, grant, capture) = (way.to_vec(), label.grant, None);
-        self.declared.descriptions.push(Labels { pattern, target, capture, grant, condition });
+        self.declared.descriptions.push(LabelDeclaration { pattern, target, capture, grant, condition });
     }
 
     fn calls(&mut self, tool: usize) {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::policy::Writer;
+use crate::policy::PolicyWriter;
 
-pub(crate) fn rule(writer: &mut Writer<'_>) {
-    let Writer { random, tools, text, .. } = writer;
+pub(crate) fn rule(writer: &mut PolicyWriter<'_>) {
+    let PolicyWriter { random, tools, text, .. } = writer;
     let action = random.of_list(&["raise", "ask"]);
     let (tool, other) = (tools.any(random), tools.any(random));
     let word = random.of_list(&["me", "you", "secret"]);

@@ -6,36 +6,36 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
-use flowgate::trace::{Body, Entry, Message};
+use flowgate::trace::{EventBody, Message, TraceEntry};
 use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{Conversation, Method, Settings};
-use flowgate_guard::history::{Client, Template};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method};
+use flowgate_guard::history::{ClientProfile, MessageTemplate};
 use serde_json::{Value, json};
 
 use crate::chat::INSTRUCTIONS;
-use crate::declared::Declared;
-use crate::level::Level;
-use crate::observed::Observed;
+use crate::declared_policy::DeclaredPolicy;
+use crate::observed_run::ObservedRun;
 use crate::oracle;
+use crate::oracle_label::OracleLabel;
 use crate::policy::policy;
 use crate::random::Random;
-use crate::session::Session;
-use crate::space::Space;
-use crate::tools::Tools;
-use crate::track::Taint;
+use crate::session::ObservedSession;
+use crate::space::CaseDimensions;
+use crate::taint_tracker::TaintTracker;
+use crate::tools::CaseTools;
 use crate::world;
 
 /// One case: a policy, tools, an observer, and the messages of the user.
-pub(crate) struct Run {
+pub(crate) struct NoninterferenceCase {
     pub(crate) seed: u64,
     pub(crate) text: String,
     policy: Arc<Policy>,
-    pub(crate) declared: Declared,
-    pub(crate) tools: Tools,
+    pub(crate) declared: DeclaredPolicy,
+    pub(crate) tools: CaseTools,
     /// The observer's label, in names.
     pub(crate) observer: Value,
     /// The observer's label, as the oracle represents it.
-    pub(crate) level: Level,
+    pub(crate) level: OracleLabel,
     pub(crate) label: Label,
     pub(crate) method: Method,
     /// Whether the user's messages from a client are trusted.
@@ -45,26 +45,26 @@ pub(crate) struct Run {
 }
 
 /// The state of one run of a case.
-pub(crate) struct Made<'c> {
-    pub(crate) case: &'c Run,
-    pub(crate) taint: Taint<'c>,
-    pub(crate) run: Observed,
+pub(crate) struct RunState<'c> {
+    pub(crate) case: &'c NoninterferenceCase,
+    pub(crate) taint: TaintTracker<'c>,
+    pub(crate) run: ObservedRun,
     /// Source of hidden values; the second run uses another seed.
     pub(crate) hidden: Random,
     pub(crate) replay: bool,
     /// The client that holds the chat of some sessions.
-    pub(crate) client: Client,
+    pub(crate) client: ClientProfile,
 }
 
-impl Run {
+impl NoninterferenceCase {
     pub(crate) fn case(seed: u64, method: Method) -> Self {
         let mut random = Random::new(seed);
-        let (space, tools) = (Space::new(&mut random), Tools::new(&mut random));
+        let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
         let (text, declared) = policy(&mut random, &space, &tools);
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
         let observer = space.observer(&mut random);
-        let level = Level::of_names(&declared.shapes, &observer);
+        let level = OracleLabel::of_names(&declared.shapes, &observer);
         let label = Monitor::new(Arc::clone(&policy)).from_names(&observer);
         let trusts_client = random.chance(85);
         // Labels of steps are replayed for whole turns, not for the parts of a turn between which tools run.
@@ -98,7 +98,7 @@ impl Run {
         matches!(self.method, Method::LowestFirst | Method::RedactAll)
     }
 
-    pub(crate) fn first(&self) -> Observed {
+    pub(crate) fn first(&self) -> ObservedRun {
         self.run(None, false)
     }
 
@@ -106,26 +106,26 @@ impl Run {
     /// the oracle.
     ///
     /// With `replay`, the labels of steps are those of the first run.
-    pub(crate) fn second(&self, first: &Observed, replay: bool) -> Observed {
+    pub(crate) fn second(&self, first: &ObservedRun, replay: bool) -> ObservedRun {
         self.run(Some(first), replay)
     }
 
-    pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings::new(self.method, DigestKey::new([1; 32]));
+    pub(crate) fn settings(&self) -> ConversationSettings {
+        let mut settings = ConversationSettings::new(self.method, DigestKey::new([1; 32]));
         settings.steps = 4;
         settings.levels = 4;
         settings
     }
 
     /// Whether the replay of a session's serialised journal does not diverge.
-    pub(crate) fn comes_to_the_same(&self, session: &mut Session) -> bool {
+    pub(crate) fn comes_to_the_same(&self, session: &mut ObservedSession) -> bool {
         let mut again =
             Conversation::new(self.monitor(), self.tools.offered(), self.settings()).expect("room");
         session.repeat(&mut again);
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();
             let (view, trace) = (conversation.view_at(top).request, conversation.monitor().trace());
-            format!("{view:?} {} {:?}", conversation.remember(), trace.events())
+            format!("{view:?} {} {:?}", conversation.external_state_record(), trace.events())
         };
         print(&session.conversation) == print(&again)
     }
@@ -134,23 +134,23 @@ impl Run {
     pub(crate) fn hides_memory(&self) -> bool {
         let mut monitor = self.monitor();
         let message = Message { role: "memory".to_owned(), content: json!("x") };
-        let (event, _) = monitor.push(Entry::from(Body::Message(message))).expect("room");
-        !self.sees(&monitor.trace().existence(event))
+        let (event, _) = monitor.push(TraceEntry::from(EventBody::Message(message))).expect("room");
+        !self.sees(&monitor.trace().existence_label(event))
     }
 
     /// Runs two consecutive sessions of one account.
-    fn run(&self, first: Option<&Observed>, replay: bool) -> Observed {
+    fn run(&self, first: Option<&ObservedRun>, replay: bool) -> ObservedRun {
         let hidden = Random::new(self.seed ^ if first.is_some() { 0xabcd_ef01 } else { 0x1234 });
-        let (taint, run) = (Taint::new(&self.declared), Observed::default());
-        let client = Client { is_interactive: self.trusts_client, ..Client::default() };
-        let mut made = Made { case: self, taint, run, hidden, replay, client };
-        made.client.pinned.push(Template::new(INSTRUCTIONS));
+        let (taint, run) = (TaintTracker::new(&self.declared), ObservedRun::default());
+        let client = ClientProfile { is_interactive: self.trusts_client, ..ClientProfile::default() };
+        let mut made = RunState { case: self, taint, run, hidden, replay, client };
+        made.client.pinned.push(MessageTemplate::new(INSTRUCTIONS));
         for number in 0..2 {
             made.taint.next_session();
             let mut session = made.begin(first.map(|first| &first.sessions[number]));
             if let Some(before) = made.run.sessions.last() {
-                let remembered = before.conversation.remember();
-                session.conversation.recall(&remembered).expect("what was remembered");
+                let remembered = before.conversation.external_state_record();
+                session.conversation.join_external_state(&remembered).expect("what was remembered");
             }
             let first = first.map(|first| &first.sessions[number]);
             if self.is_chat[number] {
@@ -160,7 +160,7 @@ impl Run {
             }
             made.run.sessions.push(session);
         }
-        let Made { taint, mut run, .. } = made;
+        let RunState { taint, mut run, .. } = made;
         run.met.extend(taint.met);
         run.met.extend(taint.oracle.met.into_inner());
         (run.broken, run.parts) = (taint.broken, taint.parts);

@@ -4,19 +4,19 @@ use std::fmt::Write as _;
 
 use flowgate::label::Label;
 use flowgate::trace::{EventId, Region, Trace};
-use flowgate_guard::approve::Ask;
+use flowgate_guard::approve::ApprovalRequest;
 use flowgate_guard::conversation::Conversation;
-use flowgate_guard::history::{Client, History, Template};
+use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
 use flowgate_guard::journal::Input;
 use serde_json::{Value, json};
 
-use crate::chat::{Chat, INSTRUCTIONS};
-use crate::level::Level;
-use crate::track::Followed;
-use crate::world::Spelling;
+use crate::chat::{ClientHeldChat, INSTRUCTIONS};
+use crate::oracle_label::OracleLabel;
+use crate::taint_tracker::TrackedSession;
+use crate::world::AnswerSpelling;
 
 /// A recorded step of a session, for its replay.
-enum Kept {
+enum SessionAction {
     /// Serialised inputs of the conversation.
     Inputs(Vec<String>),
     /// An action beside the conversation.
@@ -24,44 +24,47 @@ enum Kept {
 }
 
 /// An answer to a call that the observer may see.
-pub(crate) struct Answered {
+pub(crate) struct VisibleAnswer {
     pub(crate) event: EventId,
-    pub(crate) spelling: Spelling,
+    pub(crate) spelling: AnswerSpelling,
     /// The session of the agent that answered.
-    pub(crate) child: Option<Box<Session>>,
+    pub(crate) child: Option<Box<ObservedSession>>,
 }
 
 /// One conversation.
-pub(crate) struct Session {
+pub(crate) struct ObservedSession {
     pub(crate) conversation: Conversation,
-    pub(crate) answers: Vec<Answered>,
+    pub(crate) answers: Vec<VisibleAnswer>,
     /// The messages of the user.
     pub(crate) said: Vec<EventId>,
     /// The labels of the steps of each turn, in names.
     pub(crate) labels: Vec<Vec<Value>>,
     /// The number of requests to the screener in each turn.
     pub(crate) screenings: Vec<usize>,
-    pub(crate) followed: Followed,
+    pub(crate) followed: TrackedSession,
     /// The replies of the model, as they were shown.
     pub(crate) replies: Vec<String>,
     /// The least label of the replies.
-    pub(crate) said_level: Option<Level>,
+    pub(crate) said_level: Option<OracleLabel>,
     /// The chat, if a client holds it.
-    pub(crate) chat: Option<Chat>,
+    pub(crate) chat: Option<ClientHeldChat>,
     /// The recorded steps, in order.
-    kept: Vec<Kept>,
+    kept: Vec<SessionAction>,
 }
 
-impl Answered {
+impl VisibleAnswer {
     /// Returns the answer of the first run with this index among those that the observer may see.
-    pub(crate) fn before(first: Option<&Session>, place: Option<usize>) -> Option<(&Session, &Self)> {
+    pub(crate) fn before(
+        first: Option<&ObservedSession>,
+        place: Option<usize>,
+    ) -> Option<(&ObservedSession, &Self)> {
         let first = first?;
         let answered = first.answers.get(place?)?;
         first.trace().event(answered.event).is_some().then_some((first, answered))
     }
 }
 
-impl Session {
+impl ObservedSession {
     pub(crate) fn new(conversation: Conversation) -> Self {
         Self {
             conversation,
@@ -69,7 +72,7 @@ impl Session {
             said: Vec::new(),
             labels: Vec::new(),
             screenings: Vec::new(),
-            followed: Followed::default(),
+            followed: TrackedSession::default(),
             replies: Vec::new(),
             said_level: None,
             chat: None,
@@ -81,29 +84,29 @@ impl Session {
     pub(crate) fn beside<T>(&mut self, act: impl Fn(&mut Conversation) -> T + 'static) -> T {
         self.keep();
         let done = act(&mut self.conversation);
-        self.kept.push(Kept::Beside(Box::new(move |conversation| drop(act(conversation)))));
+        self.kept.push(SessionAction::Beside(Box::new(move |conversation| drop(act(conversation)))));
         done
     }
 
     fn keep(&mut self) {
-        let inputs = self.conversation.inputs().iter().map(|input| json!(input).to_string()).collect();
-        self.kept.push(Kept::Inputs(inputs));
+        let inputs = self.conversation.take_inputs().iter().map(|input| json!(input).to_string()).collect();
+        self.kept.push(SessionAction::Inputs(inputs));
     }
 
     /// Replays the session on another conversation.
     pub(crate) fn repeat(&mut self, conversation: &mut Conversation) {
         self.keep();
-        let (mut client, mut history) = (Client::default(), History::new());
-        client.pinned.push(Template::new(INSTRUCTIONS));
+        let (mut client, mut history) = (ClientProfile::default(), History::new());
+        client.pinned.push(MessageTemplate::new(INSTRUCTIONS));
         client.is_interactive = self.chat.as_ref().is_some_and(|chat| chat.is_trusted);
         for kept in &self.kept {
             match kept {
-                Kept::Inputs(inputs) => {
+                SessionAction::Inputs(inputs) => {
                     let inputs: Vec<Input> =
                         inputs.iter().map(|text| serde_json::from_str(text).expect("an input")).collect();
-                    conversation.again(&mut client, &mut history, &inputs).expect("the same");
+                    conversation.replay(&mut client, &mut history, &inputs).expect("the same");
                 }
-                Kept::Beside(act) => act(conversation),
+                SessionAction::Beside(act) => act(conversation),
             }
         }
     }
@@ -113,13 +116,13 @@ impl Session {
     }
 
     /// Records the last reply, which the model wrote at this level.
-    pub(crate) fn says(&mut self, level: &Level) {
+    pub(crate) fn says(&mut self, level: &OracleLabel) {
         self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
         self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
     }
 
     /// Whether a part of an event flows to the observer, according to both the monitor and the oracle.
-    pub(crate) fn shows(&self, level: &Level, label: &Label, event: EventId, key: &str) -> bool {
+    pub(crate) fn shows(&self, level: &OracleLabel, label: &Label, event: EventId, key: &str) -> bool {
         let Some(found) = self.trace().event(event) else { return false };
         let Some(node) = found.document.key(0, key) else { return false };
         let bounds = &self.followed.bounds[event.0].parts[node];
@@ -128,13 +131,13 @@ impl Session {
     }
 
     /// Formats a question as a person sees it. Events are numbered among those that the observer may see.
-    pub(crate) fn asks(&self, ask: &Ask, observer: &Label) -> String {
+    pub(crate) fn asks(&self, ask: &ApprovalRequest, observer: &Label) -> String {
         // A call is in the trace if it was permitted, which an observer that may see its judgement need not
         // be able to see.
         let is_known = |id: usize| {
             let event = self.trace().event(EventId(id)).expect("it is there");
             let call = event.call.and_then(|call| self.trace().event(call)).unwrap_or(event);
-            self.trace().existence(EventId(id)).flows_to(observer) && call.decided.flows_to(observer)
+            self.trace().existence_label(EventId(id)).flows_to(observer) && call.decided.flows_to(observer)
         };
         let place = |region: &Region| {
             let shown = (0..region.event.0).filter(|id| is_known(*id));

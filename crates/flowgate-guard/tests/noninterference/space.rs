@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::declared::Grant;
-use crate::level::{Element, Level, Shape};
+use crate::declared_policy::DeclaredGrant;
+use crate::oracle_label::{DimensionElement, DimensionShape, OracleLabel};
 use crate::random::Random;
 
 const INTEGRITY: [&str; 2] = ["trusted", "untrusted"];
@@ -14,21 +14,21 @@ const DAYS: [(&str, i64); 2] = [("2024-05-19", 1_716_076_800), ("2020-01-01", 1_
 
 /// A label in the policy language, and its meaning.
 #[derive(Debug, Clone)]
-pub(crate) struct Written {
+pub(crate) struct WrittenLabel {
     pub(crate) text: String,
-    pub(crate) grant: Grant,
+    pub(crate) grant: DeclaredGrant,
 }
 
 /// A dimension that a policy may have besides integrity and secrecy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Extra {
+enum ExtraDimension {
     Readers,
     Kinds,
     Sources,
     Age,
 }
 
-impl Extra {
+impl ExtraDimension {
     fn name(self) -> &'static str {
         match self {
             Self::Readers => "readers",
@@ -47,35 +47,35 @@ impl Extra {
         }
     }
 
-    fn shape(self) -> Shape {
+    fn shape(self) -> DimensionShape {
         match self {
-            Self::Readers => Shape::Readers,
-            Self::Kinds | Self::Sources => Shape::Names,
-            Self::Age => Shape::Age,
+            Self::Readers => DimensionShape::Readers,
+            Self::Kinds | Self::Sources => DimensionShape::Names,
+            Self::Age => DimensionShape::Age,
         }
     }
 
     /// Generates an element with arguments: the text between the parentheses, and its meaning.
-    fn of_arguments(self, random: &mut Random) -> (String, Element) {
+    fn of_arguments(self, random: &mut Random) -> (String, DimensionElement) {
         let lists: &[&[&str]] = match self {
             Self::Readers => &[&["ann"], &["bob"], &["ann", "bob"]],
             Self::Kinds => &[&[], &["pii"], &["money"]],
             Self::Sources => &[&[], &["web"], &["web", "me"]],
             Self::Age => {
                 let (day, seconds) = DAYS[random.below(2)];
-                return (format!("\"{day}\""), Element::written_at(seconds));
+                return (format!("\"{day}\""), DimensionElement::written_at(seconds));
             }
         };
         let list = lists[random.below(lists.len())];
         let quoted = list.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
         match self {
-            Self::Readers => (quoted, Element::readers(list)),
-            Self::Kinds => (list.join(", "), Element::names(list)),
-            _ => (quoted, Element::names(list)),
+            Self::Readers => (quoted, DimensionElement::readers(list)),
+            Self::Kinds => (list.join(", "), DimensionElement::names(list)),
+            _ => (quoted, DimensionElement::names(list)),
         }
     }
 
-    fn element(self, random: &mut Random) -> (String, Element) {
+    fn element(self, random: &mut Random) -> (String, DimensionElement) {
         match random.below(4) {
             0 => (format!("{}.bottom", self.name()), self.shape().bottom()),
             1 => (format!("{}.top", self.name()), self.shape().top()),
@@ -100,12 +100,17 @@ impl Extra {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Space(Vec<Extra>);
+pub(crate) struct CaseDimensions(Vec<ExtraDimension>);
 
-impl Space {
+impl CaseDimensions {
     pub(crate) fn new(random: &mut Random) -> Self {
-        let all =
-            [(Extra::Readers, 35), (Extra::Kinds, 25), (Extra::Sources, 20), (Extra::Age, 20)].into_iter();
+        let all = [
+            (ExtraDimension::Readers, 35),
+            (ExtraDimension::Kinds, 25),
+            (ExtraDimension::Sources, 20),
+            (ExtraDimension::Age, 20),
+        ]
+        .into_iter();
         Self(all.filter(|(_, percent)| random.chance(*percent)).map(|(extra, _)| extra).collect())
     }
 
@@ -120,21 +125,24 @@ impl Space {
     }
 
     /// Returns the dimensions, in order.
-    pub(crate) fn shapes(&self) -> Vec<(&'static str, Shape)> {
-        let mut shapes = vec![("integrity", Shape::Chain(&INTEGRITY)), ("secrecy", Shape::Chain(&SECRECY))];
+    pub(crate) fn shapes(&self) -> Vec<(&'static str, DimensionShape)> {
+        let mut shapes = vec![
+            ("integrity", DimensionShape::Chain(&INTEGRITY)),
+            ("secrecy", DimensionShape::Chain(&SECRECY)),
+        ];
         shapes.extend(self.0.iter().map(|extra| (extra.name(), extra.shape())));
         shapes
     }
 
     /// Generates a point, or its elements in some of the dimensions.
-    pub(crate) fn label(&self, random: &mut Random) -> Written {
+    pub(crate) fn label(&self, random: &mut Random) -> WrittenLabel {
         let (integrity, secrecy) = (random.below(2), random.below(3));
         let mut parts = match random.below(5) {
-            0 => vec![(INTEGRITY[integrity].to_owned(), 0, Element::Rank(integrity as u64))],
-            1 => vec![(SECRECY[secrecy].to_owned(), 1, Element::Rank(secrecy as u64))],
+            0 => vec![(INTEGRITY[integrity].to_owned(), 0, DimensionElement::Rank(integrity as u64))],
+            1 => vec![(SECRECY[secrecy].to_owned(), 1, DimensionElement::Rank(secrecy as u64))],
             _ => vec![
-                (INTEGRITY[integrity].to_owned(), 0, Element::Rank(integrity as u64)),
-                (SECRECY[secrecy].to_owned(), 1, Element::Rank(secrecy as u64)),
+                (INTEGRITY[integrity].to_owned(), 0, DimensionElement::Rank(integrity as u64)),
+                (SECRECY[secrecy].to_owned(), 1, DimensionElement::Rank(secrecy as u64)),
             ],
         };
         for (index, extra) in self.0.iter().enumerate() {
@@ -143,30 +151,33 @@ impl Space {
                 parts.push((text, index + 2, element));
             }
         }
-        Written::of(parts)
+        WrittenLabel::of(parts)
     }
 
     /// Returns the least point.
-    pub(crate) fn bottom(&self) -> Written {
+    pub(crate) fn bottom(&self) -> WrittenLabel {
         let more = self.0.iter().map(|extra| format!(", {}.bottom", extra.name()));
         let text = format!("trusted, public{}", more.collect::<String>());
-        let Level(bottom) = Level::bottom(&self.shapes());
-        Written { text, grant: Grant { parts: bottom.into_iter().enumerate().collect(), computed: None } }
+        let OracleLabel(bottom) = OracleLabel::bottom(&self.shapes());
+        WrittenLabel {
+            text,
+            grant: DeclaredGrant { parts: bottom.into_iter().enumerate().collect(), computed: None },
+        }
     }
 
     /// Generates a point, in most cases the least one.
-    pub(crate) fn low(&self, random: &mut Random) -> Written {
+    pub(crate) fn low(&self, random: &mut Random) -> WrittenLabel {
         if random.chance(60) { self.bottom() } else { self.label(random) }
     }
 
     /// Generates a default label. Unnamed dimensions are at their top.
-    pub(crate) fn unlabelled(&self, random: &mut Random) -> (String, Level) {
+    pub(crate) fn unlabelled(&self, random: &mut Random) -> (String, OracleLabel) {
         let (integrity, secrecy) = [(0, 0), (1, 1)][random.below(2)];
-        let mut level = Level::top(&self.shapes());
-        level.0[0] = Element::Rank(integrity as u64);
-        level.0[1] = Element::Rank(secrecy as u64);
+        let mut level = OracleLabel::top(&self.shapes());
+        level.0[0] = DimensionElement::Rank(integrity as u64);
+        level.0[1] = DimensionElement::Rank(secrecy as u64);
         match random.below(3) {
-            0 => (self.bottom().text, Level::bottom(&self.shapes())),
+            0 => (self.bottom().text, OracleLabel::bottom(&self.shapes())),
             _ => (format!("{}, {}", INTEGRITY[integrity], SECRECY[secrecy]), level),
         }
     }
@@ -174,8 +185,8 @@ impl Space {
     /// Generates an element of an open dimension that is computed from the value at `place`, with the index
     /// of the dimension.
     pub(crate) fn computed(&self, random: &mut Random, place: &str) -> Option<(String, usize)> {
-        let open: Vec<(usize, &Extra)> =
-            self.0.iter().enumerate().filter(|(_, extra)| **extra != Extra::Kinds).collect();
+        let open: Vec<(usize, &ExtraDimension)> =
+            self.0.iter().enumerate().filter(|(_, extra)| **extra != ExtraDimension::Kinds).collect();
         let (index, extra) = open.get(random.below(open.len()))?;
         Some((format!("{}({place})", extra.name()), index + 2))
     }
@@ -193,10 +204,10 @@ impl Space {
     }
 }
 
-impl Written {
-    fn of(parts: Vec<(String, usize, Element)>) -> Self {
+impl WrittenLabel {
+    fn of(parts: Vec<(String, usize, DimensionElement)>) -> Self {
         let text = parts.iter().map(|(text, ..)| text.as_str()).collect::<Vec<_>>().join(", ");
         let parts = parts.into_iter().map(|(_, dimension, element)| (dimension, element)).collect();
-        Self { text, grant: Grant { parts, computed: None } }
+        Self { text, grant: DeclaredGrant { parts, computed: None } }
     }
 }

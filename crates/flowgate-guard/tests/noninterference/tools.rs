@@ -1,7 +1,7 @@
 //! The tools of a case: with or without a server, described by the operator or by the server.
 
 use flowgate::trace::Tool;
-use flowgate_guard::{Offered, Words};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use serde_json::{Value, json};
 
 use crate::random::Random;
@@ -12,14 +12,18 @@ const TOOLS: usize = 5;
 const _: () = assert!(TOOLS > 2, "the third is an agent");
 
 #[derive(Debug, Clone)]
-pub(crate) struct Tools(Vec<(Tool, Words)>);
+pub(crate) struct CaseTools(Vec<(Tool, DescriptionAuthor)>);
 
-impl Tools {
+impl CaseTools {
     pub(crate) fn new(random: &mut Random) -> Self {
         let (on_servers, described) = (random.chance(50), random.chance(35));
-        let mut tools: Vec<(Tool, Words)> = Vec::new();
+        let mut tools: Vec<(Tool, DescriptionAuthor)> = Vec::new();
         for index in 0..TOOLS {
-            let words = if described && random.chance(40) { Words::Server } else { Words::Operator };
+            let words = if described && random.chance(40) {
+                DescriptionAuthor::Server
+            } else {
+                DescriptionAuthor::Operator
+            };
             let name = format!("t{index}");
             let tool = match random.below(if on_servers { 3 } else { 1 }) {
                 0 => Tool::local(&name),
@@ -78,11 +82,11 @@ impl Tools {
 
     /// Returns the tools that a server describes.
     pub(crate) fn described(&self) -> impl Iterator<Item = usize> + '_ {
-        self.indices().filter(|index| self.0[*index].1 == Words::Server)
+        self.indices().filter(|index| self.0[*index].1 == DescriptionAuthor::Server)
     }
 
-    pub(crate) fn offered(&self) -> Vec<Offered> {
-        let offered = |(index, (tool, words)): (usize, &(Tool, Words))| Offered {
+    pub(crate) fn offered(&self) -> Vec<OfferedTool> {
+        let offered = |(index, (tool, words)): (usize, &(Tool, DescriptionAuthor))| OfferedTool {
             tool: tool.clone(),
             description: format!("the tool number {index}"),
             parameters: parameters(),

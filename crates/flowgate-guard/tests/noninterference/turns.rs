@@ -4,25 +4,25 @@ use std::ops::ControlFlow;
 
 use flowgate::label::Label;
 use flowgate::trace::EventId;
-use flowgate_guard::Words;
+use flowgate_guard::DescriptionAuthor;
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{Conversation, Ended, Need, Spent, Turn};
+use flowgate_guard::conversation::{Conversation, Need, Turn, TurnEnd, TurnUsage};
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
-use flowgate_lm::wire::{Api, Head};
+use flowgate_lm::wire::{Api, ResponseHead};
 use serde_json::{Value, json};
 
-use crate::level::Level;
 use crate::model::{chosen, worst};
-use crate::observed::Observed;
+use crate::observed_run::ObservedRun;
+use crate::oracle_label::OracleLabel;
 use crate::random::Random;
-use crate::run::Made;
-use crate::session::Session;
+use crate::run::RunState;
+use crate::session::ObservedSession;
+use crate::taint_tracker::CurrentModelStep;
 use crate::tools;
-use crate::track::Wrote;
 use crate::world;
 
-impl Made<'_> {
+impl RunState<'_> {
     pub(crate) fn sees(&self, label: &Label) -> bool {
         self.case.sees(label)
     }
@@ -32,10 +32,10 @@ impl Made<'_> {
     }
 
     /// Begins a session. Descriptions by servers are hidden from some observers, as other text of servers is.
-    pub(crate) fn begin(&mut self, first: Option<&Session>) -> Session {
+    pub(crate) fn begin(&mut self, first: Option<&ObservedSession>) -> ObservedSession {
         let case = self.case;
         let mut offered = case.tools.offered();
-        let described = offered.iter_mut().filter(|offered| offered.words == Words::Server);
+        let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Server);
         for (index, offered) in described.enumerate() {
             let Some(first) = first else { continue };
             let shows = |key| first.shows(&case.level, &case.label, EventId(index), key);
@@ -50,14 +50,19 @@ impl Made<'_> {
             }
         }
         let mut conversation = Conversation::new(case.monitor(), offered, case.settings()).expect("room");
-        conversation.keep_inputs();
-        let mut session = Session::new(conversation);
+        conversation.record_inputs();
+        let mut session = ObservedSession::new(conversation);
         self.taint.follow(&mut session.followed, &session.conversation);
         session
     }
 
     /// Runs a conversation with a user.
-    pub(crate) fn session(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+    pub(crate) fn session(
+        &mut self,
+        session: &mut ObservedSession,
+        first: Option<&ObservedSession>,
+        number: usize,
+    ) {
         let case = self.case;
         let memory = case.hides_memory();
         let mut shared = Random::new(case.seed ^ 0x5555 ^ number as u64);
@@ -65,7 +70,7 @@ impl Made<'_> {
             if memory && self.hidden.chance(50) {
                 self.run.changed += 1;
                 let content = world::anything(&mut self.hidden, 2);
-                session.conversation.note("memory", content).expect("room");
+                session.conversation.add_context("memory", content).expect("room");
             }
             let said = json!(format!("turn {turn}: {}", world::scalar(&mut shared)));
             // The message of the first run, or another one if the observer may not see it.
@@ -76,7 +81,7 @@ impl Made<'_> {
                 }
                 _ => said,
             };
-            session.said.push(session.conversation.user(said).expect("room"));
+            session.said.push(session.conversation.add_user_message(said).expect("room"));
             let (turn, is_visible) = self.turn(session, first);
             self.ended(&turn, is_visible);
         }
@@ -86,12 +91,12 @@ impl Made<'_> {
     }
 
     /// Checks the labels of the account's stores, which are visible to whoever may read them.
-    pub(crate) fn remembered(&mut self, session: &mut Session) {
-        session.conversation.stamp("written");
-        let remembered = session.conversation.remember();
+    pub(crate) fn remembered(&mut self, session: &mut ObservedSession) {
+        session.conversation.stamp_writes("written");
+        let remembered = session.conversation.external_state_record();
         let shapes = &self.case.declared.shapes;
         for store in remembered["stores"].as_array().into_iter().flatten() {
-            if Level::of_names(shapes, &store["label"]).flows_to(&self.case.level) {
+            if OracleLabel::of_names(shapes, &store["label"]).flows_to(&self.case.level) {
                 self.run.met.insert("a store that the observer remembers");
                 self.log(format!("remembers {store}"));
             }
@@ -100,21 +105,25 @@ impl Made<'_> {
 
     /// Runs one turn of a session until it needs the client. Returns the outcome, and whether the observer
     /// sees all of its steps.
-    pub(crate) fn turn(&mut self, session: &mut Session, first: Option<&Session>) -> (Turn, bool) {
+    pub(crate) fn turn(
+        &mut self,
+        session: &mut ObservedSession,
+        first: Option<&ObservedSession>,
+    ) -> (Turn, bool) {
         let turn = session.labels.len();
         session.labels.push(Vec::new());
         session.screenings.push(0);
         let labels = first.filter(|_| self.replay).and_then(|first| first.labels.get(turn));
         let most = first.filter(|_| self.replay).and_then(|first| first.screenings.get(turn).copied());
         let mut written = Vec::new();
-        let mut is_visible = self.sees(session.conversation.base());
+        let mut is_visible = self.sees(session.conversation.base_label());
         self.taint.follow(&mut session.followed, &session.conversation);
         loop {
             let steps = session.labels.last().map_or(0, Vec::len);
             if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
                 // The bits of a label are specific to its session.
-                let label = session.conversation.beside().from_names(label);
-                session.conversation.choose(label);
+                let label = session.conversation.monitor_mut().from_names(label);
+                session.conversation.choose_label(label);
             }
             let need = session.conversation.need();
             self.taint.follow(&mut session.followed, &session.conversation);
@@ -126,7 +135,7 @@ impl Made<'_> {
                         return (turn, is_visible);
                     }
                     self.ended(&turn, is_visible);
-                    session.conversation.go_on();
+                    session.conversation.continue_turn();
                 }
                 Need::Complete(_) if labels.is_some_and(|labels| steps >= labels.len()) => {
                     return (Turn::default(), false);
@@ -139,7 +148,7 @@ impl Made<'_> {
                         chat.limit(&view.label, &mut completion);
                     }
                     let completion = streamed(&completion, self.case.seed);
-                    let stands = session.conversation.completed(completion.clone());
+                    let stands = session.conversation.accept_completion(completion.clone());
                     written.push((view, shown, completion));
                     let Some(label) = stands else {
                         self.run.met.insert("a draft that is written again");
@@ -173,12 +182,12 @@ impl Made<'_> {
                         self.run.met.insert("a screener that the observer may read as");
                         self.log(format!("screens {shown}"));
                     }
-                    session.conversation.screened(&chosen(&request));
+                    session.conversation.accept_screening(&chosen(&request));
                 }
                 Need::Fill(request) => self.fill(session, &request),
                 Need::Approve(ask) => {
                     // The reader of the question may read all that it shows.
-                    let carries = Level::of_names(&self.case.declared.shapes, &ask.carries);
+                    let carries = OracleLabel::of_names(&self.case.declared.shapes, &ask.carries);
                     self.taint.shown("a person", &format!("{ask:?}"), &carries);
                     let is_seen = self.sees(&ask.decided);
                     if is_seen {
@@ -196,7 +205,11 @@ impl Made<'_> {
                     // A person with the observer's clearance may allow the call; questions above it are
                     // refused in both runs, because nothing is replayed.
                     let yes = is_seen && Random::of(&ask.digest).chance(50);
-                    session.conversation.decided(if yes { Decision::Allow } else { Decision::Refuse });
+                    session.conversation.accept_decision(if yes {
+                        Decision::Allow
+                    } else {
+                        Decision::Refuse
+                    });
                 }
                 Need::Run(call) if session.chat.is_some() => self.hand(session, call),
                 Need::Run(call) => self.answer(session, &call, first),
@@ -205,7 +218,7 @@ impl Made<'_> {
     }
 
     /// Checks a view: everything in it flows to the label of the view and to the clearance of the model.
-    pub(crate) fn shows(&mut self, whom: &str, session: &Session, view: &View, shown: &str) {
+    pub(crate) fn shows(&mut self, whom: &str, session: &ObservedSession, view: &View, shown: &str) {
         let level = self.taint.level(session.conversation.monitor(), &view.label);
         self.taint.shown(whom, shown, &level);
         let clearance = self.case.declared.clearance("model");
@@ -222,7 +235,13 @@ impl Made<'_> {
     }
 
     /// Records an output of the model that stands.
-    pub(crate) fn wrote(&mut self, session: &mut Session, view: View, shown: &str, completion: Completion) {
+    pub(crate) fn wrote(
+        &mut self,
+        session: &mut ObservedSession,
+        view: View,
+        shown: &str,
+        completion: Completion,
+    ) {
         if self.sees(&view.label) {
             self.log(format!("sees {shown}"));
             if let Some(reply) = session.conversation.replies().last().filter(|_| !completion.text.is_empty())
@@ -237,7 +256,7 @@ impl Made<'_> {
                 self.log(line);
             }
             if self.case.text.contains("endorse ") {
-                let line = Observed::release(session.conversation.monitor(), &view, &completion);
+                let line = ObservedRun::release(session.conversation.monitor(), &view, &completion);
                 self.run.log.extend(line);
             }
         }
@@ -250,7 +269,7 @@ impl Made<'_> {
                 chat.says(&level);
             }
         }
-        session.followed.wrote = Some(Wrote { level, names: view.names, completion });
+        session.followed.wrote = Some(CurrentModelStep { level, names: view.names, completion });
         self.taint.follow(&mut session.followed, &session.conversation);
     }
 
@@ -258,13 +277,13 @@ impl Made<'_> {
     /// and the outcomes of calls to whoever may see their verdicts.
     pub(crate) fn ended(&mut self, turn: &Turn, is_visible: bool) {
         self.run.looks += turn.spent.looks + turn.spent.screenings;
-        if turn.ended == Some(Ended::Clearance) {
+        if turn.ended == Some(TurnEnd::Clearance) {
             self.run.met.insert("a look beyond the model's clearance");
         }
         if is_visible {
             self.run.met.insert("a turn that the observer sees end");
             let Turn { replies, stop, spent, ended, .. } = turn;
-            let Spent { messages, screenings, tokens, looks, hidden, .. } = spent;
+            let TurnUsage { messages, screenings, tokens, looks, hidden, .. } = spent;
             let spent = format!("{messages} {screenings} {tokens:?} {looks} {hidden}");
             self.log(format!("ends {replies:?} {stop:?} {ended:?} {spent}"));
         }
@@ -275,7 +294,7 @@ impl Made<'_> {
 fn streamed(completion: &Completion, seed: u64) -> Completion {
     let apis = Api::ALL;
     let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
-    let events = api.encode_stream(completion, Head { id: "r", model: "worst", created: 0 }, true);
+    let events = api.encode_stream(completion, ResponseHead { id: "r", model: "worst", created: 0 }, true);
     let mut decoder = api.decoder();
     for event in events {
         decoder.feed(&event, &mut |_| ControlFlow::Continue(())).expect("what we wrote ourselves");

@@ -80,13 +80,13 @@ pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
 
 /// A text of the form from which policies capture parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Formed {
+pub(crate) struct FormedText {
     pub(crate) n: String,
     pub(crate) k: String,
     pub(crate) rest: String,
 }
 
-impl Formed {
+impl FormedText {
     pub(crate) fn new(random: &mut Random) -> Self {
         let k = random.of_list(&["a", "bc", "def"]).to_owned();
         Self { n: random.below(10).to_string(), k, rest: marked(random) }
@@ -106,7 +106,7 @@ impl Formed {
 
 /// Generates a scalar, or a text with capturable parts.
 fn field(random: &mut Random) -> Value {
-    if random.chance(40) { Value::String(Formed::new(random).text()) } else { any(random) }
+    if random.chance(40) { Value::String(FormedText::new(random).text()) } else { any(random) }
 }
 
 /// Generates a scalar that no condition depends on, often a text with a mark.
@@ -144,23 +144,24 @@ pub(crate) fn answer(random: &mut Random) -> Value {
 
 /// The text format of an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Spelling {
+pub(crate) enum AnswerSpelling {
     Json,
     Python,
     Yaml,
     Value,
 }
 
-pub(crate) fn spelling(random: &mut Random) -> Spelling {
-    [Spelling::Json, Spelling::Python, Spelling::Yaml, Spelling::Value][random.below(4)]
+pub(crate) fn spelling(random: &mut Random) -> AnswerSpelling {
+    [AnswerSpelling::Json, AnswerSpelling::Python, AnswerSpelling::Yaml, AnswerSpelling::Value]
+        [random.below(4)]
 }
 
-pub(crate) fn spell(value: &Value, spelling: Spelling) -> Value {
+pub(crate) fn spell(value: &Value, spelling: AnswerSpelling) -> Value {
     match spelling {
-        Spelling::Value => value.clone(),
-        Spelling::Json => Value::String(format!("{value:#}")),
-        Spelling::Python => Value::String(python(value)),
-        Spelling::Yaml => Value::String(yaml(value, 0)),
+        AnswerSpelling::Value => value.clone(),
+        AnswerSpelling::Json => Value::String(format!("{value:#}")),
+        AnswerSpelling::Python => Value::String(python(value)),
+        AnswerSpelling::Yaml => Value::String(yaml(value, 0)),
     }
 }
 

@@ -14,12 +14,12 @@ use super::Message;
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
-    written: Mutex<Option<Written>>,
+    written: Mutex<Option<SerializedPrefix>>,
 }
 
 /// The serialised prefix of a chat, as it was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct SerializedPrefix {
     /// The body of a request up to the last of these messages.
     pub(crate) text: Vec<u8>,
     /// How many messages it covers.
@@ -39,12 +39,12 @@ impl Messages {
     }
 
     /// Takes the serialised form of the first messages.
-    pub(crate) fn take_written(&self) -> Option<Written> {
+    pub(crate) fn take_serialized_prefix(&self) -> Option<SerializedPrefix> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Stores the serialised form for the next request.
-    pub(crate) fn leave_written(&self, mut written: Written) {
+    pub(crate) fn store_serialized_prefix(&self, mut written: SerializedPrefix) {
         // The buffer of a short chat had room for much more after the messages.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
@@ -131,10 +131,14 @@ mod tests {
         let check = |change: fn(&mut Messages), expected: Option<usize>| {
             let mut messages: Messages =
                 [Message::User(Vec::new()), Message::System(Vec::new())].into_iter().collect();
-            messages.leave_written(Written { text: b"two".to_vec(), messages: 2 });
+            messages.store_serialized_prefix(SerializedPrefix { text: b"two".to_vec(), messages: 2 });
             change(&mut messages);
-            assert_eq!(messages.take_written().map(|written| written.messages), expected, "{messages:?}");
-            assert!(messages.take_written().is_none());
+            assert_eq!(
+                messages.take_serialized_prefix().map(|written| written.messages),
+                expected,
+                "{messages:?}"
+            );
+            assert!(messages.take_serialized_prefix().is_none());
         };
         check(|_| {}, Some(2));
         check(|messages| messages.push(Message::User(Vec::new())), Some(2));

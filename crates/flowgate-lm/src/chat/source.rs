@@ -44,7 +44,7 @@ impl Source {
 
     /// Returns the source with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
 }
@@ -77,12 +77,12 @@ impl Sources {
 
     /// Returns the sources of the messages from `first` on, with indices relative to it.
     #[must_use]
-    pub fn from(&self, first: usize) -> Self {
+    pub fn starting_at(&self, first: usize) -> Self {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
     /// Sets the source of every part of a user's message that has none.
-    pub fn fill(&mut self, messages: &[Message], source: Source) {
+    pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };
             let known = self.0.entry(index).or_default();
@@ -105,16 +105,16 @@ mod tests {
         sources.set(0, vec![None]);
         assert!(sources.is_empty());
         sources.set(1, vec![Some(Source::File)]);
-        sources.fill(&messages, Source::Typed);
+        sources.fill_missing(&messages, Source::Typed);
         let all = |sources: &Sources, message| [0, 1].map(|part| sources.of(message, part));
         let typed = Some(Source::Typed);
         assert_eq!(all(&sources, 0), [None; 2]);
         assert_eq!(all(&sources, 1), [Some(Source::File), typed]);
         assert_eq!(all(&sources, 2), [typed; 2]);
-        assert_eq!(all(&sources.from(2), 0), [typed; 2]);
+        assert_eq!(all(&sources.starting_at(2), 0), [typed; 2]);
         for source in Source::ALL {
-            assert_eq!(Source::named(source.name()), Some(source));
+            assert_eq!(Source::from_name(source.name()), Some(source));
         }
-        assert_eq!(Source::named("nobody"), None);
+        assert_eq!(Source::from_name("nobody"), None);
     }
 }

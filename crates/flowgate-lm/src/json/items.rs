@@ -6,13 +6,13 @@
 use std::ops::Range;
 
 /// The most items that are located.
-const MOST: usize = 1 << 14;
+const MAX_ITEMS: usize = 1 << 14;
 
 /// Returns the byte ranges of the items of the list under `key` in the object that is the whole text; `None` if the
 /// scan does not find them.
 #[must_use]
 pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
-    let mut scan = Scan { text: text.as_bytes(), at: 0 };
+    let mut scan = JsonScanner { text: text.as_bytes(), at: 0 };
     scan.eat(b'{')?;
     loop {
         let found = scan.value()?;
@@ -26,12 +26,12 @@ pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     }
 }
 
-struct Scan<'t> {
+struct JsonScanner<'t> {
     text: &'t [u8],
     at: usize,
 }
 
-impl Scan<'_> {
+impl JsonScanner<'_> {
     /// Skips white space, and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.get(self.at..)?;
@@ -46,12 +46,12 @@ impl Scan<'_> {
 
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
         // Most items have more than a hundred bytes.
-        let mut items = Vec::with_capacity((self.text.len() / 128).min(MOST));
+        let mut items = Vec::with_capacity((self.text.len() / 128).min(MAX_ITEMS));
         self.eat(b'[')?;
         if self.peek()? == b']' {
             return Some(items);
         }
-        while items.len() < MOST {
+        while items.len() < MAX_ITEMS {
             items.push(self.value()?);
             if self.peek()? == b']' {
                 return Some(items);
@@ -161,7 +161,7 @@ mod tests {
                 "{broken}"
             );
         }
-        assert_eq!(items(&format!(r#"{{"m":[{}0]}}"#, "0,".repeat(MOST)), "m"), None);
+        assert_eq!(items(&format!(r#"{{"m":[{}0]}}"#, "0,".repeat(MAX_ITEMS)), "m"), None);
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice
 
 /// Returns the key of a request to a model. It does not depend on the order of a schema's keys.
 pub(super) fn key(model: &str, request: &Request) -> String {
-    let text = sorted(&json!([model, canonical(request)])).to_string();
+    let text = sort_keys(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -37,7 +37,7 @@ fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
         Message::User(content) => json!({"user": parts(content)}),
-        Message::Assistant { text, calls } => json!({"assistant": text, "calls": listed(calls)}),
+        Message::Assistant { text, calls } => json!({"assistant": text, "calls": calls_json(calls)}),
         Message::Tool { call_id, content, is_error } => {
             json!({"tool": call_id, "content": parts(content), "is_error": *is_error == Some(true)})
         }
@@ -53,18 +53,22 @@ fn parts(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
-fn listed(calls: &[ToolCall]) -> Value {
+fn calls_json(calls: &[ToolCall]) -> Value {
     calls.iter().map(|call| json!({"id": call.id, "name": call.name, "arguments": call.arguments})).collect()
 }
 
 /// Returns the value with the keys of all objects sorted. The depth of schemas is bounded by the JSON parser.
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(sort_keys).collect(),
         Value::Object(entries) => {
             let mut entries: Vec<_> = entries.iter().collect();
             entries.sort_by_key(|(key, _)| key.as_str());
-            entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>().into()
+            entries
+                .into_iter()
+                .map(|(key, value)| (key.clone(), sort_keys(value)))
+                .collect::<Map<_, _>>()
+                .into()
         }
         other => other.clone(),
     }
@@ -78,7 +82,7 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
         "text": completion.text,
-        "calls": listed(&completion.calls),
+        "calls": calls_json(&completion.calls),
         "stop": stop,
         "input": completion.usage.input,
         "output": completion.usage.output,

@@ -11,45 +11,45 @@ use crate::chat::Usage;
 pub struct Budget {
     requests: Option<u64>,
     tokens: Option<u64>,
-    asked: AtomicU64,
-    spent: AtomicU64,
+    request_count: AtomicU64,
+    token_count: AtomicU64,
 }
 
 impl Budget {
     /// Creates a budget of requests, of which every attempt is one, and of tokens. `None` means no limit.
     #[must_use]
     pub fn new(requests: Option<u64>, tokens: Option<u64>) -> Self {
-        Self { requests, tokens, asked: AtomicU64::new(0), spent: AtomicU64::new(0) }
+        Self { requests, tokens, request_count: AtomicU64::new(0), token_count: AtomicU64::new(0) }
     }
 
     /// Returns the number of requests that were admitted.
     #[must_use]
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    pub fn request_count(&self) -> u64 {
+        self.request_count.load(Ordering::Relaxed)
     }
 
     /// Returns the number of tokens that were spent. A quarter of the bytes where the server reports no
     /// usage.
     #[must_use]
-    pub fn spent(&self) -> u64 {
-        self.spent.load(Ordering::Relaxed)
+    pub fn token_count(&self) -> u64 {
+        self.token_count.load(Ordering::Relaxed)
     }
 
     /// Counts a request, or fails if the budget is spent.
     pub(super) fn admit(&self) -> Result<(), Error> {
-        if self.tokens.is_some_and(|most| self.spent() >= most) {
+        if self.tokens.is_some_and(|most| self.token_count() >= most) {
             return Err(Error::OverBudget("its tokens are spent"));
         }
         let most = self.requests.unwrap_or(u64::MAX);
         let next = |asked: u64| (asked < most).then(|| asked.saturating_add(1));
-        let counted = self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         counted.map(|_| ()).map_err(|_| Error::OverBudget("its requests are spent"))
     }
 
     pub(super) fn spend(&self, usage: Usage) {
         let cost = usage.input.saturating_add(usage.output);
         let add = |spent: u64| Some(spent.saturating_add(cost));
-        let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let _ = self.token_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
@@ -67,10 +67,10 @@ mod tests {
         assert_eq!(budget.admit(), Err(Error::OverBudget("its requests are spent")));
         budget.spend(cost(1, 0));
         assert_eq!(budget.admit(), Err(Error::OverBudget("its tokens are spent")));
-        assert_eq!((budget.asked(), budget.spent()), (2, 10));
+        assert_eq!((budget.request_count(), budget.token_count()), (2, 10));
         let free = Budget::new(None, None);
         free.spend(cost(u64::MAX, u64::MAX));
-        assert_eq!((free.admit(), free.spent()), (Ok(()), u64::MAX));
+        assert_eq!((free.admit(), free.token_count()), (Ok(()), u64::MAX));
     }
 
     #[test]
@@ -81,6 +81,6 @@ mod tests {
                 scope.spawn(|| (0..100).filter(|_| budget.admit().is_ok()).count());
             }
         });
-        assert_eq!(budget.asked(), 100);
+        assert_eq!(budget.request_count(), 100);
     }
 }

@@ -9,13 +9,13 @@ use serde_json::Value;
 use ureq::http::{HeaderValue, Uri};
 use ureq::tls::TlsConfig;
 
+use super::address_cache::AddressCache;
 use super::connection::connector;
-use super::leftovers::Leftovers;
-use super::names::Names;
-use super::retry::{Failure, Retries, retry_after};
-use super::{Authorities, Budget, MAX_BODY, Times};
+use super::retry::{AttemptFailure, RetryPolicy, retry_after};
+use super::stream_drain::StreamDrain;
+use super::{Authorities, Budget, MAX_BODY, Timeouts};
 use crate::Error;
-use crate::wire::of_status;
+use crate::wire::error_for_status;
 
 /// The most bytes to read of an error's body.
 const MAX_ERROR: u64 = 64 << 10;
@@ -27,19 +27,19 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The HTTP client of one server.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct HttpClient {
     agent: ureq::Agent,
     /// Drains the rest of answers, if connections are kept.
-    leftovers: Option<Leftovers>,
+    leftovers: Option<StreamDrain>,
     base: String,
     host: String,
     headers: Vec<(&'static str, HeaderValue)>,
-    pub(super) times: Times,
-    pub(super) retries: Retries,
+    pub(super) times: Timeouts,
+    pub(super) retries: RetryPolicy,
     pub(super) budget: Option<Arc<Budget>>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The headers contain the key.
         f.debug_struct("Client").field("base", &self.base).finish_non_exhaustive()
@@ -47,14 +47,14 @@ impl fmt::Debug for Client {
 }
 
 /// Handles the answer to a request.
-pub(super) trait Exchange {
+pub(super) trait ResponseHandler {
     type Out;
 
     /// Reads an answer.
-    fn read(&mut self, answer: Answer) -> Result<Self::Out, Failure>;
+    fn read(&mut self, answer: HttpResponse) -> Result<Self::Out, AttemptFailure>;
 
     /// Called before each retry.
-    fn again(&mut self) -> Result<(), Error> {
+    fn begin_retry(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -75,10 +75,10 @@ fn agent(proxy: Option<ureq::Proxy>, idle: Duration, tls: TlsConfig) -> ureq::Ag
         .tls_config(tls)
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
-    ureq::Agent::with_parts(config, connector(), Names::new(idle))
+    ureq::Agent::with_parts(config, connector(), AddressCache::new(idle))
 }
 
-impl Client {
+impl HttpClient {
     pub(super) fn new(base: &str) -> Result<Self, Error> {
         let base = base.trim_end_matches('/');
         let wrong = || Error::Unreachable("the address is not http:// or https:// with a host".to_owned());
@@ -94,8 +94,8 @@ impl Client {
             base: base.to_owned(),
             host: host.to_owned(),
             headers: Vec::new(),
-            times: Times::default(),
-            retries: Retries::default(),
+            times: Timeouts::default(),
+            retries: RetryPolicy::default(),
             budget: None,
         })
     }
@@ -105,7 +105,7 @@ impl Client {
     }
 
     /// Removes the version from the address: some servers have their own endpoints there.
-    pub(super) fn at_root(mut self) -> Self {
+    pub(super) fn without_version_path(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();
         }
@@ -130,7 +130,7 @@ impl Client {
     pub(super) fn keep_connections(&mut self, idle: Duration) {
         let config = self.agent.config();
         let agent = agent(config.proxy().cloned(), idle, config.tls_config().clone());
-        (self.agent, self.leftovers) = (agent, Leftovers::new());
+        (self.agent, self.leftovers) = (agent, StreamDrain::new());
     }
 
     pub(super) fn set_authorities(&mut self, authorities: &Authorities) {
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Sends a JSON body, and retries as long as that may help.
-    pub(super) fn ask<E: Exchange>(
+    pub(super) fn ask<E: ResponseHandler>(
         &self,
         path: &str,
         body: &[u8],
@@ -152,23 +152,23 @@ impl Client {
                 budget.admit()?;
             }
             let left = whole.checked_sub(begun.elapsed()).ok_or(Error::Timeout)?;
-            let asked = self.once(path, body, left).and_then(|answer| exchange.read(answer));
+            let asked = self.send_once(path, body, left).and_then(|answer| exchange.read(answer));
             let failure = match asked {
                 Ok(out) => return Ok(out),
                 Err(failure) => failure,
             };
-            let Some(wait) = self.retries.wait(attempt, &failure) else { return Err(failure.error) };
+            let Some(wait) = self.retries.delay(attempt, &failure) else { return Err(failure.error) };
             // An attempt without time left would only hide the original error.
             if begun.elapsed().saturating_add(wait) >= whole {
                 return Err(failure.error);
             }
             std::thread::sleep(wait);
-            exchange.again()?;
+            exchange.begin_retry()?;
         }
         Err(Error::Timeout)
     }
 
-    fn once(&self, path: &str, body: &[u8], left: Duration) -> Result<Answer, Failure> {
+    fn send_once(&self, path: &str, body: &[u8], left: Duration) -> Result<HttpResponse, AttemptFailure> {
         let times = self.times;
         let request = self.agent.post(format!("{}{path}", self.base)).config();
         let request = request
@@ -182,14 +182,19 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let mut response = request.send(body).map_err(|error| failed(&error))?;
+        let mut response = request.send(body).map_err(|error| to_failure(&error))?;
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let status = response.status().as_u16();
         if status == 200 {
             let kind = header("content-type").unwrap_or_default();
             let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
             let leftovers = self.leftovers.clone();
-            return Ok(Answer { body: response.into_body().into_reader(), read: 0, is_stream, leftovers });
+            return Ok(HttpResponse {
+                body: response.into_body().into_reader(),
+                read: 0,
+                is_stream,
+                leftovers,
+            });
         }
         let wait = retry_after(header("retry-after"), header("retry-after-ms"));
         let mut text = Vec::new();
@@ -198,23 +203,26 @@ impl Client {
         let body: Value = serde_json::from_slice(&text).unwrap_or_default();
         let word = |key: &str| body.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
         let name = word("code").or_else(|| word("type"));
-        Err(Failure { retry_after: wait, ..Failure::from(of_status(status, name, wait)) })
+        Err(AttemptFailure {
+            retry_after: wait,
+            ..AttemptFailure::from(error_for_status(status, name, wait))
+        })
     }
 }
 
 /// An answer whose body has not been read yet.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     body: ureq::BodyReader<'static>,
     read: usize,
     is_stream: bool,
-    leftovers: Option<Leftovers>,
+    leftovers: Option<StreamDrain>,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Drains the rest of the body, so that the connection can be used again.
-    pub(super) fn leave(self) {
+    pub(super) fn release_connection(self) {
         if let Some(leftovers) = self.leftovers {
-            leftovers.take(self.body);
+            leftovers.drain(self.body);
         }
     }
 
@@ -223,11 +231,11 @@ impl Answer {
     }
 
     /// Reads the next bytes; empty at the end.
-    pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Result<&'a [u8], Failure> {
+    pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Result<&'a [u8], AttemptFailure> {
         let count = loop {
             match self.body.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read.map_err(|error| broken(&error))?,
+                read => break read.map_err(|error| read_failure(&error))?,
             }
         };
         self.read = self.read.saturating_add(count);
@@ -238,7 +246,7 @@ impl Answer {
     }
 
     /// Reads the whole body as JSON.
-    pub(super) fn json(&mut self) -> Result<Value, Failure> {
+    pub(super) fn json(&mut self) -> Result<Value, AttemptFailure> {
         let mut text = Vec::new();
         let mut buffer = vec![0_u8; 16 << 10];
         loop {
@@ -256,16 +264,16 @@ impl Answer {
 pub const UNTRUSTED: &str = "no connection that could be trusted";
 
 /// Returns the failure for a transport error, without content of the request.
-fn failed(error: &ureq::Error) -> Failure {
+fn to_failure(error: &ureq::Error) -> AttemptFailure {
     let unreachable = |why: &str| Error::Unreachable(why.to_owned());
     match error {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            Failure::passing(Error::Timeout)
+            AttemptFailure::transient(Error::Timeout)
         }
         ureq::Error::Timeout(_) => Error::Timeout.into(),
-        ureq::Error::HostNotFound => Failure::passing(unreachable("the host is not known")),
-        ureq::Error::ConnectionFailed => Failure::passing(unreachable("no connection")),
-        ureq::Error::Io(error) => broken(error),
+        ureq::Error::HostNotFound => AttemptFailure::transient(unreachable("the host is not known")),
+        ureq::Error::ConnectionFailed => AttemptFailure::transient(unreachable("no connection")),
+        ureq::Error::Io(error) => read_failure(error),
         ureq::Error::Protocol(_) | ureq::Error::LargeResponseHeader(..) => {
             Error::Malformed("it is not in HTTP").into()
         }
@@ -274,13 +282,13 @@ fn failed(error: &ureq::Error) -> Failure {
     }
 }
 
-fn broken(error: &io::Error) -> Failure {
+fn read_failure(error: &io::Error) -> AttemptFailure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>());
     match (inner, error.kind()) {
-        (Some(inner), _) if !matches!(inner, ureq::Error::Io(_)) => failed(inner),
+        (Some(inner), _) if !matches!(inner, ureq::Error::Io(_)) => to_failure(inner),
         (_, io::ErrorKind::TimedOut) => Error::Timeout.into(),
         // The TLS library reports errors about the peer, such as its certificate, with this kind.
         (_, io::ErrorKind::InvalidData) => Error::Unreachable(UNTRUSTED.to_owned()).into(),
-        (_, kind) => Failure::passing(Error::Unreachable(kind.to_string())),
+        (_, kind) => AttemptFailure::transient(Error::Unreachable(kind.to_string())),
     }
 }

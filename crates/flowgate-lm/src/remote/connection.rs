@@ -9,41 +9,41 @@ use ureq::unversioned::transport::{
     Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, Transport,
 };
 
-use super::socket::Sockets;
+use super::socket::SocketConnector;
 
 /// Creates the connector: directly or through a proxy, with TLS where the address requires it.
 pub(super) fn connector() -> impl Connector {
     ().chain(ConnectProxyConnector::default())
-        .chain(Sockets)
+        .chain(SocketConnector)
         .chain(RustlsConnector::default())
-        .chain(Together)
+        .chain(HeadBodyConnector)
 }
 
 #[derive(Debug)]
-struct Together;
+struct HeadBodyConnector;
 
-impl<In: Transport> Connector<In> for Together {
-    type Out = Connection<In>;
+impl<In: Transport> Connector<In> for HeadBodyConnector {
+    type Out = HeadBufferedTransport<In>;
 
     fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
-        Ok(chained.map(|transport| Connection { transport, head: Vec::new() }))
+        Ok(chained.map(|transport| HeadBufferedTransport { transport, head: Vec::new() }))
     }
 }
 
 /// A connection, and the head of a request that is held back until its body follows.
-struct Connection<T> {
+struct HeadBufferedTransport<T> {
     transport: T,
     head: Vec<u8>,
 }
 
-impl<T: Transport> fmt::Debug for Connection<T> {
+impl<T: Transport> fmt::Debug for HeadBufferedTransport<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The head contains the key.
         f.debug_struct("Connection").field("transport", &self.transport).finish_non_exhaustive()
     }
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: Transport> HeadBufferedTransport<T> {
     /// Sends the held-back head and `piece`, which is in the output buffer, after it.
     fn send(&mut self, piece: usize, timeout: NextTimeout) -> Result<(), Error> {
         let head = std::mem::take(&mut self.head);
@@ -51,20 +51,20 @@ impl<T: Transport> Connection<T> {
         let both = head.len() + piece;
         if both <= output.len() {
             output.copy_within(..piece, head.len());
-            put(output, &head);
+            write_prefix(output, &head);
             return self.transport.transmit_output(both, timeout);
         }
         // A long body consists of many pieces, so that one more write does not matter.
         let piece = output.get(..piece).unwrap_or_default().to_vec();
         for part in [head, piece] {
-            put(self.transport.buffers().output(), &part);
+            write_prefix(self.transport.buffers().output(), &part);
             self.transport.transmit_output(part.len(), timeout)?;
         }
         Ok(())
     }
 }
 
-fn put(output: &mut [u8], bytes: &[u8]) {
+fn write_prefix(output: &mut [u8], bytes: &[u8]) {
     if let Some(place) = output.get_mut(..bytes.len()) {
         place.copy_from_slice(bytes);
     }
@@ -75,7 +75,7 @@ fn is_head(output: &[u8]) -> bool {
     output.starts_with(b"POST ") && output.ends_with(b"\r\n\r\n")
 }
 
-impl<T: Transport> Transport for Connection<T> {
+impl<T: Transport> Transport for HeadBufferedTransport<T> {
     fn buffers(&mut self) -> &mut dyn Buffers {
         self.transport.buffers()
     }
@@ -116,12 +116,12 @@ mod tests {
 
     /// A transport that records what is sent.
     #[derive(Debug)]
-    struct Wire {
+    struct RecordingTransport {
         buffers: LazyBuffers,
         sent: Vec<String>,
     }
 
-    impl Transport for Wire {
+    impl Transport for RecordingTransport {
         fn buffers(&mut self) -> &mut dyn Buffers {
             &mut self.buffers
         }
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn a_head_waits_for_its_body() {
         let check = |pieces: &[&str], expected: &[&str]| {
-            let transport = Wire { buffers: LazyBuffers::new(32, 32), sent: Vec::new() };
-            let mut connection = Connection { transport, head: Vec::new() };
+            let transport = RecordingTransport { buffers: LazyBuffers::new(32, 32), sent: Vec::new() };
+            let mut connection = HeadBufferedTransport { transport, head: Vec::new() };
             for piece in pieces {
-                put(connection.buffers().output(), piece.as_bytes());
+                write_prefix(connection.buffers().output(), piece.as_bytes());
                 connection.transmit_output(piece.len(), NextTimeout::default()).unwrap();
             }
             let is_sent = connection.transport.sent.concat() == pieces.concat();

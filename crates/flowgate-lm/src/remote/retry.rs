@@ -10,7 +10,7 @@ use crate::Error;
 /// Failed connections, truncated answers and the statuses 408, 409, 429 and 5xx are retried. Timeouts are
 /// not: the next attempt would most likely time out as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
+pub struct RetryPolicy {
     /// The number of retries; 0 disables them.
     pub times: u32,
     /// The delay before the first retry; it doubles with each further one.
@@ -19,15 +19,15 @@ pub struct Retries {
     pub longest: Duration,
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(500), longest: Duration::from_secs(60) }
     }
 }
 
-impl Retries {
+impl RetryPolicy {
     /// Returns the delay after the `attempt`-th failure, from 0; `None` if there is no retry.
-    pub(super) fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
+    pub(super) fn delay(&self, attempt: u32, failure: &AttemptFailure) -> Option<Duration> {
         if !failure.passes || attempt >= self.times {
             return None;
         }
@@ -39,7 +39,7 @@ impl Retries {
 
 /// A failed attempt.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct AttemptFailure {
     pub(super) error: Error,
     /// Whether a retry may succeed.
     pub(super) passes: bool,
@@ -47,13 +47,13 @@ pub(super) struct Failure {
     pub(super) retry_after: Option<Duration>,
 }
 
-impl Failure {
-    pub(super) fn passing(error: Error) -> Self {
+impl AttemptFailure {
+    pub(super) fn transient(error: Error) -> Self {
         Self { passes: true, ..Self::from(error) }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for AttemptFailure {
     fn from(error: Error) -> Self {
         let passes = match &error {
             Error::Busy { .. } => true,
@@ -82,31 +82,31 @@ mod tests {
     #[test]
     fn waits() {
         let retries =
-            Retries { times: 6, first: Duration::from_millis(500), longest: Duration::from_secs(8) };
+            RetryPolicy { times: 6, first: Duration::from_millis(500), longest: Duration::from_secs(8) };
         let busy = |retry_after: Option<u64>| {
-            Failure::from(Error::Busy { retry_after: retry_after.map(Duration::from_secs) })
+            AttemptFailure::from(Error::Busy { retry_after: retry_after.map(Duration::from_secs) })
         };
-        let check = |failure: &Failure, expected: &[Option<u64>]| {
+        let check = |failure: &AttemptFailure, expected: &[Option<u64>]| {
             let waits: Vec<Option<u64>> = (0..7)
                 .map(|attempt| {
-                    retries.wait(attempt, failure).map(|wait| wait.as_millis().try_into().unwrap())
+                    retries.delay(attempt, failure).map(|wait| wait.as_millis().try_into().unwrap())
                 })
                 .collect();
             assert_eq!(waits, expected, "{failure:?}");
         };
         let doubled = [Some(500), Some(1000), Some(2000), Some(4000), Some(8000), Some(8000), None];
         check(&busy(None), &doubled);
-        check(&Failure::passing(Error::Unreachable(String::new())), &doubled);
+        check(&AttemptFailure::transient(Error::Unreachable(String::new())), &doubled);
         check(
             &busy(Some(3)),
             &[Some(3000), Some(3000), Some(3000), Some(4000), Some(8000), Some(8000), None],
         );
         check(&busy(Some(9)), &[None; 7]);
-        check(&Failure::from(Error::Timeout), &[None; 7]);
+        check(&AttemptFailure::from(Error::Timeout), &[None; 7]);
         for (status, passes) in
             [(400, false), (401, false), (408, true), (409, true), (500, true), (502, true)]
         {
-            let failure = Failure::from(Error::Rejected { status, message: String::new() });
+            let failure = AttemptFailure::from(Error::Rejected { status, message: String::new() });
             assert_eq!(failure.passes, passes, "{status}");
         }
     }

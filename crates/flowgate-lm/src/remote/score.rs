@@ -8,15 +8,15 @@ mod llama_cpp;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client, Exchange};
-use super::retry::Failure;
+use super::client::{HttpClient, HttpResponse, ResponseHandler};
+use super::retry::AttemptFailure;
 use crate::chat::Usage;
-use crate::wire::reported;
-use crate::{Error, Score, Token, estimate};
+use crate::wire::reported_error;
+use crate::{Error, ScoredToken, ScoringModel, estimate};
 
 /// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScoreBy {
+pub enum ScoreMethod {
     /// `prompt_logprobs` of `/v1/completions`, as in vLLM: one request.
     PromptLogprobs,
     /// `echo` with `logprobs` of `/v1/completions`, as in OpenAI's old models, vLLM and llama-cpp-python: one
@@ -29,25 +29,29 @@ pub enum ScoreBy {
     LlamaCpp,
 }
 
-/// A client that obtains the log-probability of texts; created by [`Remote::scorer`](super::Remote::scorer).
+/// A client that obtains the log-probability of texts; created by [`RemoteModel::scorer`](super::RemoteModel::scorer).
 #[derive(Debug, Clone)]
 pub struct Scorer {
-    client: Client,
+    client: HttpClient,
     model: String,
-    by: ScoreBy,
+    by: ScoreMethod,
 }
 
 impl Scorer {
-    pub(super) fn new(client: Client, model: String, by: ScoreBy) -> Self {
-        let client = if by == ScoreBy::LlamaCpp { client.at_root() } else { client };
+    pub(super) fn new(client: HttpClient, model: String, by: ScoreMethod) -> Self {
+        let client = if by == ScoreMethod::LlamaCpp { client.without_version_path() } else { client };
         Self { client, model, by }
     }
 
     fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        self.client.ask(path, body.to_string().as_bytes(), &mut Plain { client: &self.client, asked: body })
+        self.client.ask(
+            path,
+            body.to_string().as_bytes(),
+            &mut JsonHandler { client: &self.client, request_body: body },
+        )
     }
 
-    fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+    fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
             "prompt": text,
@@ -60,11 +64,11 @@ impl Scorer {
         // Some versions report it beside the choices.
         let listed = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
         let listed = listed.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
-        let tokens: Vec<_> = listed.iter().map(named).collect::<Result<_, Error>>()?;
-        scored(&tokens, continuation)
+        let tokens: Vec<_> = listed.iter().map(token_logprob).collect::<Result<_, Error>>()?;
+        continuation_tokens(&tokens, continuation)
     }
 
-    fn echo(&self, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+    fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |written: u8| {
             json!({
                 "model": self.model,
@@ -98,20 +102,20 @@ impl Scorer {
             .take(kept)
             .map(|(text, number)| (text.as_str(), number.as_f64()))
             .collect();
-        scored(&tokens, continuation)
+        continuation_tokens(&tokens, continuation)
     }
 }
 
-impl Score for Scorer {
-    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+impl ScoringModel for Scorer {
+    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         if continuation.is_empty() {
             return Ok(Vec::new());
         }
         let text = format!("{prompt}{continuation}");
         match self.by {
-            ScoreBy::PromptLogprobs => self.prompt_logprobs(&text, continuation),
-            ScoreBy::Echo => self.echo(&text, continuation),
-            ScoreBy::LlamaCpp => llama_cpp::score(self, &text, continuation),
+            ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation),
+            ScoreMethod::Echo => self.echo(&text, continuation),
+            ScoreMethod::LlamaCpp => llama_cpp::score(self, &text, continuation),
         }
     }
 }
@@ -124,7 +128,7 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
 }
 
 /// Reads vLLM's entry for one token of the prompt. The first token has no log-probability and no entry.
-fn named(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
+fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut named = entry.values();
     let (Some(token), None) = (named.next(), named.next()) else {
@@ -135,18 +139,21 @@ fn named(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
 }
 
 /// Returns the tokens of the continuation, which are the last ones.
-fn scored(tokens: &[(Option<&str>, Option<f64>)], continuation: &str) -> Result<Vec<Token>, Error> {
+fn continuation_tokens(
+    tokens: &[(Option<&str>, Option<f64>)],
+    continuation: &str,
+) -> Result<Vec<ScoredToken>, Error> {
     let texts: Vec<Option<&[u8]>> = tokens.iter().map(|(text, _)| text.map(str::as_bytes)).collect();
-    let first = cut(&texts, continuation.as_bytes())?;
+    let first = continuation_start(&texts, continuation.as_bytes())?;
     let token = |(text, logprob): &(Option<&str>, Option<f64>)| {
         let logprob = logprob.ok_or(Error::Malformed("a token has no log-probability"))?;
-        Ok(Token { text: text.unwrap_or_default().to_owned(), logprob })
+        Ok(ScoredToken { text: text.unwrap_or_default().to_owned(), logprob })
     };
     tokens.iter().skip(first).map(token).collect()
 }
 
 /// Returns the index of the first token of the continuation: the tokens from there on must spell it exactly.
-fn cut(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
+fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     let mut left = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
         let token = token.ok_or(Error::Malformed("the first token has no log-probability"))?;
@@ -165,28 +172,28 @@ fn cut(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
 }
 
 /// Reads an answer as plain JSON.
-struct Plain<'a> {
-    client: &'a Client,
-    asked: &'a Value,
+struct JsonHandler<'a> {
+    client: &'a HttpClient,
+    request_body: &'a Value,
 }
 
-impl Exchange for Plain<'_> {
+impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    fn read(&mut self, mut answer: Answer) -> Result<Value, Failure> {
+    fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let read = answer.json();
         if let Some(budget) = &self.client.budget {
             let usage = read.as_ref().ok().and_then(|answer| answer.get("usage"));
             let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
             budget.spend(Usage {
                 input: count("prompt_tokens")
-                    .unwrap_or_else(|| estimate::tokens(self.asked.to_string().len())),
+                    .unwrap_or_else(|| estimate::tokens(self.request_body.to_string().len())),
                 output: count("completion_tokens").unwrap_or(0),
             });
         }
         let answer = read?;
         match answer.get("error").filter(|error| !error.is_null()) {
-            Some(error) => Err(reported(error).into()),
+            Some(error) => Err(reported_error(error).into()),
             None => Ok(answer),
         }
     }
@@ -194,23 +201,23 @@ impl Exchange for Plain<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::double::{Reply, serve};
-    use super::super::{Budget, Remote};
+    use super::super::test_server::{ScriptedReply, serve};
+    use super::super::{Budget, RemoteModel};
     use super::*;
     use crate::wire::Api;
 
     /// Returns the score of ` world` after `hello` as text, and the bodies that the server received.
-    fn ask(by: ScoreBy, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
+    fn ask(by: ScoreMethod, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
         let answered = replies.iter().any(|(status, _)| *status == "200 OK");
-        let replies: Vec<Reply> =
-            replies.iter().map(|(status, body)| Reply::json(status, "", body)).collect();
+        let replies: Vec<ScriptedReply> =
+            replies.iter().map(|(status, body)| ScriptedReply::json(status, "", body)).collect();
         let (base, hears) = serve(replies);
         let budget = std::sync::Arc::new(Budget::new(None, None));
-        let remote = Remote::new(Api::ChatCompletions, &base, "m").unwrap().budget(budget.clone());
+        let remote = RemoteModel::new(Api::ChatCompletions, &base, "m").unwrap().budget(budget.clone());
         let scored = remote.scorer(by).score("hello", " world");
         let heard: Vec<(String, String)> = hears.try_iter().collect();
-        assert_eq!(budget.asked(), heard.len() as u64);
-        assert_eq!(budget.spent() > 0, answered);
+        assert_eq!(budget.request_count(), heard.len() as u64);
+        assert_eq!(budget.token_count() > 0, answered);
         let heard = heard.iter().map(|(head, body)| {
             let path = head.split(' ').nth(1).unwrap();
             json!([path, serde_json::from_str::<Value>(body).unwrap()])
@@ -222,7 +229,7 @@ mod tests {
         (shown.trim_end().to_owned(), heard.collect())
     }
 
-    fn check(by: ScoreBy, replies: &[(&str, &str)], expected: &str) {
+    fn check(by: ScoreMethod, replies: &[(&str, &str)], expected: &str) {
         assert_eq!(ask(by, replies).0, expected, "{replies:?}");
     }
 
@@ -232,7 +239,7 @@ mod tests {
 
     #[test]
     fn prompt_logprobs() {
-        let by = ScoreBy::PromptLogprobs;
+        let by = ScoreMethod::PromptLogprobs;
         let listed = |tokens: &str| format!(r#"{{"choices":[{{"prompt_logprobs":[null,{tokens}]}}]}}"#);
         let token = |text: &str, logprob: &str| {
             format!(r#"{{"7":{{"logprob":{logprob},"rank":1,"decoded_token":"{text}"}}}}"#)
@@ -258,7 +265,7 @@ mod tests {
 
     #[test]
     fn echo() {
-        let by = ScoreBy::Echo;
+        let by = ScoreMethod::Echo;
         let listed = |tokens: &str, numbers: &str, written: u8| {
             let logprobs = format!(r#"{{"tokens":[{tokens}],"token_logprobs":[{numbers}]}}"#);
             let usage = format!(r#"{{"prompt_tokens":3,"completion_tokens":{written}}}"#);
@@ -280,7 +287,7 @@ mod tests {
 
     #[test]
     fn llama_cpp() {
-        let by = ScoreBy::LlamaCpp;
+        let by = ScoreMethod::LlamaCpp;
         let cut = r#"{"tokens":[{"id":1,"piece":""},{"id":5,"piece":"hello"},{"id":6,"piece":" wo"},{"id":7,"piece":[114,108,100]}]}"#;
         let likely = |id: u8, logprob: &str| {
             format!(
@@ -322,7 +329,7 @@ mod tests {
 
     #[test]
     fn nothing_costs_nothing() {
-        let remote = Remote::new(Api::ChatCompletions, "http://127.0.0.1:1", "m").unwrap();
-        assert_eq!(remote.scorer(ScoreBy::Echo).score("a", "").unwrap(), []);
+        let remote = RemoteModel::new(Api::ChatCompletions, "http://127.0.0.1:1", "m").unwrap();
+        assert_eq!(remote.scorer(ScoreMethod::Echo).score("a", "").unwrap(), []);
     }
 }

@@ -1,6 +1,6 @@
 //! TCP connections for ureq that can also be read without blocking.
 //!
-//! [`at_once`] makes all reads of the current thread non-blocking. It works through the readers of ureq and
+//! [`without_waiting`] makes all reads of the current thread non-blocking. It works through the readers of ureq and
 //! TLS, which pass on the error of the socket and can continue after it.
 
 use std::cell::Cell;
@@ -20,14 +20,14 @@ thread_local! {
 
 /// Runs `read` with non-blocking reads on this thread: without available bytes a read fails with
 /// [`ErrorKind::WouldBlock`], and can be repeated later.
-pub(super) fn at_once<T>(read: impl FnOnce() -> T) -> T {
-    struct Before(bool);
-    impl Drop for Before {
+pub(super) fn without_waiting<T>(read: impl FnOnce() -> T) -> T {
+    struct RestoreAtOnce(bool);
+    impl Drop for RestoreAtOnce {
         fn drop(&mut self) {
             AT_ONCE.set(self.0);
         }
     }
-    let _before = Before(AT_ONCE.replace(true));
+    let _before = RestoreAtOnce(AT_ONCE.replace(true));
     read()
 }
 
@@ -36,9 +36,9 @@ const LEAST: Duration = Duration::from_millis(10);
 
 /// Creates connections, unless there is one already, such as to a proxy.
 #[derive(Debug)]
-pub(super) struct Sockets;
+pub(super) struct SocketConnector;
 
-impl<In: Transport> Connector<In> for Sockets {
+impl<In: Transport> Connector<In> for SocketConnector {
     type Out = Either<In, Socket>;
 
     fn connect(
@@ -79,7 +79,7 @@ fn connect(addresses: &[SocketAddr], timeout: NextTimeout) -> Result<TcpStream, 
                 return Err(Error::Timeout(timeout.reason));
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => Error::Timeout(Timeout::Connect),
-            Err(error) if is_of_address(&error) => Error::Io(error),
+            Err(error) if is_address_error(&error) => Error::Io(error),
             Err(error) => return Err(Error::Io(error)),
         };
     }
@@ -87,7 +87,7 @@ fn connect(addresses: &[SocketAddr], timeout: NextTimeout) -> Result<TcpStream, 
 }
 
 /// Whether another address may succeed.
-fn is_of_address(error: &io::Error) -> bool {
+fn is_address_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::ConnectionRefused
@@ -128,15 +128,15 @@ impl Transport for Socket {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let timeout = not_over(timeout.for_write())?;
+        let timeout = check_not_expired(timeout.for_write())?;
         self.block(true)?;
-        tolerated(self.stream.set_write_timeout(timeout.not_zero().map(|time| *time)))?;
+        tolerate_closed(self.stream.set_write_timeout(timeout.not_zero().map(|time| *time)))?;
         let output = self.buffers.output().get(..amount).unwrap_or_default();
-        (&self.stream).write_all(output).map_err(|error| in_time(error, timeout))
+        (&self.stream).write_all(output).map_err(|error| to_timeout_error(error, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let timeout = not_over(timeout.for_read())?;
+        let timeout = check_not_expired(timeout.for_read())?;
         let waits = !AT_ONCE.get();
         self.block(waits)?;
         let begun = Instant::now();
@@ -146,12 +146,12 @@ impl Transport for Socket {
                 if left.is_some_and(|left| left.is_zero()) {
                     return Err(Error::Timeout(timeout.reason));
                 }
-                tolerated(self.stream.set_read_timeout(left))?;
+                tolerate_closed(self.stream.set_read_timeout(left))?;
             }
             match (&self.stream).read(self.buffers.input_append_buf()) {
                 // A signal does not abort the read.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if waits => return Err(in_time(error, timeout)),
+                Err(error) if waits => return Err(to_timeout_error(error, timeout)),
                 read => break read?,
             }
         };
@@ -166,12 +166,12 @@ impl Transport for Socket {
     }
 }
 
-fn not_over(timeout: NextTimeout) -> Result<NextTimeout, Error> {
+fn check_not_expired(timeout: NextTimeout) -> Result<NextTimeout, Error> {
     if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
 }
 
 /// Maps an error of a blocking call: on Unix, `WouldBlock` means that the time limit was reached.
-fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
+fn to_timeout_error(error: io::Error, timeout: NextTimeout) -> Error {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Error::Timeout(timeout.reason),
         _ => Error::Io(error),
@@ -179,7 +179,7 @@ fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
 }
 
 /// macOS refuses new time limits on a socket that the peer has closed; what the peer sent can still be read.
-fn tolerated(set: io::Result<()>) -> io::Result<()> {
+fn tolerate_closed(set: io::Result<()>) -> io::Result<()> {
     match set {
         Err(error) if cfg!(target_os = "macos") && error.kind() == ErrorKind::InvalidInput => Ok(()),
         set => set,
@@ -227,8 +227,8 @@ mod tests {
             shown(read, socket)
         };
         let short = Duration::from_millis(50);
-        assert_eq!(at_once(|| read(&mut socket, LONG)), "WouldBlock");
-        assert_eq!(at_once(|| read(&mut socket, Duration::ZERO)), "timeout: global");
+        assert_eq!(without_waiting(|| read(&mut socket, LONG)), "WouldBlock");
+        assert_eq!(without_waiting(|| read(&mut socket, Duration::ZERO)), "timeout: global");
         assert_eq!(read(&mut socket, short), "timeout: global");
         let writer = std::thread::spawn(move || {
             std::thread::sleep(short);
@@ -239,12 +239,12 @@ mod tests {
         let mut other = writer.join().unwrap();
         other.write_all(b"there").unwrap();
         assert!(!socket.is_open(), "nobody has asked for this");
-        assert_eq!(at_once(|| read(&mut socket, LONG)), "true there");
+        assert_eq!(without_waiting(|| read(&mut socket, LONG)), "true there");
         assert!(socket.is_open());
         assert_eq!(read(&mut socket, short), "timeout: global");
         drop(other);
         assert_eq!(read(&mut socket, LONG), "false ");
-        assert_eq!(at_once(|| read(&mut socket, LONG)), "false ");
+        assert_eq!(without_waiting(|| read(&mut socket, LONG)), "false ");
         assert!(!socket.is_open());
     }
 

@@ -1,16 +1,16 @@
 //! Answers of servers, valid and invalid.
 
-mod kept;
+mod connection_reuse;
 
 use std::ops::ControlFlow;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::double::{Reply, serve};
+use super::test_server::{ScriptedReply, serve};
 use super::*;
 use crate::chat::{Message, Part, Stop};
-use crate::wire::Head;
+use crate::wire::ResponseHead;
 
 const SECRET: &str = "sk-very-secret";
 const QUESTION: &str = "a private question";
@@ -25,12 +25,12 @@ fn said(text: &str) -> Completion {
 }
 
 fn body(api: Api, text: &str) -> String {
-    api.encode_response(&said(text), Head { id: "r", model: "m", created: 1 }).to_string()
+    api.encode_response(&said(text), ResponseHead { id: "r", model: "m", created: 1 }).to_string()
 }
 
 fn stream(api: Api, text: &str) -> String {
-    let events = api.encode_stream(&said(text), Head { id: "r", model: "m", created: 1 }, true);
-    events.iter().map(sse::Event::encode).collect()
+    let events = api.encode_stream(&said(text), ResponseHead { id: "r", model: "m", created: 1 }, true);
+    events.iter().map(sse::SseEvent::encode).collect()
 }
 
 fn request() -> Request {
@@ -42,20 +42,20 @@ const LONG: Duration = Duration::from_secs(300);
 /// The limits for a server that sends nothing: for the whole request, and for the first byte.
 const SHORT: [Duration; 2] = [Duration::from_secs(4), Duration::from_millis(300)];
 
-fn remote(api: Api, base: &str) -> Remote {
-    let times = Times { connect: LONG, first_byte: LONG, whole: LONG };
+fn remote(api: Api, base: &str) -> RemoteModel {
+    let times = Timeouts { connect: LONG, first_byte: LONG, whole: LONG };
     let retries =
-        Retries { times: 2, first: Duration::from_millis(20), longest: Duration::from_millis(1100) };
-    Remote::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
+        RetryPolicy { times: 2, first: Duration::from_millis(20), longest: Duration::from_millis(1100) };
+    RemoteModel::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
 }
 
 /// Returns the result and the text that the listener received.
-fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
+fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
     let mut heard = String::new();
     let answer = remote.complete(&request(), &mut |delta| {
         match delta {
             Delta::Text(text) => heard += text,
-            Delta::Again => heard += "|",
+            Delta::Restart => heard += "|",
             other => heard += &format!("{other:?}"),
         }
         ControlFlow::Continue(())
@@ -63,11 +63,11 @@ fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
     (answer, heard)
 }
 
-fn check(replies: Vec<Reply>, expected: &str) {
-    check_within(Times { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected);
+fn check(replies: Vec<ScriptedReply>, expected: &str) {
+    check_within(Timeouts { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected);
 }
 
-fn check_within(times: Times, replies: Vec<Reply>, expected: &str) {
+fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &str) {
     let count = replies.len();
     let (base, hears) = serve(replies);
     let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).times(times));
@@ -88,9 +88,9 @@ const OK: &str = "200 OK";
 #[test]
 fn answers() {
     let api = Api::ChatCompletions;
-    let good = || Reply::json(OK, "", &body(api, "hello"));
+    let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
     check(vec![good()], "\"hello\" heard hello");
-    check(vec![Reply::stream(&stream(api, "hello"))], "\"hello\" heard hello");
+    check(vec![ScriptedReply::stream(&stream(api, "hello"))], "\"hello\" heard hello");
     let chunked = |text: &str| {
         let pieces: String = text
             .as_bytes()
@@ -100,17 +100,20 @@ fn answers() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
         format!("{head}{pieces}0\r\n\r\n")
     };
-    check(vec![Reply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello");
+    check(vec![ScriptedReply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello");
     // The client does not wait for the connection to close after a complete answer.
-    check(vec![Reply::Stall(Reply::streaming(&stream(api, "hello")))], "\"hello\" heard hello");
+    check(
+        vec![ScriptedReply::Stall(ScriptedReply::streaming(&stream(api, "hello")))],
+        "\"hello\" heard hello",
+    );
 }
 
 #[test]
 fn what_passes_is_tried_again() {
     let api = Api::ChatCompletions;
-    let good = || Reply::json(OK, "", &body(api, "hello"));
+    let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
     let no = |status: &str| {
-        Reply::json(status, "", r#"{"error":{"message":"a private question","type":"server_error"}}"#)
+        ScriptedReply::json(status, "", r#"{"error":{"message":"a private question","type":"server_error"}}"#)
     };
     check(vec![no("500 Oops"), good()], "\"hello\" heard hello");
     check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello");
@@ -120,33 +123,36 @@ fn what_passes_is_tried_again() {
     );
     check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ");
     check(
-        vec![Reply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
+        vec![ScriptedReply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
         "the model is busy and asks to wait 120 s heard ",
     );
     let whole = stream(api, "hello, this is a long answer in pieces");
     let early = whole.split_once("swer").unwrap().0.rsplit_once("\n\n").unwrap().0.to_owned() + "\n\n";
     check(
-        vec![Reply::stream(&early), Reply::stream(&whole)],
+        vec![ScriptedReply::stream(&early), ScriptedReply::stream(&whole)],
         "\"hello, this is a long answer in pieces\" heard hello, this is a long an|hello, this is a long answer in pieces",
     );
     let ends =
         |heard: &str| format!("the model's answer cannot be read: the stream ended early heard {heard}");
     let a = "hello, this is a long an";
     check(
-        vec![Reply::stream(&early), Reply::stream(&early), Reply::stream(&early)],
+        vec![ScriptedReply::stream(&early), ScriptedReply::stream(&early), ScriptedReply::stream(&early)],
         &ends(&format!("{a}|{a}|{a}")),
     );
     let busy = format!("{early}data: {}\n\n", json!({"error": {"code": 503, "message": QUESTION}}));
-    check(vec![Reply::stream(&busy), good()], "\"hello\" heard hello, this is a long an|hello");
+    check(vec![ScriptedReply::stream(&busy), good()], "\"hello\" heard hello, this is a long an|hello");
     // A connection that closes without an answer.
-    check(vec![Reply::Say(String::new()), good()], "\"hello\" heard hello");
+    check(vec![ScriptedReply::Say(String::new()), good()], "\"hello\" heard hello");
 }
 
 #[test]
 fn a_server_that_asks_to_wait_is_given_its_time() {
-    let good = Reply::json(OK, "", &body(Api::ChatCompletions, "hello"));
+    let good = ScriptedReply::json(OK, "", &body(Api::ChatCompletions, "hello"));
     let begun = Instant::now();
-    check(vec![Reply::json("429 No", "retry-after-ms: 300\r\n", "{}"), good], "\"hello\" heard hello");
+    check(
+        vec![ScriptedReply::json("429 No", "retry-after-ms: 300\r\n", "{}"), good],
+        "\"hello\" heard hello",
+    );
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
@@ -157,35 +163,38 @@ fn what_does_not_pass_is_not() {
         format!("the model's server does not accept the request ({status}): {name} heard ")
     };
     let error = r#"{"error":{"message":"a private question","type":"invalid_request_error","code":null}}"#;
-    check(vec![Reply::json("400 Bad", "", error)], &no(400, "invalid_request_error"));
-    check(vec![Reply::json("401 No", "", "a private question")], &no(401, "no reason"));
-    check(vec![Reply::json("302 Found", "location: http://127.0.0.1:1/\r\n", "")], &no(302, "no reason"));
-    check(vec![Reply::json("204 Nothing", "", "")], &no(204, "no reason"));
-    check(vec![Reply::json(OK, "", "no JSON")], &bad("it is no JSON"));
-    check(vec![Reply::json(OK, "", "{}")], &bad("it has no `choices`"));
-    check(vec![Reply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
-    check(vec![Reply::stream("data: no JSON\n\n")], &bad("an event is no strict JSON"));
-    check(vec![Reply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no strict JSON"));
+    check(vec![ScriptedReply::json("400 Bad", "", error)], &no(400, "invalid_request_error"));
+    check(vec![ScriptedReply::json("401 No", "", "a private question")], &no(401, "no reason"));
+    check(
+        vec![ScriptedReply::json("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
+        &no(302, "no reason"),
+    );
+    check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason"));
+    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is no JSON"));
+    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("it has no `choices`"));
+    check(vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
+    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is no strict JSON"));
+    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no strict JSON"));
 }
 
 #[test]
 fn what_is_too_slow_is_not_tried_again() {
     let late = "the model did not answer in time heard ";
     let [whole, first_byte] = SHORT;
-    let times = Times { connect: LONG, first_byte, whole: LONG };
-    check_within(times, vec![Reply::Stall(String::new())], late);
-    check_within(times, vec![Reply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
-    let times = Times { connect: LONG, first_byte: LONG, whole };
-    check_within(times, vec![Reply::Stall(Reply::streaming(": hello\n\n"))], late);
+    let times = Timeouts { connect: LONG, first_byte, whole: LONG };
+    check_within(times, vec![ScriptedReply::Stall(String::new())], late);
+    check_within(times, vec![ScriptedReply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
+    let times = Timeouts { connect: LONG, first_byte: LONG, whole };
+    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(": hello\n\n"))], late);
     let part = stream(Api::ChatCompletions, "hello");
     let part = part.split_inclusive("\n\n").take(2).collect::<String>();
-    check_within(times, vec![Reply::Stall(Reply::streaming(&part))], &format!("{late}hello"));
+    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(&part))], &format!("{late}hello"));
 }
 
 #[test]
 fn answers_that_are_too_long() {
     let line = format!("data: {}\n", "x".repeat(1 << 20)).repeat(17);
-    check(vec![Reply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ");
+    check(vec![ScriptedReply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ");
 }
 
 #[test]
@@ -193,12 +202,12 @@ fn nobody_there() {
     let budget = Arc::new(Budget::new(None, None));
     let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone()));
     assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
-    assert_eq!(budget.asked(), 3, "tried again");
+    assert_eq!(budget.request_count(), 3, "tried again");
 }
 
 #[test]
 fn whoever_speaks_no_tls_is_not_trusted() {
-    let (base, hears) = serve(vec![Reply::json(OK, "", &body(Api::Responses, "a"))]);
+    let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(Api::Responses, "a"))]);
     let remote = remote(Api::Responses, &base.replace("http:", "https:"));
     let error = ask(&remote).0.unwrap_err().to_string();
     assert_eq!(error, "the model cannot be reached: no connection that could be trusted");
@@ -210,7 +219,7 @@ fn whoever_speaks_no_tls_is_not_trusted() {
 fn requests() {
     let sampling = Sampling { max_tokens: Some(7), ..Sampling::default() };
     let check = |api: Api, streaming: bool, old: bool, path: &str, key: &str, limit: &str| {
-        let (base, hears) = serve(vec![Reply::json(OK, "", &body(api, "a"))]);
+        let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(api, "a"))]);
         let remote = remote(api, &base).streaming(streaming).sampling(sampling.clone()).old_max_tokens(old);
         assert_eq!(ask(&remote).0.unwrap(), said("a"));
         let (head, body) = hears.recv().unwrap();
@@ -240,7 +249,7 @@ fn what_a_form_cannot_say_is_not_asked() {
 
 #[test]
 fn budgets() {
-    let answers = || (0..3).map(|_| Reply::json(OK, "", &body(Api::ChatCompletions, "a"))).collect();
+    let answers = || (0..3).map(|_| ScriptedReply::json(OK, "", &body(Api::ChatCompletions, "a"))).collect();
     let check = |requests: Option<u64>, tokens: Option<u64>, served: usize, why: &str| {
         let budget = Arc::new(Budget::new(requests, tokens));
         let (base, _hears) = serve(answers());
@@ -248,7 +257,7 @@ fn budgets() {
         let results: Vec<_> = (0..3).map(|_| ask(&remote).0).collect();
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), served);
         assert_eq!(results[2].as_ref().unwrap_err().to_string(), why);
-        assert_eq!(budget.spent(), 7 * served as u64);
+        assert_eq!(budget.token_count(), 7 * served as u64);
     };
     check(Some(2), None, 2, "the model may not be asked any more: its requests are spent");
     check(None, Some(7), 1, "the model may not be asked any more: its tokens are spent");
@@ -257,7 +266,7 @@ fn budgets() {
 #[test]
 fn listeners_stop_it() {
     let api = Api::ChatCompletions;
-    let (base, _hears) = serve(vec![Reply::stream(&stream(api, "hello"))]);
+    let (base, _hears) = serve(vec![ScriptedReply::stream(&stream(api, "hello"))]);
     let mut stop = |_: Delta<'_>| ControlFlow::Break(());
     assert_eq!(remote(api, &base).complete(&request(), &mut stop), Err(Error::Cancelled));
 }
@@ -265,7 +274,7 @@ fn listeners_stop_it() {
 #[test]
 fn addresses_and_keys() {
     let check = |base: &str, fine: bool| {
-        assert_eq!(Remote::new(Api::Messages, base, "m").is_ok(), fine, "{base}");
+        assert_eq!(RemoteModel::new(Api::Messages, base, "m").is_ok(), fine, "{base}");
     };
     check("https://api.anthropic.com/v1", true);
     check("http://[::1]:8080/v1/", true);
@@ -274,6 +283,6 @@ fn addresses_and_keys() {
     check("https://user:secret@example.org/v1", false);
     check("https://example.org/v1?key=secret", false);
     check("", false);
-    let error = Remote::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
+    let error = RemoteModel::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
     assert_eq!(error.to_string(), "the model cannot be reached: the key cannot stand in a header");
 }

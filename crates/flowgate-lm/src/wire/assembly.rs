@@ -17,7 +17,7 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    fn room(&mut self, bytes: usize) -> Result<(), Error> {
+    fn check_size(&mut self, bytes: usize) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
     }
@@ -26,9 +26,9 @@ impl Assembly {
         if piece.is_empty() {
             return Ok(());
         }
-        self.room(piece.len())?;
+        self.check_size(piece.len())?;
         self.completion.text.push_str(piece);
-        tell(listener, Delta::Text(piece))
+        send_delta(listener, Delta::Text(piece))
     }
 
     /// Begins a call and returns its index. A call without an id gets one, so that its output can refer to it.
@@ -40,9 +40,10 @@ impl Assembly {
         if name.is_empty() {
             return Err(Error::Malformed("a call has no name"));
         }
-        self.room(id.len() + name.len())?;
-        let call = ToolCall { id: named(id, index), name: name.to_owned(), arguments: String::new() };
-        let told = tell(listener, Delta::Call { index, id: &call.id, name });
+        self.check_size(id.len() + name.len())?;
+        let call =
+            ToolCall { id: call_id_or_index(id, index), name: name.to_owned(), arguments: String::new() };
+        let told = send_delta(listener, Delta::Call { index, id: &call.id, name });
         self.completion.calls.push(call);
         told.map(|()| index)
     }
@@ -56,14 +57,14 @@ impl Assembly {
         if json.is_empty() {
             return Ok(());
         }
-        self.room(json.len())?;
+        self.check_size(json.len())?;
         let call = self.completion.calls.get_mut(index).ok_or(Error::Malformed("it goes on with no call"))?;
         call.arguments.push_str(json);
-        tell(listener, Delta::Arguments { index, json })
+        send_delta(listener, Delta::Arguments { index, json })
     }
 
     /// Takes all arguments of a call, when the server sends them again or for the first time.
-    pub(super) fn whole_arguments(
+    pub(super) fn complete_arguments(
         &mut self,
         index: usize,
         json: &str,
@@ -78,10 +79,10 @@ impl Assembly {
 }
 
 /// Returns the id of a call; deterministic for the same answer.
-pub(super) fn named(id: &str, index: usize) -> String {
+pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }
 
-fn tell(listener: &mut Listener<'_>, delta: Delta<'_>) -> Result<(), Error> {
+fn send_delta(listener: &mut Listener<'_>, delta: Delta<'_>) -> Result<(), Error> {
     if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
 }

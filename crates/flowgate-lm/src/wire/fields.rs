@@ -14,20 +14,20 @@ use crate::json::Json;
 
 /// An object of a request, and its path.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
-    place: Place,
+    place: FieldPath,
 }
 
 /// The path of an object. It is formatted only for errors.
 #[derive(Debug, Clone)]
-struct Place {
+struct FieldPath {
     /// The name of the object, or of the list that contains it.
     name: Rc<str>,
     index: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.index.map_or(Ok(()), |index| write!(f, "[{index}]"))
@@ -36,7 +36,7 @@ impl fmt::Display for Place {
 
 /// The fields that an object may have.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct AllowedFields {
     /// Fields that are read.
     pub(super) read: &'static [&'static str],
     /// Fields that do not affect the answer and are dropped: identification of the end user, cache hints.
@@ -50,27 +50,27 @@ pub(super) const EXTENSION: &str = "flowgate";
 
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
-impl<'a> Fields<'a> {
-    pub(super) fn of(value: &'a Json<'a>, place: &str) -> Result<Self, WireError> {
-        Self::standing(value, Place { name: place.into(), index: None })
+impl<'a> ObjectFields<'a> {
+    pub(super) fn from_value(value: &'a Json<'a>, place: &str) -> Result<Self, WireError> {
+        Self::from_value_at(value, FieldPath { name: place.into(), index: None })
     }
 
-    fn standing(value: &'a Json<'a>, place: Place) -> Result<Self, WireError> {
+    fn from_value_at(value: &'a Json<'a>, place: FieldPath) -> Result<Self, WireError> {
         match value {
             Json::Object(entries) => Ok(Self { entries, place }),
             _ => Err(WireError { place: place.to_string(), problem: "is no object" }),
         }
     }
 
-    pub(super) fn at(&self, key: &str) -> String {
+    pub(super) fn path_to(&self, key: &str) -> String {
         match (self.place.name.is_empty(), self.place.index) {
             (true, None) => key.to_owned(),
             _ => format!("{}.{key}", self.place),
         }
     }
 
-    pub(super) fn wrong<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
-        Err(WireError { place: self.at(key), problem })
+    pub(super) fn field_error<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
+        Err(WireError { place: self.path_to(key), problem })
     }
 
     /// Returns a field that is not null.
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Rejects every unknown field that is not null.
-    pub(super) fn only(&self, known: &Known) -> Result<(), WireError> {
+    pub(super) fn reject_unknown(&self, known: &AllowedFields) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
             if known.read.contains(&key) || known.dropped.contains(&key) {
@@ -94,7 +94,7 @@ impl<'a> Fields<'a> {
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
             let problem = if fixed.is_some() { "has a value that is not supported" } else { NOT_SUPPORTED };
-            return self.wrong(if shown { key } else { "..." }, problem);
+            return self.field_error(if shown { key } else { "..." }, problem);
         }
         Ok(())
     }
@@ -105,18 +105,18 @@ impl<'a> Fields<'a> {
             return Ok(None);
         }
         let extension = self.object(EXTENSION)?;
-        extension.only(&Known { read: &["source"], dropped: &[], fixed: &[] })?;
-        match Source::named(extension.text("source")?) {
+        extension.reject_unknown(&AllowedFields { read: &["source"], dropped: &[], fixed: &[] })?;
+        match Source::from_name(extension.text("source")?) {
             Some(source) => Ok(Some(source)),
-            None => extension.wrong("source", "is none of typed, file, tool, retrieved and program"),
+            None => extension.field_error("source", "is none of typed, file, tool, retrieved and program"),
         }
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
-            Some(None) => self.wrong(key, "is no text"),
-            None => self.wrong(key, "is missing"),
+            Some(None) => self.field_error(key, "is no text"),
+            None => self.field_error(key, "is missing"),
         }
     }
 
@@ -127,14 +127,14 @@ impl<'a> Fields<'a> {
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
-            Some(_) => self.wrong(key, "is no list"),
+            Some(_) => self.field_error(key, "is no list"),
             None => Ok(&[]),
         }
     }
 
     /// Returns the object under a key.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
-        Self::of(self.get(key).unwrap_or(&Json::Null), &self.at(key))
+        Self::from_value(self.get(key).unwrap_or(&Json::Null), &self.path_to(key))
     }
 
     /// Returns the objects of a list.
@@ -144,17 +144,16 @@ impl<'a> Fields<'a> {
     ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
         let items = self.list(key)?;
         // Most messages contain no calls, so the path is not formatted.
-        let name: Rc<str> = if items.is_empty() { "".into() } else { self.at(key).into() };
-        Ok(items
-            .iter()
-            .enumerate()
-            .map(move |(at, item)| Self::standing(item, Place { name: Rc::clone(&name), index: Some(at) })))
+        let name: Rc<str> = if items.is_empty() { "".into() } else { self.path_to(key).into() };
+        Ok(items.iter().enumerate().map(move |(at, item)| {
+            Self::from_value_at(item, FieldPath { name: Rc::clone(&name), index: Some(at) })
+        }))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
         match self.get(key) {
             Some(Json::Bool(flag)) => Ok(*flag),
-            Some(_) => self.wrong(key, "is neither true nor false"),
+            Some(_) => self.field_error(key, "is neither true nor false"),
             None => Ok(false),
         }
     }
@@ -162,23 +161,23 @@ impl<'a> Fields<'a> {
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.wrong(key, "is no number"),
+            Some(None) => self.field_error(key, "is no number"),
             None => Ok(None),
         }
     }
 
-    pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, WireError> {
+    pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.wrong(key, "is no whole number"),
+            Some(None) => self.field_error(key, "is no whole number"),
             None => Ok(None),
         }
     }
 
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
-        match self.whole(key)?.map(u32::try_from) {
+        match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
-            Some(Err(_)) => self.wrong(key, "is too large"),
+            Some(Err(_)) => self.field_error(key, "is too large"),
             None => Ok(None),
         }
     }
@@ -192,9 +191,9 @@ impl<'a> Fields<'a> {
                 let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
                 texts
                     .collect::<Option<_>>()
-                    .map_or_else(|| self.wrong(key, "has something that is no text"), Ok)
+                    .map_or_else(|| self.field_error(key, "has something that is no text"), Ok)
             }
-            Some(_) => self.wrong(key, "is neither a text nor a list"),
+            Some(_) => self.field_error(key, "is neither a text nor a list"),
         }
     }
 
@@ -203,7 +202,7 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
             Some(schema @ Json::Object(_)) => Ok(schema.to_value()),
-            Some(_) => self.wrong(key, "is no object"),
+            Some(_) => self.field_error(key, "is no object"),
         }
     }
 }
@@ -213,15 +212,15 @@ fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
 }
 
 /// A node of an answer: owned, or borrowed from the event that it was parsed from.
-pub(super) trait Node: Sized {
-    fn under(&self, key: &str) -> Option<&Self>;
+pub(super) trait JsonNode: Sized {
+    fn child(&self, key: &str) -> Option<&Self>;
     fn text(&self) -> Option<&str>;
     fn items(&self) -> Option<&[Self]>;
-    fn says_nothing(&self) -> bool;
+    fn is_null_node(&self) -> bool;
 }
 
-impl Node for Value {
-    fn under(&self, key: &str) -> Option<&Self> {
+impl JsonNode for Value {
+    fn child(&self, key: &str) -> Option<&Self> {
         self.get(key)
     }
 
@@ -233,13 +232,13 @@ impl Node for Value {
         self.as_array().map(Vec::as_slice)
     }
 
-    fn says_nothing(&self) -> bool {
+    fn is_null_node(&self) -> bool {
         self.is_null()
     }
 }
 
-impl Node for Json<'_> {
-    fn under(&self, key: &str) -> Option<&Self> {
+impl JsonNode for Json<'_> {
+    fn child(&self, key: &str) -> Option<&Self> {
         self.get(key)
     }
 
@@ -251,24 +250,24 @@ impl Node for Json<'_> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    fn says_nothing(&self) -> bool {
+    fn is_null_node(&self) -> bool {
         *self == Self::Null
     }
 }
 
 /// Returns the value under a key, if it is not null.
-pub(super) fn said<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v N> {
-    value.under(key).filter(|value| !value.says_nothing())
+pub(super) fn non_null_child<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v N> {
+    value.child(key).filter(|value| !value.is_null_node())
 }
 
 /// Returns the text under a key; empty if there is none.
-pub(super) fn text<'v, N: Node>(value: &'v N, key: &str) -> &'v str {
-    value.under(key).and_then(N::text).unwrap_or_default()
+pub(super) fn text<'v, N: JsonNode>(value: &'v N, key: &str) -> &'v str {
+    value.child(key).and_then(N::text).unwrap_or_default()
 }
 
 /// Returns the items of the list under a key.
-pub(super) fn list<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v [N]> {
-    value.under(key).and_then(N::items)
+pub(super) fn list<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v [N]> {
+    value.child(key).and_then(N::items)
 }
 
 /// Returns the unsigned integer under a key.
@@ -277,7 +276,7 @@ pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
 }
 
 /// Returns the name of the called tool.
-pub(super) fn called(call: &Value) -> Result<&str, Error> {
+pub(super) fn called_tool_name(call: &Value) -> Result<&str, Error> {
     let name = text(call, "name");
     if name.is_empty() { Err(Error::Malformed("a call has no name")) } else { Ok(name) }
 }

@@ -11,12 +11,12 @@
 //! * The token limit is mandatory: [`MAX_TOKENS`] by default.
 //! * There is no seed.
 
-mod asked;
 mod request;
+mod request_decoder;
 mod response;
 mod stream;
 
-pub use asked::decode_request;
 pub use request::{MAX_TOKENS, encode_request};
+pub use request_decoder::decode_request;
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

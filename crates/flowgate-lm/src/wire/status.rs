@@ -24,7 +24,7 @@ const NAMES: [(u16, &str, &str); 10] = [
 ];
 
 /// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`.
-pub(crate) fn reported(error: &Value) -> Error {
+pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let name = word("code").or_else(|| word("type"));
     let names = [word("code"), word("type")];
@@ -35,11 +35,11 @@ pub(crate) fn reported(error: &Value) -> Error {
         names.iter().flatten().find_map(|name| known(name)).map(|(status, _, _)| *status)
     };
     let status = by_number.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
-    of_status(status, name, None)
+    error_for_status(status, name, None)
 }
 
 /// Returns the error for a status; `name` is the server's name of it.
-pub(crate) fn of_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
+pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn check(error: &Value, expected: &str) {
-        assert_eq!(reported(error).to_string(), expected, "{error}");
+        assert_eq!(reported_error(error).to_string(), expected, "{error}");
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         for api in Api::ALL {
             for status in [400, 401, 403, 404, 413, 429, 500, 503, 504, 529] {
                 let body = api.encode_error(status, "no");
-                let read = reported(body.get("error").unwrap());
+                let read = reported_error(body.get("error").unwrap());
                 let told = match read {
                     Error::Rejected { status, .. } => status,
                     _ => 429,

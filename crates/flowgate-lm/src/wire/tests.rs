@@ -11,13 +11,13 @@ use crate::chat::{Sampling, Source, ToolCall, ToolChoice, ToolSpec, Usage};
 
 /// What a listener received.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct CollectedDeltas {
     text: String,
     calls: Vec<ToolCall>,
 }
 
-impl Heard {
-    fn hear(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+impl CollectedDeltas {
+    fn push(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         match delta {
             Delta::Text(text) => self.text.push_str(text),
             Delta::Call { index, id, name } => {
@@ -26,18 +26,18 @@ impl Heard {
                 self.calls.push(call);
             }
             Delta::Arguments { index, json } => self.calls[index].arguments.push_str(json),
-            Delta::Again => *self = Self::default(),
+            Delta::Restart => *self = Self::default(),
         }
         ControlFlow::Continue(())
     }
 }
 
 /// Decodes a stream; the listener must have received the result.
-fn read(api: Api, events: &[sse::Event]) -> Result<Completion, Error> {
-    let mut heard = Heard::default();
+fn read(api: Api, events: &[sse::SseEvent]) -> Result<Completion, Error> {
+    let mut heard = CollectedDeltas::default();
     let mut decoder = api.decoder();
     for event in events {
-        decoder.feed(event, &mut |delta| heard.hear(delta))?;
+        decoder.feed(event, &mut |delta| heard.push(delta))?;
     }
     let completion = decoder.finish()?;
     assert_eq!((&heard.text, &heard.calls), (&completion.text, &completion.calls));
@@ -45,7 +45,7 @@ fn read(api: Api, events: &[sse::Event]) -> Result<Completion, Error> {
 }
 
 /// Summarises a stream: the stop reason, text, usage and calls, or the error.
-pub(super) fn streamed(api: Api, events: &[sse::Event]) -> String {
+pub(super) fn streamed(api: Api, events: &[sse::SseEvent]) -> String {
     match read(api, events) {
         Ok(answer) => {
             let mut shown = format!("{:?} {:?}", answer.stop, answer.text);
@@ -265,7 +265,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
 
 proptest! {
     #[test]
@@ -312,7 +312,7 @@ proptest! {
             }
             prop_assert_eq!(&asked.request, &expected, "{:?}: {}", api, body);
             prop_assert_eq!((asked.model.as_str(), asked.stream), ("m", stream));
-            prop_assert_eq!(api.lost(&request).is_some(), api == Api::Responses && !request.sampling.stop.is_empty());
+            prop_assert_eq!(api.unsupported_feature(&request).is_some(), api == Api::Responses && !request.sampling.stop.is_empty());
         }
     }
 
@@ -332,11 +332,11 @@ proptest! {
                 _ => {}
             }
             let model = if change == 3 { "m" } else { "m\"n" };
-            let sent = chat_completions::Sent { request: &request, model, stream, limit: chat_completions::LIMIT };
+            let sent = chat_completions::SentRequest { request: &request, model, stream, limit: chat_completions::LIMIT };
             let (mut text, end) = sent.body().unwrap();
             prop_assert_eq!(&text, &serde_json::to_vec(&sent).unwrap());
             text.truncate(end);
-            request.messages.leave_written(crate::chat::Written { text, messages: request.messages.len() });
+            request.messages.store_serialized_prefix(crate::chat::SerializedPrefix { text, messages: request.messages.len() });
         }
     }
 
@@ -347,7 +347,7 @@ proptest! {
             for value in &values {
                 let _ = api.decode_request(&Json::from(value));
                 let _ = api.decode_response(value);
-                let _ = decoder.feed(&sse::Event::new("", value.to_string()), &mut crate::ignore);
+                let _ = decoder.feed(&sse::SseEvent::new("", value.to_string()), &mut crate::ignore_deltas);
             }
             let _ = decoder.finish();
         }
@@ -392,7 +392,7 @@ fn answers_are_bounded() {
     let events = Api::ChatCompletions.encode_stream(&piece, HEAD, false);
     let mut decoder = Api::ChatCompletions.decoder();
     let pieces = events.iter().filter(|event| event.data.contains("aaa"));
-    let ended = pieces.cycle().find_map(|event| decoder.feed(event, &mut crate::ignore).err());
+    let ended = pieces.cycle().find_map(|event| decoder.feed(event, &mut crate::ignore_deltas).err());
     assert_eq!(ended, Some(Error::TooLong(MAX_ANSWER)));
 }
 

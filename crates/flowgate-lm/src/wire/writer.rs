@@ -5,31 +5,31 @@
 
 use serde_json::Value;
 
-use super::{Api, Head, pieces, put};
+use super::{Api, ResponseHead, pieces, put};
 use crate::chat::Completion;
-use crate::sse::Event;
+use crate::sse::SseEvent;
 
 /// An answer that may be partly written.
 #[derive(Debug)]
-pub struct Writer {
+pub struct ResponseWriter {
     api: Api,
     id: String,
     model: String,
     created: u64,
     usage: bool,
-    said: Vec<String>,
+    text_pieces: Vec<String>,
 }
 
-impl Writer {
-    /// Creates an answer of which nothing is written; `usage` as in [`Asked`](super::Asked).
+impl ResponseWriter {
+    /// Creates an answer of which nothing is written; `usage` as in [`ReceivedRequest`](super::ReceivedRequest).
     #[must_use]
-    pub fn new(api: Api, head: Head<'_>, usage: bool) -> Self {
+    pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
-        Self { api, id, model, created: head.created, usage, said: Vec::new() }
+        Self { api, id, model, created: head.created, usage, text_pieces: Vec::new() }
     }
 
     /// Returns the events of further text.
-    pub fn text(&mut self, piece: &str) -> Vec<Event> {
+    pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
         }
@@ -37,34 +37,34 @@ impl Writer {
         let mut events = self.events(&completion, &[piece]);
         let begin = before_text(self.api);
         events.truncate(begin + 1);
-        if !self.said.is_empty() {
+        if !self.text_pieces.is_empty() {
             events.drain(..begin);
-            let number = begin + self.said.len();
+            let number = begin + self.text_pieces.len();
             events.iter_mut().for_each(|event| renumber(event, number));
         }
-        self.said.push(piece.to_owned());
+        self.text_pieces.push(piece.to_owned());
         events
     }
 
     /// Returns the remaining events of the answer, whose text begins with what was written.
     #[must_use]
-    pub fn finish(self, completion: &Completion) -> Vec<Event> {
-        let written: String = self.said.concat();
+    pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
+        let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
         // What was written cannot be taken back.
         let text = if rest.is_some() { completion.text.clone() } else { written };
         let completion = Completion { text, ..completion.clone() };
-        let said = self.said.iter().map(String::as_str);
+        let said = self.text_pieces.iter().map(String::as_str);
         let all: Vec<&str> = said.chain(pieces(rest.unwrap_or_default())).collect();
         let mut events = self.events(&completion, &all);
-        if !self.said.is_empty() {
-            events.drain(..(before_text(self.api) + self.said.len()).min(events.len()));
+        if !self.text_pieces.is_empty() {
+            events.drain(..(before_text(self.api) + self.text_pieces.len()).min(events.len()));
         }
         events
     }
 
-    fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<Event> {
-        let head = Head { id: &self.id, model: &self.model, created: self.created };
+    fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
+        let head = ResponseHead { id: &self.id, model: &self.model, created: self.created };
         self.api.encode_pieces(completion, pieces, head, self.usage)
     }
 }
@@ -78,7 +78,7 @@ fn before_text(api: Api) -> usize {
     }
 }
 
-fn renumber(event: &mut Event, number: usize) {
+fn renumber(event: &mut SseEvent, number: usize) {
     if let Ok(mut body) = serde_json::from_str::<Value>(&event.data)
         && body.get("sequence_number").is_some()
     {
@@ -114,21 +114,21 @@ mod tests {
                 (&[], "", vec![call.clone()]),
                 (&["said"], "", vec![call.clone(), call.clone()]),
             ] {
-                let head = Head { id: "r", model: "m", created: 1 };
+                let head = ResponseHead { id: "r", model: "m", created: 1 };
                 let whole = completion(&format!("{}{rest}", parts.concat()), calls);
-                let mut writer = Writer::new(api, head, true);
-                let mut events: Vec<Event> = parts.iter().flat_map(|part| writer.text(part)).collect();
+                let mut writer = ResponseWriter::new(api, head, true);
+                let mut events: Vec<SseEvent> = parts.iter().flat_map(|part| writer.text(part)).collect();
                 events.extend(writer.finish(&whole));
                 let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
                 let expected = api.encode_pieces(&whole, &all, head, true);
                 // The number of input tokens is unknown when the first text is written.
-                let data = |event: &Event| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
+                let data = |event: &SseEvent| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
                 let (got, expected): (Vec<String>, Vec<String>) =
                     (events.iter().map(data).collect(), expected.iter().map(data).collect());
                 assert_eq!(got, expected, "{api:?} {parts:?}");
                 let mut decoder = api.decoder();
                 for event in &events {
-                    decoder.feed(event, &mut crate::ignore).unwrap();
+                    decoder.feed(event, &mut crate::ignore_deltas).unwrap();
                 }
                 assert_eq!(decoder.finish().unwrap().text, whole.text);
             }
@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn what_was_written_cannot_be_taken_back() {
-        let mut writer = Writer::new(Api::Messages, Head { id: "r", model: "m", created: 1 }, false);
+        let mut writer =
+            ResponseWriter::new(Api::Messages, ResponseHead { id: "r", model: "m", created: 1 }, false);
         writer.text("one");
         let events = writer.finish(&Completion { text: "two".to_owned(), ..Completion::default() });
         assert!(events.iter().all(|event| !event.data.contains("two")), "{events:?}");

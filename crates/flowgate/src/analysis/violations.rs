@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Analysis, Failure, FailureKind, Violation};
-use crate::eval::{EvalError, Evaluator, Frame, Mark, Place, Value};
+use super::{Analysis, EvaluationFailure, EvaluationFailureKind, Violation};
+use crate::eval::{EvalError, Evaluator, Frame, MatchLocation, TextLocation, Value};
 use crate::policy::dialect::Dialect;
-use crate::policy::plan::{Ex, Plan, Rule};
-use crate::rules::Report;
-use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters, sole_text};
+use crate::policy::plan::{CompiledExpr, Plan, Rule};
+use crate::rules::MatchReceiver;
+use crate::trace::{EventBody, EventId, NodeContent, NodeId, Origin, Trace, characters, sole_text};
 
 /// Maximum total size of the messages of the violations of one analysis, in bytes.
 const MAX_SAID: usize = 64 << 20;
 
-pub(super) struct Violations<'a> {
+pub(super) struct ViolationCollector<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
     /// The maximum number of listed violations.
@@ -25,12 +25,12 @@ pub(super) struct Violations<'a> {
     keys: HashMap<String, usize>,
     failed: HashSet<(usize, String)>,
     /// The size of the messages so far, in bytes.
-    said: usize,
+    message_bytes: usize,
     /// The index that the paper's analyzer gives each event; computed on first use.
     compat_indices: Vec<usize>,
 }
 
-impl<'a> Violations<'a> {
+impl<'a> ViolationCollector<'a> {
     pub(super) fn new(plan: &'a Plan, trace: &'a Trace, limit: usize) -> Self {
         let (analysis, compat_indices) = (Analysis::default(), Vec::new());
         Self {
@@ -40,15 +40,15 @@ impl<'a> Violations<'a> {
             analysis,
             keys: HashMap::new(),
             failed: HashSet::new(),
-            said: 0,
+            message_bytes: 0,
             compat_indices,
         }
     }
 
-    fn fail(&mut self, index: usize, rule: &Rule, kind: FailureKind, message: String) {
+    fn fail(&mut self, index: usize, rule: &Rule, kind: EvaluationFailureKind, message: String) {
         if self.failed.insert((index, message.clone())) {
             let statement = rule.span.clone();
-            self.analysis.failures.push(Failure { rule: index, statement, kind, message });
+            self.analysis.failures.push(EvaluationFailure { rule: index, statement, kind, message });
         }
     }
 
@@ -59,7 +59,13 @@ impl<'a> Violations<'a> {
         self.analysis
     }
 
-    fn key(&mut self, index: usize, rule: &Rule, frame: &Frame, evaluator: &mut Evaluator<'_>) -> String {
+    fn violation_key(
+        &mut self,
+        index: usize,
+        rule: &Rule,
+        frame: &Frame,
+        evaluator: &mut Evaluator<'_>,
+    ) -> String {
         let values: Vec<&Value> = rule.named.iter().filter_map(|(_, slot)| frame.get(*slot)).collect();
         if self.plan.dialect == Dialect::Compat {
             let places: Vec<String> = values.iter().map(|value| self.compat_index(value)).collect();
@@ -68,7 +74,7 @@ impl<'a> Violations<'a> {
         }
         let mut key = format!("{index}");
         for value in values {
-            let place = match Mark::of(value) {
+            let place = match MatchLocation::of_value(value) {
                 Some(mark) => address(self.trace, &mark),
                 None => evaluator
                     .resolve(value)
@@ -107,14 +113,17 @@ impl<'a> Violations<'a> {
         frame: &Frame,
         evaluator: &mut Evaluator<'_>,
     ) -> Result<Vec<String>, EvalError> {
-        let mut marks: Vec<Mark> =
-            rule.named.iter().filter_map(|(_, slot)| frame.get(*slot).and_then(Mark::of)).collect();
+        let mut marks: Vec<MatchLocation> = rule
+            .named
+            .iter()
+            .filter_map(|(_, slot)| frame.get(*slot).and_then(MatchLocation::of_value))
+            .collect();
         evaluator.marks = Some(Vec::new());
         let mut frame = frame.clone();
         for variable in &rule.query.variables {
             match &variable.domain {
                 // Parts of an event are found by their type, which marks no further location.
-                None | Some(Ex::Parts(..)) => {}
+                None | Some(CompiledExpr::Parts(..)) => {}
                 Some(domain) => evaluator.mark(domain, &mut frame)?,
             }
         }
@@ -125,7 +134,7 @@ impl<'a> Violations<'a> {
         let mut addresses: Vec<String> = Vec::with_capacity(marks.len());
         let mut seen = HashSet::new();
         for mark in &marks {
-            if let Mark::Bytes(_, bytes) = mark {
+            if let MatchLocation::Bytes(_, bytes) = mark {
                 // Character offsets are counted from the start of the text.
                 evaluator.spend(bytes.end / 64)?;
             }
@@ -138,8 +147,8 @@ impl<'a> Violations<'a> {
     }
 }
 
-impl Report for Violations<'_> {
-    fn found(
+impl MatchReceiver for ViolationCollector<'_> {
+    fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         index: usize,
@@ -150,7 +159,7 @@ impl Report for Violations<'_> {
             self.fail(
                 index,
                 rule,
-                FailureKind::TooMany,
+                EvaluationFailureKind::TooMany,
                 format!("there are more than {} violations", self.limit),
             );
             return Ok(true);
@@ -160,11 +169,11 @@ impl Report for Violations<'_> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
             let size = crate::json::size(&json);
-            self.said = self.said.saturating_add(size);
-            if self.said > MAX_SAID {
+            self.message_bytes = self.message_bytes.saturating_add(size);
+            if self.message_bytes > MAX_SAID {
                 return Err(EvalError::Fuel);
             }
-            evaluator.make(size)?;
+            evaluator.charge_bytes(size)?;
             Ok(json)
         };
         let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut said).collect();
@@ -175,13 +184,13 @@ impl Report for Violations<'_> {
             Err(error) => {
                 // The match stands even if its message cannot be computed.
                 let text = format!("the rule matches, and what it says cannot be computed: {error}");
-                self.failed(index, error);
+                self.receive_failure(index, error);
                 (vec![Json::String(text)], Map::new())
             }
             Ok(said) => said,
         };
         let ranges = self.ranges(rule, frame, evaluator)?;
-        let key = self.key(index, rule, frame, evaluator);
+        let key = self.violation_key(index, rule, frame, evaluator);
         let (statement, action) = (rule.span.clone(), rule.action);
         self.analysis.violations.push(Violation {
             rule: index,
@@ -195,13 +204,13 @@ impl Report for Violations<'_> {
         Ok(false)
     }
 
-    fn failed(&mut self, index: usize, error: EvalError) {
+    fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         let message = match &error {
             EvalError::MissingParameter(name) => name.clone(),
             error => error.to_string(),
         };
-        self.fail(index, rule, FailureKind::from(&error), message);
+        self.fail(index, rule, EvaluationFailureKind::from(&error), message);
     }
 }
 
@@ -228,55 +237,58 @@ fn event(trace: &Trace, id: EventId) -> Json {
     let Some(event) = trace.event(id) else { return Json::Null };
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
     match &event.body {
-        Body::Message(message) => {
+        EventBody::Message(message) => {
             let calls = trace.events().iter().skip(id.0 + 1).take_while(|next| next.message == Some(id));
             let calls: Vec<Json> = calls.map(|call| call_json(&call.body)).collect();
             json!({"role": message.role, "content": message.content, "tool_calls": calls, "metadata": metadata})
         }
-        Body::Call(_) => call_json(&event.body),
-        Body::Output(output) => {
+        EventBody::Call(_) => call_json(&event.body),
+        EventBody::Output(output) => {
             json!({"role": "tool", "content": output.content, "tool_call_id": output.call_id, "metadata": metadata})
         }
-        Body::Tool(tool) => {
+        EventBody::Tool(tool) => {
             json!({"name": &*tool.tool.name, "description": tool.description, "inputSchema": tool.schema})
         }
     }
 }
 
-fn call_json(body: &Body) -> Json {
-    let Body::Call(call) = body else { return Json::Null };
+fn call_json(body: &EventBody) -> Json {
+    let EventBody::Call(call) = body else { return Json::Null };
     let arguments = call.arguments.clone().unwrap_or_default();
     json!({"id": call.id, "type": "function", "function": {"name": &*call.tool.name, "arguments": arguments}})
 }
 
 /// Returns the address of a mark; empty if it was not read from a list of messages.
-fn address(trace: &Trace, mark: &Mark) -> String {
+fn address(trace: &Trace, mark: &MatchLocation) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
-        Mark::Event(id) => origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address()),
-        Mark::Function(id) => origin(id).map_or_else(String::new, |origin| {
+        MatchLocation::Event(id) => {
+            origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address())
+        }
+        MatchLocation::Function(id) => origin(id).map_or_else(String::new, |origin| {
             let address = origin.name_address();
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
-        Mark::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
-        Mark::Node(id, node) => {
-            origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0)
+        MatchLocation::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
+        MatchLocation::Node(id, node) => {
+            origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0)
         }
-        Mark::Part(id, node) => {
-            let address = origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0);
+        MatchLocation::Part(id, node) => {
+            let address =
+                origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0);
             // The only block of a content is represented by its text.
             address
                 .strip_suffix(".content.0.text")
                 .map_or(address.clone(), |before| format!("{before}.content.0"))
         }
-        Mark::Bytes(Place::ToolName(id), bytes) => {
+        MatchLocation::Bytes(TextLocation::ToolName(id), bytes) => {
             let name =
                 trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
             origin(id).map_or_else(String::new, |origin| origin.name_address() + &characters(name, bytes))
         }
-        Mark::Bytes(Place::Node(id, node), bytes) => {
+        MatchLocation::Bytes(TextLocation::Node(id, node), bytes) => {
             let Some(origin) = origin(id) else { return String::new() };
-            let (address, is_within) = of_node(trace, origin, *id, *node);
+            let (address, is_within) = node_address(trace, origin, *id, *node);
             if is_within {
                 // The region is part of a text, which has its own encoding.
                 return address;
@@ -285,7 +297,7 @@ fn address(trace: &Trace, mark: &Mark) -> String {
             let text = document.and_then(|document| document.node(*node)).map_or("", |node| {
                 match (&node.text, &node.content) {
                     (Some(text), _) => text,
-                    (None, Content::Scalar(Json::String(text))) => text,
+                    (None, NodeContent::Scalar(Json::String(text))) => text,
                     _ => "",
                 }
             });
@@ -295,22 +307,23 @@ fn address(trace: &Trace, mark: &Mark) -> String {
 }
 
 /// Returns the address of a node, and whether it is part of a text.
-fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
+fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
-    if matches!(event.body, Body::Call(_)) && document.key(0, "tool") == Some(node) {
+    if matches!(event.body, EventBody::Call(_)) && document.key(0, "tool") == Some(node) {
         // The tool name may be written without its server, so it is reported as a whole.
         return (origin.name_address(), true);
     }
     let is_sole = match &event.body {
-        Body::Message(message) => sole_text(&message.content).is_some(),
-        Body::Output(output) => sole_text(&output.content).is_some(),
+        EventBody::Message(message) => sole_text(&message.content).is_some(),
+        EventBody::Output(output) => sole_text(&output.content).is_some(),
         _ => false,
     };
     let span = document.node(node).and_then(|node| node.span.clone());
     let Some(span) = span else {
         let path = document.path(node);
-        let is_content = matches!(path.0.first(), Some(crate::trace::Step::Key(key)) if **key == *"content");
+        let is_content =
+            matches!(path.0.first(), Some(crate::trace::PathStep::Key(key)) if **key == *"content");
         return (origin.part_address(&path, is_sole && is_content), false);
     };
     // The enclosing text, and the location in it.
@@ -327,7 +340,7 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
 mod tests {
     use serde_json::json;
 
-    use crate::analysis::{Options, analyze};
+    use crate::analysis::{AnalysisOptions, analyze};
     use crate::policy::Policy;
     use crate::trace::read;
 
@@ -345,7 +358,8 @@ mod tests {
             {"role": "user", "content": [{"type": "text", "text": "Bye"}]},
         ]);
         let analysis =
-            analyze(&policy, read::list(messages.as_array().unwrap()).unwrap(), &Options::default()).unwrap();
+            analyze(&policy, read::list(messages.as_array().unwrap()).unwrap(), &AnalysisOptions::default())
+                .unwrap();
         assert_eq!(analysis.failures, [], "{source}");
         let found: Vec<&[String]> = analysis.violations.iter().map(|violation| &*violation.ranges).collect();
         assert_eq!(found, expected, "{source}");
@@ -401,7 +415,8 @@ mod tests {
             let messages = [json!({"role": "assistant", "content": "", "tool_calls": [
                 {"id": "1", "function": {"name": "send", "arguments": arguments}},
                 {"id": "2", "function": {"name": "send", "arguments": {}}}]})];
-            let analysis = analyze(&policy, read::list(&messages).unwrap(), &Options::default()).unwrap();
+            let analysis =
+                analyze(&policy, read::list(&messages).unwrap(), &AnalysisOptions::default()).unwrap();
             assert_eq!(analysis.failures, [], "{source}");
             analysis.violations.len()
         };
@@ -430,7 +445,8 @@ mod tests {
             let policy = Policy::parse(&source).unwrap();
             let block = json!([{"type": "text", "text": "{\"secret\": \"x\", \"rows\": [{\"k\": 1}]}"}]);
             let messages = [json!({"role": "tool", "tool_call_id": "1", "content": block})];
-            let analysis = analyze(&policy, read::list(&messages).unwrap(), &Options::default()).unwrap();
+            let analysis =
+                analyze(&policy, read::list(&messages).unwrap(), &AnalysisOptions::default()).unwrap();
             assert_eq!(analysis.failures, [], "{source}");
             assert_eq!(analysis.violations.len(), expected, "{source}");
         };
@@ -450,7 +466,8 @@ mod tests {
     fn what_cannot_be_read_fails() {
         let check = |message: serde_json::Value, condition: &str, expected: &str| {
             let policy = Policy::parse(&format!("raise \"x\" if:\n    {condition}")).unwrap();
-            let analysis = analyze(&policy, read::list(&[message]).unwrap(), &Options::default()).unwrap();
+            let analysis =
+                analyze(&policy, read::list(&[message]).unwrap(), &AnalysisOptions::default()).unwrap();
             let failures: Vec<&str> = analysis.failures.iter().map(|failure| &*failure.message).collect();
             let said = if analysis.violations.is_empty() { failures.join("; ") } else { "found".to_owned() };
             assert!(

@@ -1,6 +1,6 @@
 //! Access control by roles.
 
-use super::{Function, plain, row};
+use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Function] = &[Function {
@@ -14,8 +14,8 @@ pub(super) const TABLE: &[Function] = &[Function {
 }];
 
 fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let (scope, user) = (plain(e, a, 1)?, plain(e, a, 2)?);
-    let (roles, grants) = (plain(e, a, 3)?, plain(e, a, 4)?);
+    let (scope, user) = (resolved_argument(e, a, 1)?, resolved_argument(e, a, 2)?);
+    let (roles, grants) = (resolved_argument(e, a, 3)?, resolved_argument(e, a, 4)?);
     let roles = field(&roles, &user).map_or_else(Vec::new, |roles| match roles {
         Value::List(roles) => roles.to_vec(),
         _ => Vec::new(),

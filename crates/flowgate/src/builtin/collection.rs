@@ -1,6 +1,6 @@
 //! Lists and maps: `any`, `all`, `sum`, `keys` and similar functions.
 
-use super::{Function, method, plain, row, type_error};
+use super::{Function, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Function] = &[
@@ -13,7 +13,7 @@ pub(super) const TABLE: &[Function] = &[
         Ok(Value::Bool(items.iter().all(Value::is_true)))
     }),
     row("empty", (1, 1), "Whether there are no items, or no text.", |e, a| {
-        let value = plain(e, a, 0)?;
+        let value = resolved_argument(e, a, 0)?;
         Ok(Value::Bool(!value.is_true()))
     }),
     row("sum", (1, 1), "The sum of numbers.", |e, a| {
@@ -36,7 +36,7 @@ pub(super) const TABLE: &[Function] = &[
     method("keys", (1, 1), "The keys of a map.", |e, a| {
         Ok(match structure(e, a)? {
             Value::Dict(entries) => Value::list(entries.iter().map(|(key, _)| Value::text(key))),
-            other => e.needed(other, "`keys`").map(|_| Value::Absent)?,
+            other => e.require_present(other, "`keys`").map(|_| Value::Absent)?,
         })
     }),
     method("values", (1, 1), "The values of a map.", |e, a| {
@@ -48,11 +48,11 @@ pub(super) const TABLE: &[Function] = &[
             Value::Dict(entries) => {
                 Value::list(entries.iter().map(|(key, value)| Value::list([Value::text(key), value.clone()])))
             }
-            other => e.needed(other, "`items`").map(|_| Value::Absent)?,
+            other => e.require_present(other, "`items`").map(|_| Value::Absent)?,
         })
     }),
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
-        let (map, key) = (structure(e, a)?, plain(e, a, 1)?);
+        let (map, key) = (structure(e, a)?, resolved_argument(e, a, 1)?);
         let found = match (&map, &key) {
             // A list or a map is a key of no map, and must not count as a missing key.
             (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
@@ -63,13 +63,13 @@ pub(super) const TABLE: &[Function] = &[
             }
             _ => None,
         };
-        found.map_or_else(|| plain(e, a, 2), Ok)
+        found.map_or_else(|| resolved_argument(e, a, 2), Ok)
     }),
     row("json_loads", (1, 1), "The value that a text spells as JSON, or missing.", |e, a| {
-        let text = plain(e, a, 0)?;
+        let text = resolved_argument(e, a, 0)?;
         // A parsed number takes far more memory than its digits.
-        e.make(text.as_text().map_or(0, |text| text.len().saturating_mul(16)))?;
-        super::on_text(e, &[text], "json_loads", |text| {
+        e.charge_bytes(text.as_text().map_or(0, |text| text.len().saturating_mul(16)))?;
+        super::map_text(e, &[text], "json_loads", |text| {
             crate::json::parse(text, crate::json::Numbers::Any)
                 .map_or(Value::Absent, |json| Value::from_json(&json))
         })
@@ -82,7 +82,7 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 
 /// Returns the first argument, which must be present.
 fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
-    e.needed_part(a.first().unwrap_or(&Value::Absent), what)?;
+    e.check_present(a.first().unwrap_or(&Value::Absent), what)?;
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 

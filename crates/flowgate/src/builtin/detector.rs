@@ -3,11 +3,11 @@
 //! They take any value (a text, a message, an output, a list of them), search every text in it, and record the
 //! locations of their findings, so that a violation can report them.
 
-use super::{Function, plain, row, type_error};
+use super::{Function, resolved_argument, row, type_error};
 use crate::detect::{
     self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, topic, unicode,
 };
-use crate::eval::{Evaluator, Piece, Result, Value};
+use crate::eval::{Evaluator, Result, TextPiece, Value};
 use crate::policy::dialect::Dialect;
 
 pub(super) const TABLE: &[Function] = &[
@@ -50,7 +50,7 @@ pub(super) const TABLE: &[Function] = &[
             "hidden_text",
             (1, 1),
             "The kinds of characters in a value that a reader does not see.",
-            |e, a| kinds(e, a, unicode::hidden),
+            |e, a| kinds(e, a, unicode::find_hidden),
         )
     },
     Function {
@@ -59,7 +59,7 @@ pub(super) const TABLE: &[Function] = &[
             "moderated",
             (1, 4),
             "Whether a word list finds hate, violence and their like in a value: a category's score reaches its threshold, or 0.5.",
-            moderated,
+            is_flagged_by_moderation,
         )
     },
     Function {
@@ -81,7 +81,7 @@ pub(super) const TABLE: &[Function] = &[
             (1, 2),
             "What Python code in a value does: `.imports`, `.builtins`, `.function_calls`, `.unsafe_calls`, `.syntax_error`.",
             |e, a| {
-                let ipython = plain(e, a, 1)?.is_true();
+                let ipython = resolved_argument(e, a, 1)?.is_true();
                 python_code(e, a, ipython)
             },
         )
@@ -154,7 +154,7 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 /// Returns the texts of the first argument.
-fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Piece>> {
+fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
     e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
     Ok(pieces)
@@ -173,21 +173,23 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
 }
 
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    match plain(e, a, 1)? {
+    match resolved_argument(e, a, 1)? {
         // In the paper's analyzer, names and places count as well.
-        Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all),
+        Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all_findings),
         Value::Absent | Value::None => kinds(e, a, |text| personal::personal_data(text).collect()),
         wanted => {
             let wanted = e.items(&wanted)?;
             let is_wanted = |kind: &str| wanted.iter().any(|item| item.as_text() == Some(kind));
-            kinds(e, a, |text| personal::all(text).into_iter().filter(|f| is_wanted(f.kind)).collect())
+            kinds(e, a, |text| {
+                personal::all_findings(text).into_iter().filter(|f| is_wanted(f.kind)).collect()
+            })
         }
     }
 }
 
 /// Returns a numeric argument, or its default if it is missing.
 fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
-    match plain(e, a, index)? {
+    match resolved_argument(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
         value => match value.as_number() {
             Some(number) => Ok(number),
@@ -211,7 +213,7 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 }
 
 fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let wanted = plain(e, a, 1)?;
+    let wanted = resolved_argument(e, a, 1)?;
     let wanted = if matches!(wanted, Value::Absent | Value::None) { None } else { Some(e.items(&wanted)?) };
     let mut found = Vec::new();
     for piece in texts(e, a)? {
@@ -234,9 +236,9 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::list(found))
 }
 
-fn moderated(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let default = number(e, a, 2, 0.5)?;
-    let thresholds = plain(e, a, 3)?;
+    let thresholds = resolved_argument(e, a, 3)?;
     let threshold = |category: &str| match &thresholds {
         Value::Dict(entries) => entries
             .iter()
@@ -264,7 +266,7 @@ fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
 
 /// Fails where the Python parser is not compiled in: code that was not analysed must not count as harmless. A policy
 /// that names Python literally does not compile; this check covers a language that is computed.
-fn needs_parser() -> Result<()> {
+fn require_python_parser() -> Result<()> {
     if python::AVAILABLE {
         Ok(())
     } else {
@@ -273,7 +275,7 @@ fn needs_parser() -> Result<()> {
 }
 
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
-    needs_parser()?;
+    require_python_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);
     let mut syntax_error = None;
     for piece in texts(e, a)? {
@@ -304,14 +306,14 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 }
 
 fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let lang = plain(e, a, 1)?;
+    let lang = resolved_argument(e, a, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();
     let mut issues = Vec::new();
     for piece in texts(e, a)? {
         e.spend(piece.text.len())?;
         let found: Vec<(&'static str, &'static str, _)> = match lang.as_str() {
             "python" => {
-                needs_parser()?;
+                require_python_parser()?;
                 let code = python::python_code(&piece.text, false);
                 code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
             }
@@ -334,8 +336,8 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 }
 
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let query = plain(e, a, 1)?;
-    let Some(query) = query.as_text() else { return e.not_text(&query, "`fuzzy_contains`") };
+    let query = resolved_argument(e, a, 1)?;
+    let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };
     let threshold = number(e, a, 2, 0.8)?;
     if !(0.0..=1.0).contains(&threshold) {
         return type_error("the threshold of `fuzzy_contains` lies between 0 and 1".to_owned());

@@ -1,7 +1,7 @@
 //! Events: the call of an output, the server of a call.
 
 use super::{Function, row};
-use crate::eval::{Place, Value};
+use crate::eval::{TextLocation, Value};
 use crate::policy::plan::Type;
 
 pub(super) const TABLE: &[Function] = &[
@@ -12,13 +12,13 @@ pub(super) const TABLE: &[Function] = &[
         Ok(a.first().map_or(Value::Absent, |event| e.server_of(event)))
     }),
     row("hidden", (1, 1), "How many regions were hidden from the model that decided on a call.", |e, a| {
-        Ok(a.first().map_or(Value::Absent, |call| e.hidden_from(call)))
+        Ok(a.first().map_or(Value::Absent, |call| e.hidden_region_count(call)))
     }),
     row("text", (1, 64), "All texts in values: what is in one of them is in `text(x)`.", |e, a| {
         let mut texts = Vec::new();
         for value in a {
             texts.extend(e.pieces(value)?.into_iter().map(|piece| match piece.place {
-                Some(Place::Node(event, node)) => Value::Node(event, node),
+                Some(TextLocation::Node(event, node)) => Value::Node(event, node),
                 _ => Value::Str(piece.text),
             }));
         }

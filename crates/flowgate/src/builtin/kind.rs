@@ -6,30 +6,30 @@
 use serde_json::Value as Json;
 
 use super::date::{canonical_date, canonical_datetime, canonical_time};
-use super::{Function, on_text, plain, row};
+use super::{Function, map_text, resolved_argument, row};
 use crate::detect;
 use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Function] = &[
-    typed("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is(e, a, date), date),
-    typed("is_time", "Whether it is a time of day: `12:00`.", |e, a| is(e, a, time), time),
-    typed(
+    kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date),
+    kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time),
+    kind_row(
         "is_datetime",
         "Whether it is a date with a time: `2024-05-19 12:00`.",
-        |e, a| is(e, a, datetime),
+        |e, a| is_of_kind(e, a, datetime),
         datetime,
     ),
-    typed("is_number", "Whether it is a number.", |e, a| is(e, a, number), number),
-    typed("is_integer", "Whether it is a whole number.", |e, a| is(e, a, integer), integer),
-    typed("is_bool", "Whether it is `True` or `False`.", |e, a| is(e, a, boolean), boolean),
+    kind_row("is_number", "Whether it is a number.", |e, a| is_of_kind(e, a, number), number),
+    kind_row("is_integer", "Whether it is a whole number.", |e, a| is_of_kind(e, a, integer), integer),
+    kind_row("is_bool", "Whether it is `True` or `False`.", |e, a| is_of_kind(e, a, boolean), boolean),
     row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
-        on_text(e, a, "is_email", |text| {
+        map_text(e, a, "is_email", |text| {
             Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
         })
     }),
 ];
 
-const fn typed(
+const fn kind_row(
     name: &'static str,
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
@@ -38,8 +38,8 @@ const fn typed(
     Function { canonical: Some(canonical), ..row(name, (1, 1), doc, run) }
 }
 
-fn is(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) -> Result<Value> {
-    let value = plain(e, a, 0)?;
+fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) -> Result<Value> {
+    let value = resolved_argument(e, a, 0)?;
     Ok(match to_json(&value) {
         Some(json) => Value::Bool(canonical(&json).is_some()),
         None => Value::Absent,

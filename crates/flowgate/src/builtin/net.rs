@@ -4,7 +4,7 @@
 //! one host has none: user information, backslashes, white space, control characters and non-ASCII names are
 //! rejected.
 
-use super::{Function, on_text, row};
+use super::{Function, map_text, row};
 use crate::eval::Value;
 
 pub(super) const TABLE: &[Function] = &[
@@ -12,10 +12,10 @@ pub(super) const TABLE: &[Function] = &[
         "host",
         (1, 1),
         "The host of a URL, in lower case; missing if the URL is not plainly one host's.",
-        |e, a| on_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text)),
+        |e, a| map_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text)),
     ),
     row("domain", (1, 1), "The domain of an e-mail address, in lower case.", |e, a| {
-        on_text(e, a, "domain", |address| match crate::detect::emails(address).next() {
+        map_text(e, a, "domain", |address| match crate::detect::emails(address).next() {
             Some(span) if span == (0..address.len()) => address
                 .rsplit_once('@')
                 .map_or(Value::Absent, |(_, domain)| Value::text(domain.to_lowercase())),

@@ -1,6 +1,6 @@
 //! Sequences and numbers: `sorted`, `range`, `abs` and similar functions.
 
-use super::{Function, plain, row, type_error};
+use super::{Function, resolved_argument, row, type_error};
 use crate::eval::{Result, Value};
 
 /// Maximum number of items that `range` returns.
@@ -15,7 +15,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
     row("sorted", (1, 1), "The items in order: numbers by size, texts by their letters.", |e, a| {
         let list = a.first().cloned().unwrap_or(Value::Absent);
-        e.needed_part(&list, "`sorted`")?;
+        e.check_present(&list, "`sorted`")?;
         let items = e.items(&list)?;
         let mut items = items.iter().map(|item| e.resolve(item)).collect::<Result<Vec<_>>>()?;
         e.spend(items.len())?;
@@ -36,7 +36,7 @@ pub(super) const TABLE: &[Function] = &[
         |e, a| {
             let mut bounds = Vec::new();
             for index in 0..a.len() {
-                match plain(e, a, index)? {
+                match resolved_argument(e, a, index)? {
                     Value::Int(n) => bounds.push(n),
                     other => {
                         return type_error(format!("`range` needs whole numbers, not {}", other.type_name()));
@@ -63,18 +63,22 @@ pub(super) const TABLE: &[Function] = &[
         },
     ),
     row("abs", (1, 1), "The number without its sign.", |e, a| {
-        Ok(match plain(e, a, 0)? {
+        Ok(match resolved_argument(e, a, 0)? {
             Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),
             Value::Float(x) => Value::Float(x.abs()),
-            value @ (Value::Absent | Value::None) => e.needed(value, "`abs`").map(|_| Value::Absent)?,
+            value @ (Value::Absent | Value::None) => {
+                e.require_present(value, "`abs`").map(|_| Value::Absent)?
+            }
             other => return type_error(format!("{} is no number", other.type_name())),
         })
     }),
     row("round", (1, 1), "The nearest whole number.", |e, a| {
-        Ok(match plain(e, a, 0)? {
+        Ok(match resolved_argument(e, a, 0)? {
             Value::Int(n) => Value::Int(n),
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
-            value @ (Value::Absent | Value::None) => e.needed(value, "`round`").map(|_| Value::Absent)?,
+            value @ (Value::Absent | Value::None) => {
+                e.require_present(value, "`round`").map(|_| Value::Absent)?
+            }
             other => return type_error(format!("{} is no number", other.type_name())),
         })
     }),

@@ -1,6 +1,6 @@
 //! Text: `len`, `lower`, `split` and similar functions.
 
-use super::{Function, method, on_text, plain, row, type_error};
+use super::{Function, map_text, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Function] = &[
@@ -10,8 +10,10 @@ pub(super) const TABLE: &[Function] = &[
         {
             return Ok(count(e.items(schema)?.len()));
         }
-        Ok(match plain(e, a, 0)? {
-            value @ (Value::Absent | Value::None) => e.needed(value, "`len`").map(|_| Value::Absent)?,
+        Ok(match resolved_argument(e, a, 0)? {
+            value @ (Value::Absent | Value::None) => {
+                e.require_present(value, "`len`").map(|_| Value::Absent)?
+            }
             Value::Silent => Value::Int(0),
             Value::Str(text) => {
                 e.spend(text.len() / 64)?;
@@ -24,46 +26,48 @@ pub(super) const TABLE: &[Function] = &[
         })
     }),
     method("lower", (1, 1), "The text in lower case.", |e, a| {
-        on_text(e, a, "lower", |t| Value::text(t.to_lowercase()))
+        map_text(e, a, "lower", |t| Value::text(t.to_lowercase()))
     }),
     method("upper", (1, 1), "The text in upper case.", |e, a| {
-        on_text(e, a, "upper", |t| Value::text(t.to_uppercase()))
+        map_text(e, a, "upper", |t| Value::text(t.to_uppercase()))
     }),
     method("strip", (1, 1), "The text without white space at its ends.", |e, a| {
-        on_text(e, a, "strip", |t| Value::text(t.trim()))
+        map_text(e, a, "strip", |t| Value::text(t.trim()))
     }),
     method("splitlines", (1, 1), "The lines of the text.", |e, a| {
-        on_text(e, a, "splitlines", |t| Value::list(t.lines().map(Value::text)))
+        map_text(e, a, "splitlines", |t| Value::list(t.lines().map(Value::text)))
     }),
     method("split", (1, 2), "The parts of the text between separators, or between white space.", |e, a| {
-        let separator = plain(e, a, 1)?;
-        on_text(e, a, "split", |t| match separator.as_text() {
+        let separator = resolved_argument(e, a, 1)?;
+        map_text(e, a, "split", |t| match separator.as_text() {
             Some(separator) if !separator.is_empty() => Value::list(t.split(separator).map(Value::text)),
             _ => Value::list(t.split_whitespace().map(Value::text)),
         })
     }),
     method("startswith", (2, 2), "Whether the text begins with another.", |e, a| {
-        let start = plain(e, a, 1)?;
-        let Some(start) = start.as_text() else { return e.not_text(&start, "`startswith`") };
-        on_text(e, a, "startswith", |t| Value::Bool(t.starts_with(start)))
+        let start = resolved_argument(e, a, 1)?;
+        let Some(start) = start.as_text() else { return e.outcome_without_text(&start, "`startswith`") };
+        map_text(e, a, "startswith", |t| Value::Bool(t.starts_with(start)))
     }),
     method("endswith", (2, 2), "Whether the text ends with another.", |e, a| {
-        let end = plain(e, a, 1)?;
-        let Some(end) = end.as_text() else { return e.not_text(&end, "`endswith`") };
-        on_text(e, a, "endswith", |t| Value::Bool(t.ends_with(end)))
+        let end = resolved_argument(e, a, 1)?;
+        let Some(end) = end.as_text() else { return e.outcome_without_text(&end, "`endswith`") };
+        map_text(e, a, "endswith", |t| Value::Bool(t.ends_with(end)))
     }),
     method(
         "replace",
         (3, 3),
         "The text with every occurrence of the second argument replaced by the third.",
         |e, a| {
-            let (from, to) = (plain(e, a, 1)?, plain(e, a, 2)?);
+            let (from, to) = (resolved_argument(e, a, 1)?, resolved_argument(e, a, 2)?);
             match (from.as_text(), to.as_text()) {
                 (Some(from), Some(to)) => {
-                    let text = plain(e, a, 0)?;
-                    let Some(text) = text.as_text() else { return e.not_text(&text, "`replace`") };
+                    let text = resolved_argument(e, a, 0)?;
+                    let Some(text) = text.as_text() else {
+                        return e.outcome_without_text(&text, "`replace`");
+                    };
                     e.spend(text.len() / 16)?;
-                    e.make(text.matches(from).count().saturating_mul(to.len()))?;
+                    e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
                 }
                 _ => type_error("`replace` needs text".to_owned()),
@@ -71,12 +75,14 @@ pub(super) const TABLE: &[Function] = &[
         },
     ),
     method("join", (2, 2), "The texts of a list, with the first argument between them.", |e, a| {
-        let list = plain(e, a, 1)?;
+        let list = resolved_argument(e, a, 1)?;
         let items = e.items(&list)?;
         let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
-        let separator = plain(e, a, 0)?;
-        let Some(separator) = separator.as_text() else { return e.not_text(&separator, "`join`") };
-        e.make(parts.len().saturating_mul(separator.len()))?;
+        let separator = resolved_argument(e, a, 0)?;
+        let Some(separator) = separator.as_text() else {
+            return e.outcome_without_text(&separator, "`join`");
+        };
+        e.charge_bytes(parts.len().saturating_mul(separator.len()))?;
         Ok(Value::text(parts.join(separator)))
     }),
     method(
@@ -86,15 +92,15 @@ pub(super) const TABLE: &[Function] = &[
         |e, a| {
             let mut values = Vec::new();
             for index in 1..a.len() {
-                values.push(plain(e, a, index)?);
+                values.push(resolved_argument(e, a, index)?);
             }
-            let text = plain(e, a, 0)?;
-            let Some(text) = text.as_text() else { return e.not_text(&text, "`format`") };
+            let text = resolved_argument(e, a, 0)?;
+            let Some(text) = text.as_text() else { return e.outcome_without_text(&text, "`format`") };
             format(e, text, &values).map(Value::text)
         },
     ),
     row("str", (1, 1), "The value as text: lists and maps as JSON.", |e, a| {
-        Ok(match plain(e, a, 0)? {
+        Ok(match resolved_argument(e, a, 0)? {
             Value::Absent => Value::Absent,
             value => {
                 let mut text = String::new();
@@ -105,21 +111,21 @@ pub(super) const TABLE: &[Function] = &[
         })
     }),
     row("int", (1, 1), "The whole number that a text spells, or missing.", |e, a| {
-        Ok(match plain(e, a, 0)? {
+        Ok(match resolved_argument(e, a, 0)? {
             Value::Int(n) => Value::Int(n),
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x as i64),
             Value::Str(text) => text.trim().parse().map_or(Value::Absent, Value::Int),
-            other => e.needed(other, "`int`").map(|_| Value::Absent)?,
+            other => e.require_present(other, "`int`").map(|_| Value::Absent)?,
         })
     }),
     row("float", (1, 1), "The number that a text spells, or missing.", |e, a| {
-        Ok(match plain(e, a, 0)? {
+        Ok(match resolved_argument(e, a, 0)? {
             Value::Str(text) => {
                 text.trim().parse().ok().filter(|x: &f64| x.is_finite()).map_or(Value::Absent, Value::Float)
             }
             value => {
                 let number = value.as_number();
-                e.needed(value, "`float`")?;
+                e.require_present(value, "`float`")?;
                 number.map_or(Value::Absent, Value::Float)
             }
         })
@@ -151,7 +157,7 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
                 next += usize::from(name.is_empty());
                 let before = text.len();
                 value.print(&mut text);
-                e.make(text.len() - before)?;
+                e.charge_bytes(text.len() - before)?;
                 rest = behind;
             }
             _ => {

@@ -1,26 +1,34 @@
 //! Evaluates `forall:` and `count(min=1, max=2):`, which count the assignments that satisfy a block.
 
-use super::{EvalError, Evaluator, Frame, Mark, Result, Value};
-use crate::policy::plan::{How, Quantified};
+use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
+use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
 
 impl Evaluator<'_> {
-    pub(super) fn quantified(&mut self, block: &Quantified, frame: &mut Frame) -> Result<Value> {
+    pub(super) fn evaluate_quantified(
+        &mut self,
+        block: &QuantifiedBlock,
+        frame: &mut Frame,
+    ) -> Result<Value> {
         let holds = match &block.how {
-            How::Count { min, max } => {
-                let min = self.bound(min.as_ref(), frame)?;
-                let max = self.bound(max.as_ref(), frame)?;
+            QuantifierKind::Count { min, max } => {
+                let min = self.evaluate_bound(min.as_ref(), frame)?;
+                let max = self.evaluate_bound(max.as_ref(), frame)?;
                 self.count(block, min, max, frame)?
             }
-            How::NotForAll => self.exception(block, frame)?,
-            How::ForAll { or_none } => {
-                !self.exception(block, frame)? && (*or_none || self.has_assignment(block, frame)?)
+            QuantifierKind::NotForAll => self.has_exception(block, frame)?,
+            QuantifierKind::ForAll { or_none } => {
+                !self.has_exception(block, frame)? && (*or_none || self.has_assignment(block, frame)?)
             }
         };
         Ok(Value::Bool(holds))
     }
 
     /// Evaluates a bound, which is an integer.
-    fn bound(&mut self, bound: Option<&crate::policy::plan::Ex>, frame: &mut Frame) -> Result<Option<i64>> {
+    fn evaluate_bound(
+        &mut self,
+        bound: Option<&crate::policy::plan::CompiledExpr>,
+        frame: &mut Frame,
+    ) -> Result<Option<i64>> {
         let Some(bound) = bound else { return Ok(None) };
         let value = self.evaluate(bound, frame)?;
         match self.resolve(&value)? {
@@ -35,7 +43,7 @@ impl Evaluator<'_> {
     /// Returns whether the number of assignments that satisfy the block lies between the bounds.
     fn count(
         &mut self,
-        block: &Quantified,
+        block: &QuantifiedBlock,
         min: Option<i64>,
         max: Option<i64>,
         frame: &mut Frame,
@@ -56,7 +64,7 @@ impl Evaluator<'_> {
             matches += 1;
             if let Some(mut marks) = evaluator.marks.take() {
                 for variable in &block.variables {
-                    marks.extend(frame.get(variable.slot).and_then(Mark::of));
+                    marks.extend(frame.get(variable.slot).and_then(MatchLocation::of_value));
                 }
                 evaluator.marks = Some(marks);
                 for item in &block.items {
@@ -77,7 +85,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether some assignment does not satisfy the block.
-    fn exception(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
+    fn has_exception(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let before = self.marks.as_ref().map_or(0, Vec::len);
         let found = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
         if let (true, Some(marks)) = (found, self.marks.as_mut()) {
@@ -88,7 +96,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether the variables of the block have any assignment.
-    fn has_assignment(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
+    fn has_assignment(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let bind = block.ops.split_last().map_or(&[] as &[_], |(_, bind)| bind);
         self.solve(bind, &mut frame.clone(), &mut |_, _| Ok(true))
     }

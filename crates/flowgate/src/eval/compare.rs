@@ -1,30 +1,30 @@
 //! Comparisons, the flow operators, and patterns for tools and their arguments.
 
-use super::{EvalError, Evaluator, Frame, Missing, Result, Value};
+use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{Ex, Shape, Type};
+use crate::policy::plan::{ArgumentShape, CompiledExpr, Type};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
     pub(super) fn compare(
         &mut self,
         operator: Comparison,
-        left: &Ex,
-        right: &Ex,
+        left: &CompiledExpr,
+        right: &CompiledExpr,
         frame: &mut Frame,
     ) -> Result<Value> {
         if matches!(operator, Comparison::Before | Comparison::RightBefore | Comparison::Influences) {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
-            return self.flows(operator, &left, &right).map(Value::Bool);
+            return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
         // `x.field is None` tests whether a field is present.
-        let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
+        let is_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         let asks = is_equality && (is_none(left) || is_none(right));
         let sides = (left, right);
         let (left, container) = match asks {
-            true => (self.present(left, frame)?, self.present(right, frame)?),
+            true => (self.value_of_present_object(left, frame)?, self.value_of_present_object(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
         let left = self.resolve(&left)?;
@@ -39,18 +39,18 @@ impl Evaluator<'_> {
             }
             _ => self.resolve(right)?,
         };
-        self.spend(alike(&left, &right) / 64)?;
+        self.spend(comparison_cost(&left, &right) / 64)?;
         if !is_equality && self.needs_values() {
-            self.decidable(operator, (&left, sides.0), (&right, sides.1))?;
+            self.check_decidable(operator, (&left, sides.0), (&right, sides.1))?;
         }
-        let is_none = |value: &Value| value.is_nothing();
+        let is_none = |value: &Value| value.is_absent_or_none();
         match operator {
             Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
             Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
             _ => {}
         }
         // Membership of a list of items yields a list of answers, for `any` and `all`.
-        if let (Comparison::In | Comparison::NotIn, Value::List(items), Missing::IsNone) =
+        if let (Comparison::In | Comparison::NotIn, Value::List(items), MissingValueMode::IsNone) =
             (operator, &left, self.missing)
             && !(self.contains(&left, &right)?)
         {
@@ -84,18 +84,18 @@ impl Evaluator<'_> {
     }
 
     /// Returns the value of a field, `None` if it is missing; the object that has the field must be present.
-    fn present(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
+    fn value_of_present_object(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = match ex {
-            Ex::Member(object, name) => {
+            CompiledExpr::Member(object, name) => {
                 let object = self.evaluate(object, frame)?;
                 self.member(&object, name)
             }
-            Ex::Call(function, arguments) if function.name == "get" => {
+            CompiledExpr::Call(function, arguments) if function.name == "get" => {
                 let arguments: Vec<Value> =
                     arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
                 self.call(*function, &arguments)
             }
-            Ex::Constant(value) => Ok(value.clone()),
+            CompiledExpr::Constant(value) => Ok(value.clone()),
             ex => self.evaluate(ex, frame),
         };
         Ok(match value? {
@@ -129,9 +129,9 @@ impl Evaluator<'_> {
                 Ok(text.contains(&**part))
             }
             (_, Value::List(items)) => {
-                let alike: usize = items.iter().map(|other| alike(item, other)).sum();
+                let alike: usize = items.iter().map(|other| comparison_cost(item, other)).sum();
                 self.spend(items.len() + alike / 64)?;
-                if let (Value::Str(part), Missing::IsNone) = (item, self.missing)
+                if let (Value::Str(part), MissingValueMode::IsNone) = (item, self.missing)
                     && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
                 {
                     // A substring of a block is contained in the content of the message.
@@ -144,7 +144,7 @@ impl Evaluator<'_> {
         }
     }
 
-    pub(super) fn flows(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
+    pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
             let message =
                 "the flow operators stand between a Message, a ToolCall or a ToolOutput and another";
@@ -166,12 +166,12 @@ impl Evaluator<'_> {
         &mut self,
         event: &Value,
         pattern: PatternId,
-        shape: Option<&Shape>,
+        shape: Option<&ArgumentShape>,
         frame: &mut Frame,
     ) -> Result<bool> {
         let call = match event {
             Value::Event(id) | Value::Function(id) => *id,
-            Value::Absent | Value::None => return self.definite_no(),
+            Value::Absent | Value::None => return self.negative_outcome(),
             other => {
                 let message =
                     format!("`is tool:` asks about a call or an answer, not about {}", other.type_name());
@@ -179,7 +179,7 @@ impl Evaluator<'_> {
             }
         };
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
-        let Some(tool) = self.tool_of(call) else { return self.definite_no() };
+        let Some(tool) = self.tool_of(call) else { return self.negative_outcome() };
         if !pattern.matches(tool) {
             return Ok(false);
         }
@@ -190,33 +190,34 @@ impl Evaluator<'_> {
         };
         match self.arguments(call)? {
             Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
-            _ => self.definite_no(),
+            _ => self.negative_outcome(),
         }
     }
 
     /// Decides a test of the form or the tool of a missing value: false for rules, undecided for statements that
     /// grant something.
-    fn definite_no(&self) -> Result<bool> {
+    fn negative_outcome(&self) -> Result<bool> {
         match self.missing {
-            Missing::IsNone => Ok(false),
-            Missing::FailsAll => Err(EvalError::Missing),
+            MissingValueMode::IsNone => Ok(false),
+            MissingValueMode::FailsAll => Err(EvalError::Missing),
         }
     }
 
-    fn has_shape(&mut self, value: &Value, shape: &Shape, frame: &mut Frame) -> Result<bool> {
+    fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.
-        let compares = matches!(shape, Shape::Anything | Shape::Equal(_) | Shape::Computed(_));
+        let compares =
+            matches!(shape, ArgumentShape::Anything | ArgumentShape::Equal(_) | ArgumentShape::Computed(_));
         if !compares && self.is_null(value) {
-            return self.definite_no();
+            return self.negative_outcome();
         }
         match shape {
-            Shape::Anything => Ok(true),
-            Shape::Dict(entries) => {
+            ArgumentShape::Anything => Ok(true),
+            ArgumentShape::Dict(entries) => {
                 for (key, shape) in entries {
                     let found = self.member(value, key)?;
                     if found == Value::Absent {
-                        return self.definite_no();
+                        return self.negative_outcome();
                     }
                     if !self.has_shape(&found, shape, frame)? {
                         return Ok(false);
@@ -224,7 +225,7 @@ impl Evaluator<'_> {
                 }
                 Ok(true)
             }
-            Shape::List(shapes) => {
+            ArgumentShape::List(shapes) => {
                 if !self.has_type(value, Type::List) {
                     return Ok(false);
                 }
@@ -239,7 +240,7 @@ impl Evaluator<'_> {
                 }
                 Ok(true)
             }
-            Shape::Text(exact, regex) => {
+            ArgumentShape::Text(exact, regex) => {
                 let value = self.resolve(value)?;
                 let Some(text) = value.as_text() else { return Ok(false) };
                 self.spend(text.len() / 16)?;
@@ -250,13 +251,13 @@ impl Evaluator<'_> {
                 self.spend(regex.cost(text))?;
                 regex.is_match(text)
             }
-            Shape::Equal(expected) => self.is_value(value, expected),
-            Shape::Kind(function) => {
+            ArgumentShape::Equal(expected) => self.is_value(value, expected),
+            ArgumentShape::Kind(function) => {
                 let found = self.call(*function, std::slice::from_ref(value))?;
                 Ok(found.is_true())
             }
-            Shape::Finds(kind) => (self.functions.finds)(self, kind, value),
-            Shape::Computed(ex) => {
+            ArgumentShape::Finds(kind) => (self.functions.finds)(self, kind, value),
+            ArgumentShape::Computed(ex) => {
                 let expected = self.evaluate(ex, frame)?;
                 let expected = self.resolve(&expected)?;
                 self.is_value(value, &expected)
@@ -265,15 +266,15 @@ impl Evaluator<'_> {
     }
 
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
-        if !expected.is_nothing() && self.is_null(value) {
-            return self.definite_no();
+        if !expected.is_absent_or_none() && self.is_null(value) {
+            return self.negative_outcome();
         }
         Ok(self.resolve(value)?.equals(expected))
     }
 }
 
 /// Returns the bytes of two texts of equal length, which a comparison may have to read to the end.
-fn alike(left: &Value, right: &Value) -> usize {
+fn comparison_cost(left: &Value, right: &Value) -> usize {
     match (left.as_text(), right.as_text()) {
         (Some(left), Some(right)) if left.len() == right.len() => left.len(),
         _ => 0,
@@ -309,7 +310,7 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
 }
 
 /// Converts a repeat count to `usize`.
-pub(super) fn times(n: i64) -> usize {
+pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
@@ -324,11 +325,11 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         }
         (Arithmetic::Multiply, Value::Str(text), Value::Int(n))
         | (Arithmetic::Multiply, Value::Int(n), Value::Str(text)) => {
-            return Ok(Value::text(text.repeat(times(*n))));
+            return Ok(Value::text(text.repeat(repeat_count(*n))));
         }
         (Arithmetic::Multiply, Value::List(items), Value::Int(n))
         | (Arithmetic::Multiply, Value::Int(n), Value::List(items)) => {
-            return Ok(Value::list((0..times(*n)).flat_map(|_| items.iter().cloned())));
+            return Ok(Value::list((0..repeat_count(*n)).flat_map(|_| items.iter().cloned())));
         }
         _ => {}
     }

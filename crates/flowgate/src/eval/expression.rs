@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::compare::{arithmetic, times};
-use super::missing::lacks;
-use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, Missing, Read, Result, Value, set};
-use crate::policy::plan::{Ex, RegexUse, Type};
+use super::compare::{arithmetic, repeat_count};
+use super::missing_values::missing_value_message;
+use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, MissingValueMode, RegionRead, Result, Value, set};
+use crate::policy::plan::{CompiledExpr, RegexUse, Type};
 use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
-use crate::trace::Content;
+use crate::trace::NodeContent;
 
 /// The cost of compiling a pattern or asking an external predicate, in steps.
 const COMPILING: usize = 2_000;
@@ -18,43 +18,46 @@ const MAX_FOUND: usize = 10_000;
 
 impl Evaluator<'_> {
     /// Evaluates an expression. In a statement that grants something, a missing value leaves the expression without a
-    /// value, so that an omission cannot grant; see [`Missing::FailsAll`].
-    pub(crate) fn evaluate(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
+    /// value, so that an omission cannot grant; see [`MissingValueMode::FailsAll`].
+    pub(crate) fn evaluate(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
         let value = self.value_of(ex, frame)?;
-        if self.missing == Missing::FailsAll && !matches!(ex, Ex::Constant(_)) && self.is_null(&value) {
+        if self.missing == MissingValueMode::FailsAll
+            && !matches!(ex, CompiledExpr::Constant(_))
+            && self.is_null(&value)
+        {
             return Err(EvalError::Missing);
         }
         Ok(value)
     }
 
-    fn value_of(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
+    fn value_of(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         match ex {
-            Ex::Constant(value) => Ok(value.clone()),
-            Ex::Slot(slot) => match frame.get(*slot) {
+            CompiledExpr::Constant(value) => Ok(value.clone()),
+            CompiledExpr::Slot(slot) => match frame.get(*slot) {
                 Some(Value::Failed(error)) => Err((**error).clone()),
                 value => Ok(value.cloned().unwrap_or(Value::Absent)),
             },
-            Ex::Parameter(name) => match self.parameters.get(name) {
+            CompiledExpr::Parameter(name) => match self.parameters.get(name) {
                 Some(value) => Ok(value.clone()),
                 None => Err(EvalError::MissingParameter(name.to_string())),
             },
-            Ex::Parameters => Ok(self.parameters.as_dict()),
-            Ex::Format(parts) => {
+            CompiledExpr::Parameters => Ok(self.parameters.as_dict()),
+            CompiledExpr::Format(parts) => {
                 let mut text = String::new();
                 for part in parts {
-                    let value = self.plain(part, frame)?;
+                    let value = self.evaluate_resolved(part, frame)?;
                     let before = text.len();
                     value.print(&mut text);
-                    self.make(text.len() - before)?;
+                    self.charge_bytes(text.len() - before)?;
                 }
                 Ok(Value::text(text))
             }
-            Ex::Parts(holder, ty) => {
+            CompiledExpr::Parts(holder, ty) => {
                 let holder = self.evaluate(holder, frame)?;
                 self.parts(&holder, *ty).map(Value::list)
             }
-            Ex::Proposes(pair) => {
+            CompiledExpr::Proposes(pair) => {
                 let [call, message] = &**pair;
                 let (call, message) = (self.evaluate(call, frame)?, self.evaluate(message, frame)?);
                 let (Value::Event(call), Value::Event(message)) = (call, message) else {
@@ -63,74 +66,80 @@ impl Evaluator<'_> {
                 let proposing = self.trace.event(call).and_then(|call| call.message);
                 Ok(Value::Bool(proposing == Some(message)))
             }
-            Ex::IsInstance(value, types) => {
+            CompiledExpr::IsInstance(value, types) => {
                 let value = self.evaluate(value, frame)?;
                 Ok(Value::Bool(types.iter().any(|ty| self.has_type(&value, *ty))))
             }
-            Ex::CompatMethod(object, name, arguments) => {
+            CompiledExpr::CompatMethod(object, name, arguments) => {
                 let object = self.evaluate(object, frame)?;
-                let arguments = self.all(arguments, frame)?;
+                let arguments = self.evaluate_all(arguments, frame)?;
                 self.compat_method(object, name, arguments)
             }
-            Ex::Quantified(block) => self.quantified(block, frame),
-            Ex::Member(object, name) => {
+            CompiledExpr::Quantified(block) => self.evaluate_quantified(block, frame),
+            CompiledExpr::Member(object, name) => {
                 let object = self.evaluate(object, frame)?;
                 self.member(&object, name)
             }
-            Ex::Index(object, index) => {
+            CompiledExpr::Index(object, index) => {
                 let object = self.evaluate(object, frame)?;
                 let index = self.evaluate(index, frame)?;
                 let index = self.resolve(&index)?;
                 self.index(&object, &index)
             }
-            Ex::Slice(object, from, to) => self.slice(object, from.as_deref(), to.as_deref(), frame),
-            Ex::List(items) => Ok(Value::list(self.all(items, frame)?)),
-            Ex::Dict(entries) => {
+            CompiledExpr::Slice(object, from, to) => {
+                self.slice(object, from.as_deref(), to.as_deref(), frame)
+            }
+            CompiledExpr::List(items) => Ok(Value::list(self.evaluate_all(items, frame)?)),
+            CompiledExpr::Dict(entries) => {
                 let pairs = entries.iter().map(|(key, ex)| Ok((Arc::clone(key), self.evaluate(ex, frame)?)));
                 Ok(Value::Dict(pairs.collect::<Result<_>>()?))
             }
-            Ex::Call(function, arguments) => {
-                let arguments = self.all(arguments, frame)?;
+            CompiledExpr::Call(function, arguments) => {
+                let arguments = self.evaluate_all(arguments, frame)?;
                 self.call(*function, &arguments)
             }
-            Ex::Regex(how, regex, text) => {
+            CompiledExpr::Regex(how, regex, text) => {
                 let text = self.evaluate(text, frame)?;
                 self.search_text(*how, regex, &text)
             }
-            Ex::ComputedRegex(how, pair) => {
+            CompiledExpr::ComputedRegex(how, pair) => {
                 let [source, text] = &**pair;
-                let source = self.plain(source, frame)?;
+                let source = self.evaluate_resolved(source, frame)?;
                 let text = self.evaluate(text, frame)?;
-                let Some(source) = source.as_text() else { return self.not_text(&source, "a pattern") };
+                let Some(source) = source.as_text() else {
+                    return self.outcome_without_text(&source, "a pattern");
+                };
                 self.spend(COMPILING + weight(source))?;
                 let pattern = Pattern::new(source, how.extent())
                     .map_err(|problem| EvalError::Type(format!("the pattern is malformed: {problem}")))?;
                 self.search_text(*how, &pattern, &text)
             }
-            Ex::Predicate(index, arguments) => {
-                let arguments = self.all(arguments, frame)?;
-                self.predicate(*index, arguments)
+            CompiledExpr::Predicate(index, arguments) => {
+                let arguments = self.evaluate_all(arguments, frame)?;
+                self.evaluate_predicate(*index, arguments)
             }
-            Ex::Extern(index, arguments) => {
-                let arguments = self.all(arguments, frame)?;
-                self.external(*index, &arguments)
+            CompiledExpr::Extern(index, arguments) => {
+                let arguments = self.evaluate_all(arguments, frame)?;
+                self.evaluate_extern(*index, &arguments)
             }
-            Ex::Not(inner) => {
+            CompiledExpr::Not(inner) => {
                 let value = self.evaluate(inner, frame)?;
                 Ok(Value::Bool(!self.truth(&value)?))
             }
-            Ex::Negate(inner) => match self.plain(inner, frame)? {
+            CompiledExpr::Negate(inner) => match self.evaluate_resolved(inner, frame)? {
                 Value::Int(n) => Ok(n.checked_neg().map_or(Value::Float(-(n as f64)), Value::Int)),
                 Value::Float(x) => Ok(Value::Float(-x)),
-                value if value.is_nothing() && self.needs_values() => Err(self.lacking(|| lacks("`-`"))),
+                value if value.is_absent_or_none() && self.needs_values() => {
+                    Err(self.missing_value_error(|| missing_value_message("`-`")))
+                }
                 Value::Absent => Ok(Value::Absent),
                 other => Err(EvalError::Type(format!("{} has no negative", other.type_name()))),
             },
-            Ex::And(items) => {
+            CompiledExpr::And(items) => {
                 // An operand that cannot be evaluated does not matter if another one decides the result.
                 let mut trouble = None;
                 for item in items {
-                    match self.plain(item, frame) {
+                    match self.evaluate_resolved(item, frame) {
                         Ok(value) if !value.is_true() => return Ok(value),
                         Ok(_) => {}
                         Err(EvalError::Fuel) => return Err(EvalError::Fuel),
@@ -139,12 +148,12 @@ impl Evaluator<'_> {
                 }
                 trouble.map_or(Ok(Value::Bool(true)), Err)
             }
-            Ex::Or(items) => {
+            CompiledExpr::Or(items) => {
                 let mut last = Value::Bool(false);
                 let mut trouble = None;
                 let mut found = None;
                 for item in items {
-                    let value = match self.plain(item, frame) {
+                    let value = match self.evaluate_resolved(item, frame) {
                         Ok(value) => value,
                         Err(EvalError::Fuel) => return Err(EvalError::Fuel),
                         Err(error) => {
@@ -170,29 +179,32 @@ impl Evaluator<'_> {
                     (None, None) => Ok(last),
                 }
             }
-            Ex::Arithmetic(operator, left, right) => {
-                let (left, right) = (self.plain(left, frame)?, self.plain(right, frame)?);
-                if self.needs_values() && (left.is_nothing() || right.is_nothing()) {
-                    return Err(self.lacking(|| lacks("arithmetic")));
+            CompiledExpr::Arithmetic(operator, left, right) => {
+                let (left, right) =
+                    (self.evaluate_resolved(left, frame)?, self.evaluate_resolved(right, frame)?);
+                if self.needs_values() && (left.is_absent_or_none() || right.is_absent_or_none()) {
+                    return Err(self.missing_value_error(|| missing_value_message("arithmetic")));
                 }
                 let grows = |value: &Value| match value {
                     Value::Str(text) => text.len(),
                     Value::List(items) => items.len().saturating_mul(ITEM),
                     _ => 0,
                 };
-                self.make(match (operator, &left, &right) {
+                self.charge_bytes(match (operator, &left, &right) {
                     (Arithmetic::Multiply, Value::Int(n), other)
-                    | (Arithmetic::Multiply, other, Value::Int(n)) => grows(other).saturating_mul(times(*n)),
+                    | (Arithmetic::Multiply, other, Value::Int(n)) => {
+                        grows(other).saturating_mul(repeat_count(*n))
+                    }
                     _ => grows(&left).saturating_add(grows(&right)),
                 })?;
                 arithmetic(*operator, &left, &right)
             }
-            Ex::Compare(operator, left, right) => self.compare(*operator, left, right, frame),
-            Ex::IsTool(event, pattern, shape) => {
+            CompiledExpr::Compare(operator, left, right) => self.compare(*operator, left, right, frame),
+            CompiledExpr::IsTool(event, pattern, shape) => {
                 let event = self.evaluate(event, frame)?;
                 self.is_tool(&event, *pattern, shape.as_ref(), frame).map(Value::Bool)
             }
-            Ex::Choice(parts) => {
+            CompiledExpr::Choice(parts) => {
                 let [condition, value, other] = &**parts;
                 let condition = self.evaluate(condition, frame)?;
                 if self.truth(&condition)? {
@@ -201,7 +213,7 @@ impl Evaluator<'_> {
                     self.evaluate(other, frame)
                 }
             }
-            Ex::Comprehension { slot, list, condition, value } => {
+            CompiledExpr::Comprehension { slot, list, condition, value } => {
                 let list = self.evaluate(list, frame)?;
                 let mut results = Vec::new();
                 for item in self.items(&list)? {
@@ -214,7 +226,7 @@ impl Evaluator<'_> {
                         None => true,
                     };
                     if keep {
-                        self.make(ITEM)?;
+                        self.charge_bytes(ITEM)?;
                         results.push(self.evaluate(value, frame)?);
                     }
                 }
@@ -231,7 +243,7 @@ impl Evaluator<'_> {
             if pieces.is_empty() {
                 let value = self.resolve(value)?;
                 if !matches!(value, Value::Texts(_) | Value::List(_) | Value::Dict(_)) {
-                    return self.not_text(&value, "a pattern");
+                    return self.outcome_without_text(&value, "a pattern");
                 }
             }
             for piece in pieces {
@@ -243,7 +255,7 @@ impl Evaluator<'_> {
             return Ok(Value::list(found));
         }
         let text = self.resolve(value)?;
-        let Some(text) = text.to_text() else { return self.not_text(&text, "a pattern") };
+        let Some(text) = text.to_text() else { return self.outcome_without_text(&text, "a pattern") };
         Ok(match how {
             RegexUse::Match => {
                 self.spend(pattern.cost(&text))?;
@@ -264,20 +276,20 @@ impl Evaluator<'_> {
         }
         let cost = found.iter().map(|range| pattern.cost_from(text.len() - range.end)).sum();
         self.spend(cost)?;
-        self.make(found.iter().map(|range| ITEM + range.len()).sum())?;
+        self.charge_bytes(found.iter().map(|range| ITEM + range.len()).sum())?;
         Ok(found)
     }
 
     /// Evaluates an external predicate. It has no answer for a missing argument, unless the parameter takes any type.
-    fn external(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
+    fn evaluate_extern(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
         let mut asked = Vec::with_capacity(arguments.len());
         for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
             let value = self.resolve(value)?;
-            if value.is_nothing() && *ty != Type::Any {
+            if value.is_absent_or_none() && *ty != Type::Any {
                 if self.needs_values() {
-                    return Err(self.lacking(|| lacks(&format!("`{name}`"))));
+                    return Err(self.missing_value_error(|| missing_value_message(&format!("`{name}`"))));
                 }
                 return Ok(Value::Absent);
             }
@@ -291,7 +303,7 @@ impl Evaluator<'_> {
             asked.push(value.to_json());
         }
         self.spend(COMPILING)?;
-        let answer = self.answers.ask(name, &asked);
+        let answer = self.answers.evaluate(name, &asked);
         let answer = answer.map_err(|why| EvalError::Type(format!("`{name}` has no answer: {why}")))?;
         let answer = Value::from_json(&answer);
         if self.has_type(&answer, declared.result) {
@@ -321,23 +333,23 @@ impl Evaluator<'_> {
         self.call(id, &arguments)
     }
 
-    fn all(&mut self, list: &[Ex], frame: &mut Frame) -> Result<Vec<Value>> {
+    fn evaluate_all(&mut self, list: &[CompiledExpr], frame: &mut Frame) -> Result<Vec<Value>> {
         list.iter().map(|ex| self.evaluate(ex, frame)).collect()
     }
 
     /// Evaluates an expression and resolves parts of events.
-    pub(super) fn plain(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
+    pub(super) fn evaluate_resolved(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = self.evaluate(ex, frame)?;
         self.resolve(&value)
     }
 
     /// Reads a part of an event: its text if it is encoded as text, else its value.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
-        self.resolved(value, false)
+        self.resolve_nested(value, false)
     }
 
     /// Resolves a value. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
-    fn resolved(&mut self, value: &Value, is_within: bool) -> Result<Value> {
+    fn resolve_nested(&mut self, value: &Value, is_within: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
             Value::ToolName(event) => {
@@ -345,19 +357,21 @@ impl Evaluator<'_> {
                 return Ok(tool.map_or(Value::Absent, |tool| Value::Str(Arc::clone(&tool.name))));
             }
             Value::Texts(texts) => {
-                self.make(texts.len().saturating_mul(ITEM))?;
-                let resolved = texts.iter().map(|text| self.resolved(text, true)).collect::<Result<_>>()?;
+                self.charge_bytes(texts.len().saturating_mul(ITEM))?;
+                let resolved =
+                    texts.iter().map(|text| self.resolve_nested(text, true)).collect::<Result<_>>()?;
                 return Ok(Value::Texts(resolved));
             }
             Value::List(items) => {
-                self.make(items.len().saturating_mul(ITEM))?;
-                let resolved = items.iter().map(|item| self.resolved(item, true)).collect::<Result<_>>()?;
+                self.charge_bytes(items.len().saturating_mul(ITEM))?;
+                let resolved =
+                    items.iter().map(|item| self.resolve_nested(item, true)).collect::<Result<_>>()?;
                 return Ok(Value::List(resolved));
             }
             Value::Dict(entries) => {
-                self.make(entries.len().saturating_mul(ITEM))?;
+                self.charge_bytes(entries.len().saturating_mul(ITEM))?;
                 let resolved =
-                    entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolved(item, true)?)));
+                    entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolve_nested(item, true)?)));
                 return Ok(Value::Dict(resolved.collect::<Result<_>>()?));
             }
             value => return Ok(value.clone()),
@@ -367,18 +381,18 @@ impl Evaluator<'_> {
         };
         let Some(found) = document.node(*node) else { return Ok(Value::Absent) };
         // The read of a text with captured parts includes those parts.
-        let deep = !matches!(found.content, Content::Scalar(_)) || found.end > node + 1;
-        self.reads.push(Read { event: *event, node: *node, deep });
+        let deep = !matches!(found.content, NodeContent::Scalar(_)) || found.end > node + 1;
+        self.reads.push(RegionRead { event: *event, node: *node, deep });
         if let Some(text) = &found.text {
             self.spend(text.len() / 64)?;
             return Ok(Value::Str(Arc::clone(text)));
         }
         self.spend((found.end - node).saturating_mul(4))?;
         if is_within || deep {
-            self.copied(*event, *node)?;
+            self.charge_copy(*event, *node)?;
         }
         Ok(match &found.content {
-            Content::Scalar(value) => {
+            NodeContent::Scalar(value) => {
                 self.spend(value.as_str().map_or(0, str::len) / 64)?;
                 Value::from_json(value)
             }
@@ -392,7 +406,7 @@ impl Evaluator<'_> {
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
             return Ok(Value::Absent);
         };
-        self.reads.push(Read { event: *event, node: *node, deep: true });
+        self.reads.push(RegionRead { event: *event, node: *node, deep: true });
         self.spend(document.node(*node).map_or(0, |found| found.end - node))?;
         Ok(Value::from_json(&document.to_value(*node)))
     }
@@ -402,16 +416,18 @@ impl Evaluator<'_> {
     }
 
     /// Returns the result of a text operation on a value that is not a text.
-    pub(crate) fn not_text(&self, value: &Value, what: &str) -> Result<Value> {
+    pub(crate) fn outcome_without_text(&self, value: &Value, what: &str) -> Result<Value> {
         match value {
             Value::Silent => Ok(Value::Silent),
-            value if value.is_nothing() && self.needs_values() => Err(self.lacking(|| lacks(what))),
+            value if value.is_absent_or_none() && self.needs_values() => {
+                Err(self.missing_value_error(|| missing_value_message(what)))
+            }
             Value::Absent | Value::None => Ok(Value::Absent),
             other => Err(EvalError::Type(format!("{what} needs text, not {}", other.type_name()))),
         }
     }
 
-    fn predicate(&mut self, index: usize, arguments: Vec<Value>) -> Result<Value> {
+    fn evaluate_predicate(&mut self, index: usize, arguments: Vec<Value>) -> Result<Value> {
         let plan = self.plan;
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {

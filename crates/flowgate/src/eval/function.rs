@@ -1,7 +1,7 @@
 //! The table of functions that policies can call. The evaluator receives it; `builtin` provides the rows.
 
 use super::{EvalError, Evaluator, Result, Value};
-use crate::policy::plan::{Canonical, FunctionId};
+use crate::policy::plan::{CanonicalForm, FunctionId};
 
 /// One row of the table of functions.
 pub(crate) struct Function {
@@ -14,7 +14,7 @@ pub(crate) struct Function {
     pub(crate) doc: &'static str,
     pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
     /// For a function that recognises values with a canonical form: returns that form if the value has one.
-    pub(crate) canonical: Option<Canonical>,
+    pub(crate) canonical: Option<CanonicalForm>,
     /// Whether it may be called as a method: `text.lower()`.
     pub(crate) is_method: bool,
 }
@@ -53,7 +53,7 @@ impl Evaluator<'_> {
             return Err(EvalError::Type(format!("`{}` is no function", id.name)));
         };
         let value = (function.run)(self, arguments)?;
-        self.made(&value)?;
+        self.charge_value(&value)?;
         Ok(value)
     }
 }

@@ -1,9 +1,9 @@
 //! Member access: fields, items and parts of values.
 
-use super::{EvalError, Evaluator, Frame, ITEM, Missing, Part, Read, Result, Value};
+use super::{EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;
-use crate::policy::plan::Ex;
-use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool, sole_text};
+use crate::policy::plan::CompiledExpr;
+use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
 
 impl Evaluator<'_> {
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
@@ -29,10 +29,10 @@ impl Evaluator<'_> {
             }
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
-                "name" if self.missing == Missing::IsNone => Ok(Value::ToolName(*event)),
+                "name" if self.missing == MissingValueMode::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
                 "arguments" => self.arguments(*event),
-                _ => self.no_field("Function", &["name", "arguments"], name),
+                _ => self.unknown_field("Function", &["name", "arguments"], name),
             },
             Value::ToolName(_) => {
                 let text = self.resolve(object)?;
@@ -40,7 +40,7 @@ impl Evaluator<'_> {
             }
             // A field of a text is looked up in the JSON that the text encodes.
             Value::Str(text) => {
-                self.make(text.len().saturating_mul(16))?;
+                self.charge_bytes(text.len().saturating_mul(16))?;
                 Ok(crate::json::parse(text, crate::json::Numbers::Any)
                     .ok()
                     .and_then(|json| json.get(name).map(Value::from_json))
@@ -60,7 +60,7 @@ impl Evaluator<'_> {
             Some(child) => Value::Node(event, child),
             None => {
                 // The absence of a key is information that the structure carries.
-                self.reads.push(Read { event, node, deep: false });
+                self.reads.push(RegionRead { event, node, deep: false });
                 Value::Absent
             }
         }
@@ -69,7 +69,7 @@ impl Evaluator<'_> {
     /// Returns whether a node is text that encodes no other value.
     fn is_text(&self, event: EventId, node: NodeId) -> bool {
         self.trace.event(event).and_then(|event| event.document.node(node)).is_some_and(|node| {
-            node.text.is_none() && matches!(&node.content, Content::Scalar(value) if value.is_string())
+            node.text.is_none() && matches!(&node.content, NodeContent::Scalar(value) if value.is_string())
         })
     }
 
@@ -77,45 +77,45 @@ impl Evaluator<'_> {
     pub(super) fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
         let Some(event) = self.trace.event(event) else { return false };
         let content = match &event.body {
-            Body::Message(message) => &message.content,
-            Body::Output(output) => &output.content,
+            EventBody::Message(message) => &message.content,
+            EventBody::Output(output) => &output.content,
             _ => return false,
         };
         sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
     /// Returns a field of a content block or of a tool parameter.
-    fn part_member(&mut self, part: Part, event: EventId, node: NodeId, name: &str) -> Value {
+    fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);
         let step = document.and_then(|document| document.node(node)).map(|node| node.step.clone());
         match (part, name, step) {
-            (Part::Parameter, "name", Some(Step::Key(key))) => {
-                self.reads.push(Read { event, node, deep: false });
+            (RegionKind::Parameter, "name", Some(PathStep::Key(key))) => {
+                self.reads.push(RegionRead { event, node, deep: false });
                 Value::text(key)
             }
-            (Part::Parameter, "required", Some(Step::Key(key))) => {
+            (RegionKind::Parameter, "required", Some(PathStep::Key(key))) => {
                 let Value::Node(_, required) = self.child(event, 0, "inputSchema") else {
                     return Value::Absent;
                 };
                 let Value::Node(_, required) = self.child(event, required, "required") else {
                     return Value::Bool(false);
                 };
-                self.reads.push(Read { event, node: required, deep: true });
+                self.reads.push(RegionRead { event, node: required, deep: true });
                 let list = document.map(|document| document.to_value(required)).unwrap_or_default();
                 let names = list.as_array().map_or(&[] as &[serde_json::Value], Vec::as_slice);
                 Value::Bool(names.iter().any(|name| name.as_str() == Some(&*key)))
             }
             // A single block of text is represented by its text.
-            (Part::Text, "text", _) if is_sole => Value::Node(event, node),
-            (Part::Text, "type", _) if is_sole => Value::text("text"),
+            (RegionKind::Text, "text", _) if is_sole => Value::Node(event, node),
+            (RegionKind::Text, "type", _) if is_sole => Value::text("text"),
             _ => self.child(event, node, name),
         }
     }
 
     /// Returns the result for a field that events of this kind do not have: missing, or an error in the dialect of
     /// the paper's analyzer.
-    fn no_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
+    fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
             Dialect::Compat => {
@@ -131,21 +131,21 @@ impl Evaluator<'_> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
         if self.dialect() == Dialect::Compat {
             let (kind, known): (&str, &[&str]) = match &event.body {
-                Body::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),
-                Body::Call(_) => ("ToolCall", &["function", "type", "id", "metadata"]),
-                Body::Output(_) => ("ToolOutput", &["role", "content", "tool_call_id", "metadata"]),
-                Body::Tool(_) => ("Tool", &["name", "description", "inputSchema", "server"]),
+                EventBody::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),
+                EventBody::Call(_) => ("ToolCall", &["function", "type", "id", "metadata"]),
+                EventBody::Output(_) => ("ToolOutput", &["role", "content", "tool_call_id", "metadata"]),
+                EventBody::Tool(_) => ("Tool", &["name", "description", "inputSchema", "server"]),
             };
             if !known.contains(&name) {
-                return self.no_field(kind, known, name);
+                return self.unknown_field(kind, known, name);
             }
         }
-        if self.missing == Missing::FailsAll && matches!(name, "name" | "tool") {
+        if self.missing == MissingValueMode::FailsAll && matches!(name, "name" | "tool") {
             // A name alone identifies no tool: a statement that grants something uses `is tool:`.
             return Ok(Value::Absent);
         }
         if matches!(name, "content" | "arguments" | "structured" | "description" | "inputSchema") {
-            self.readable(id)?;
+            self.check_readable(id)?;
         }
         let tool = |tool: Option<&Tool>| tool.cloned();
         let named = |tool: Option<Tool>| match (name, tool) {
@@ -155,32 +155,32 @@ impl Evaluator<'_> {
             _ => Value::Absent,
         };
         Ok(match (&event.body, name) {
-            (Body::Call(_), "name") => Value::ToolName(id),
-            (Body::Call(call), "tool" | "server") => named(tool(Some(&call.tool))),
-            (Body::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
-            (Body::Tool(_), "name" | "description" | "inputSchema") => self.child(id, 0, name),
-            (Body::Tool(description), "server") => named(tool(Some(&description.tool))),
-            (Body::Call(call), "id") => Value::text(&call.id),
-            (Body::Call(_), "function") => Value::Function(id),
-            (Body::Call(_), "type") => Value::text("function"),
-            (Body::Output(_), "name" | "tool" | "server") => named(tool(self.tool_of(id))),
-            (Body::Output(output), "tool_call_id") => Value::text(&output.call_id),
-            (Body::Output(_), "role") => Value::text("tool"),
-            (Body::Output(_) | Body::Message(_), "content") => self.content(id),
-            (Body::Output(output), "is_error") if output.is_error.is_none() => {
-                return Err(self.lacking(|| {
+            (EventBody::Call(_), "name") => Value::ToolName(id),
+            (EventBody::Call(call), "tool" | "server") => named(tool(Some(&call.tool))),
+            (EventBody::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
+            (EventBody::Tool(_), "name" | "description" | "inputSchema") => self.child(id, 0, name),
+            (EventBody::Tool(description), "server") => named(tool(Some(&description.tool))),
+            (EventBody::Call(call), "id") => Value::text(&call.id),
+            (EventBody::Call(_), "function") => Value::Function(id),
+            (EventBody::Call(_), "type") => Value::text("function"),
+            (EventBody::Output(_), "name" | "tool" | "server") => named(tool(self.tool_of(id))),
+            (EventBody::Output(output), "tool_call_id") => Value::text(&output.call_id),
+            (EventBody::Output(_), "role") => Value::text("tool"),
+            (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
+            (EventBody::Output(output), "is_error") if output.is_error.is_none() => {
+                return Err(self.missing_value_error(|| {
                     "`is_error` is not known: the form of the answer cannot say that a tool failed".to_owned()
                 }));
             }
-            (Body::Output(_), "is_error") | (Body::Message(_), "role") | (Body::Call(_), "arguments") => {
-                self.child(id, 0, name)
-            }
-            (Body::Output(_), "structured") => self.child(id, 0, name),
+            (EventBody::Output(_), "is_error")
+            | (EventBody::Message(_), "role")
+            | (EventBody::Call(_), "arguments") => self.child(id, 0, name),
+            (EventBody::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
                     // The author of the event also wrote its other fields, so all labels of the event apply.
-                    self.reads.push(Read { event: id, node: 0, deep: true });
-                    self.make(crate::json::size(extra))?;
+                    self.reads.push(RegionRead { event: id, node: 0, deep: true });
+                    self.charge_bytes(crate::json::size(extra))?;
                     Value::from_json(extra)
                 }
                 None => Value::Absent,
@@ -195,24 +195,24 @@ impl Evaluator<'_> {
         let is_silent = match &content {
             Value::Node(event, node) => {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                document
-                    .and_then(|document| document.node(*node))
-                    .is_some_and(|found| matches!(&found.content, Content::Scalar(value) if value.is_null()))
+                document.and_then(|document| document.node(*node)).is_some_and(
+                    |found| matches!(&found.content, NodeContent::Scalar(value) if value.is_null()),
+                )
             }
-            content => content.is_nothing(),
+            content => content.is_absent_or_none(),
         };
-        if !is_silent || self.missing == Missing::FailsAll || !self.needs_values() {
+        if !is_silent || self.missing == MissingValueMode::FailsAll || !self.needs_values() {
             return content;
         }
         if let Value::Node(event, node) = content {
-            self.reads.push(Read { event, node, deep: false });
+            self.reads.push(RegionRead { event, node, deep: false });
         }
         Value::Silent
     }
 
     /// Returns the arguments of a call.
     pub(super) fn arguments(&mut self, call: EventId) -> Result<Value> {
-        self.readable(call)?;
+        self.check_readable(call)?;
         Ok(self.child(call, 0, "arguments"))
     }
 
@@ -221,13 +221,13 @@ impl Evaluator<'_> {
     /// # Errors
     /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose:
     /// the tool may act on content that rules cannot read.
-    pub(super) fn readable(&self, id: EventId) -> Result<()> {
+    pub(super) fn check_readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
             return Err(EvalError::Type("the event has too many parts to be looked at".to_owned()));
         }
         match &event.body {
-            Body::Call(call) => match &call.arguments {
+            EventBody::Call(call) => match &call.arguments {
                 Err(error) => Err(EvalError::Type(error.to_string())),
                 Ok(_) => Ok(()),
             },
@@ -248,29 +248,29 @@ impl Evaluator<'_> {
     /// Returns the tool of a call, or of the call that an output answers.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
-        if let Body::Tool(description) = &event.body {
+        if let EventBody::Tool(description) = &event.body {
             return Some(&description.tool);
         }
-        event.tool().or_else(|| self.trace.event(self.answered(id)?)?.tool())
+        event.tool().or_else(|| self.trace.event(self.answered_call(id)?)?.tool())
     }
 
     /// Returns the call that an output answers; for rules also a call that another output has answered before.
-    fn answered(&self, id: EventId) -> Option<EventId> {
+    fn answered_call(&self, id: EventId) -> Option<EventId> {
         let event = self.trace.event(id)?;
-        event.call.or_else(|| event.claimed.filter(|_| self.missing == Missing::IsNone))
+        event.call.or_else(|| event.claimed.filter(|_| self.missing == MissingValueMode::IsNone))
     }
 
     /// Returns the call that an output answers.
     pub(crate) fn call_of(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
-        self.answered(*id).map_or(Value::Absent, Value::Event)
+        self.answered_call(*id).map_or(Value::Absent, Value::Event)
     }
 
     /// Returns the number of regions that were hidden from the model that proposed a call.
-    pub(crate) fn hidden_from(&self, value: &Value) -> Value {
+    pub(crate) fn hidden_region_count(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         match self.trace.event(*id) {
-            Some(event) if matches!(event.body, Body::Call(_)) => {
+            Some(event) if matches!(event.body, EventBody::Call(_)) => {
                 Value::Int(i64::try_from(event.hidden).unwrap_or(i64::MAX))
             }
             _ => Value::Absent,
@@ -284,10 +284,10 @@ impl Evaluator<'_> {
         let said = event.extra.get("metadata").and_then(|metadata| metadata.get("server"));
         let said = said.and_then(serde_json::Value::as_str).map(Value::text);
         if said.is_some() {
-            self.reads.push(Read { event: *id, node: 0, deep: true });
+            self.reads.push(RegionRead { event: *id, node: 0, deep: true });
         }
         let server = match &event.body {
-            Body::Tool(description) => description.tool.server.clone(),
+            EventBody::Tool(description) => description.tool.server.clone(),
             _ => self.tool_of(*id).and_then(|tool| tool.server.clone()),
         };
         said.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
@@ -300,7 +300,7 @@ impl Evaluator<'_> {
             (_, Value::Str(key)) => self.member(object, key),
             (Value::Node(event, node), Value::Int(0 | -1)) if self.is_sole_block(*event, *node) => {
                 // A single block of text is represented by its text.
-                Ok(Value::Part(Part::Text, *event, *node))
+                Ok(Value::Part(RegionKind::Text, *event, *node))
             }
             (Value::ToolName(_), _) => {
                 let text = self.resolve(object)?;
@@ -313,12 +313,12 @@ impl Evaluator<'_> {
             (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);
                 let document = self.trace.event(*event).map(|event| &event.document);
-                let child = document.and_then(|document| document.child(*node, &Step::Index(index)));
+                let child = document.and_then(|document| document.child(*node, &PathStep::Index(index)));
                 self.spend(index.min(document.map_or(0, |document| document.nodes().len())))?;
                 match child {
                     Some(child) => Ok(Value::Node(*event, child)),
                     None => {
-                        self.reads.push(Read { event: *event, node: *node, deep: false });
+                        self.reads.push(RegionRead { event: *event, node: *node, deep: false });
                         Ok(Value::Absent)
                     }
                 }
@@ -347,13 +347,14 @@ impl Evaluator<'_> {
 
     pub(super) fn slice(
         &mut self,
-        object: &Ex,
-        from: Option<&Ex>,
-        to: Option<&Ex>,
+        object: &CompiledExpr,
+        from: Option<&CompiledExpr>,
+        to: Option<&CompiledExpr>,
         frame: &mut Frame,
     ) -> Result<Value> {
-        let object = self.plain(object, frame)?;
-        let mut bound = |ex: Option<&Ex>| ex.map(|ex| self.plain(ex, frame)).transpose();
+        let object = self.evaluate_resolved(object, frame)?;
+        let mut bound =
+            |ex: Option<&CompiledExpr>| ex.map(|ex| self.evaluate_resolved(ex, frame)).transpose();
         let (from, to) = (bound(from)?, bound(to)?);
         let range = |length: usize| {
             let at = |value: &Option<Value>, default: usize| match value {
@@ -368,16 +369,18 @@ impl Evaluator<'_> {
         };
         match object {
             Value::Silent => Ok(Value::Silent),
-            value if value.is_nothing() => self.needed(value, "a slice").map(|_| Value::Absent),
+            value if value.is_absent_or_none() => {
+                self.require_present(value, "a slice").map(|_| Value::Absent)
+            }
             Value::Str(text) => {
                 self.spend(text.len() / 64)?;
                 let (from, count) = range(text.chars().count());
-                self.make(count)?;
+                self.charge_bytes(count)?;
                 Ok(Value::text(text.chars().skip(from).take(count).collect::<String>()))
             }
             Value::List(items) => {
                 let (from, count) = range(items.len());
-                self.make(count.saturating_mul(ITEM))?;
+                self.charge_bytes(count.saturating_mul(ITEM))?;
                 Ok(Value::list(items.iter().skip(from).take(count).cloned()))
             }
             other => Err(EvalError::Type(format!("{} cannot be sliced", other.type_name()))),

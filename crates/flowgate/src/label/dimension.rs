@@ -14,23 +14,23 @@ pub struct Dimension {
     /// Its purpose, which decides what `payload` and `endorse` may do to it.
     pub purpose: Purpose,
     /// Its elements and their order.
-    pub kind: Kind,
+    pub kind: DimensionKind,
 }
 
 impl Dimension {
     /// Creates a dimension with the given name, purpose and order.
-    pub fn new(name: impl Into<String>, purpose: Purpose, kind: Kind) -> Self {
+    pub fn new(name: impl Into<String>, purpose: Purpose, kind: DimensionKind) -> Self {
         Self { name: name.into(), purpose, kind }
     }
 
     /// Returns the number of bits that a label uses for this dimension.
     pub fn width(&self) -> usize {
         match &self.kind {
-            Kind::Order(lattice) => lattice.width(),
-            Kind::Set(names) => names.len(),
+            DimensionKind::Order(lattice) => lattice.width(),
+            DimensionKind::Set(names) => names.len(),
             // One extra bit represents all other names, so that no list of names equals the whole universe.
-            Kind::OpenSet | Kind::Readers => OPEN_SLOTS + 1,
-            Kind::Time => 0,
+            DimensionKind::OpenSet | DimensionKind::Readers => OPEN_SLOTS + 1,
+            DimensionKind::Time => 0,
         }
     }
 }
@@ -46,7 +46,7 @@ pub enum Purpose {
 
 /// The order of a dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum DimensionKind {
     /// A finite order given by its edges; a chain is the common case.
     Order(Lattice),
     /// Subsets of the named elements; join is union.

@@ -24,7 +24,7 @@ pub struct Lattice {
 
 /// The reason why a declared order is not a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotALattice {
+pub enum LatticeError {
     /// The order has no elements.
     Empty,
     /// The order has more than [`MAX_ELEMENTS`] elements.
@@ -39,7 +39,7 @@ pub enum NotALattice {
     NoLowerBound(String, String),
 }
 
-impl fmt::Display for NotALattice {
+impl fmt::Display for LatticeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the order has no elements"),
@@ -59,7 +59,7 @@ impl fmt::Display for NotALattice {
     }
 }
 
-impl NotALattice {
+impl LatticeError {
     /// Returns what the author of the declaration can do about it.
     pub fn help(&self) -> String {
         match self {
@@ -79,7 +79,7 @@ impl NotALattice {
     }
 }
 
-impl std::error::Error for NotALattice {}
+impl std::error::Error for LatticeError {}
 
 impl Lattice {
     /// Builds the lattice whose order is the reflexive and transitive closure of `edges` (lower, upper).
@@ -91,7 +91,7 @@ impl Lattice {
     pub fn from_edges(
         elements: &[impl AsRef<str>],
         edges: &[(impl AsRef<str>, impl AsRef<str>)],
-    ) -> Result<Self, NotALattice> {
+    ) -> Result<Self, LatticeError> {
         let mut names: Vec<String> = Vec::new();
         let mut index = |name: &str| {
             names.iter().position(|n| n == name).unwrap_or_else(|| {
@@ -105,15 +105,16 @@ impl Lattice {
         let edges: Vec<_> = edges.iter().map(|(a, b)| (index(a.as_ref()), index(b.as_ref()))).collect();
         let n = names.len();
         if n == 0 {
-            return Err(NotALattice::Empty);
+            return Err(LatticeError::Empty);
         }
         if n > MAX_ELEMENTS {
-            return Err(NotALattice::TooLarge);
+            return Err(LatticeError::TooLarge);
         }
         let above = closure(n, &edges);
         check_laws(&names, &above)?;
         let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
-        let images = (0..n).map(|x| irreducible.iter().map(|&m| !at(&above, x, m)).collect()).collect();
+        let images =
+            (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
         Ok(Self { names, above, images, width: irreducible.len() })
     }
 
@@ -121,7 +122,7 @@ impl Lattice {
     ///
     /// # Errors
     /// A name that occurs twice is a cycle.
-    pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, NotALattice> {
+    pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, LatticeError> {
         let edges: Vec<_> =
             names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
         Self::from_edges(names, &edges)
@@ -138,7 +139,7 @@ impl Lattice {
     }
 
     /// Returns the embedding of the element `name`, or `None` if there is no such element.
-    pub fn image(&self, name: &str) -> Option<&[bool]> {
+    pub fn embedding(&self, name: &str) -> Option<&[bool]> {
         let x = self.names.iter().position(|n| n == name)?;
         self.images.get(x).map(Vec::as_slice)
     }
@@ -155,13 +156,13 @@ impl Lattice {
     pub fn is_below(&self, lower: &str, upper: &str) -> bool {
         let position = |name| self.names.iter().position(|n| n == name);
         match (position(lower), position(upper)) {
-            (Some(a), Some(b)) => at(&self.above, a, b),
+            (Some(a), Some(b)) => is_ordered(&self.above, a, b),
             _ => false,
         }
     }
 }
 
-fn at(above: &[Vec<bool>], a: usize, b: usize) -> bool {
+fn is_ordered(above: &[Vec<bool>], a: usize, b: usize) -> bool {
     above.get(a).and_then(|row| row.get(b)).copied().unwrap_or(false)
 }
 
@@ -187,32 +188,34 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
         .collect()
 }
 
-fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), NotALattice> {
+fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();
     for a in 0..n {
         for b in a + 1..n {
-            if at(above, a, b) && at(above, b, a) {
-                return Err(NotALattice::Cycle(name(a), name(b)));
+            if is_ordered(above, a, b) && is_ordered(above, b, a) {
+                return Err(LatticeError::Cycle(name(a), name(b)));
             }
         }
     }
     for a in 0..n {
         for b in a + 1..n {
-            let upper: Vec<usize> = (0..n).filter(|&u| at(above, a, u) && at(above, b, u)).collect();
+            let upper: Vec<usize> =
+                (0..n).filter(|&u| is_ordered(above, a, u) && is_ordered(above, b, u)).collect();
             if upper.is_empty() {
-                return Err(NotALattice::NoUpperBound(name(a), name(b)));
+                return Err(LatticeError::NoUpperBound(name(a), name(b)));
             }
-            if !upper.iter().any(|&u| upper.iter().all(|&v| at(above, u, v))) {
-                let minimal = upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && at(above, v, u)));
-                return Err(NotALattice::NoLeastUpperBound(
+            if !upper.iter().any(|&u| upper.iter().all(|&v| is_ordered(above, u, v))) {
+                let minimal =
+                    upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && is_ordered(above, v, u)));
+                return Err(LatticeError::NoLeastUpperBound(
                     name(a),
                     name(b),
                     minimal.map(|&u| name(u)).collect(),
                 ));
             }
-            if !(0..n).any(|l| at(above, l, a) && at(above, l, b)) {
-                return Err(NotALattice::NoLowerBound(name(a), name(b)));
+            if !(0..n).any(|l| is_ordered(above, l, a) && is_ordered(above, l, b)) {
+                return Err(LatticeError::NoLowerBound(name(a), name(b)));
             }
         }
     }
@@ -223,8 +226,9 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), NotALattice> 
 /// Returns whether an element is meet-irreducible: it is not the top, and exactly one element covers it.
 fn is_meet_irreducible(above: &[Vec<bool>], m: usize) -> bool {
     let n = above.len();
-    let strictly: Vec<usize> = (0..n).filter(|&u| u != m && at(above, m, u)).collect();
-    let covers = strictly.iter().filter(|&&u| !strictly.iter().any(|&v| v != u && at(above, v, u))).count();
+    let strictly: Vec<usize> = (0..n).filter(|&u| u != m && is_ordered(above, m, u)).collect();
+    let covers =
+        strictly.iter().filter(|&&u| !strictly.iter().any(|&v| v != u && is_ordered(above, v, u))).count();
     covers == 1
 }
 
@@ -233,11 +237,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn or(a: &[bool], b: &[bool]) -> Vec<bool> {
+    fn join_bits(a: &[bool], b: &[bool]) -> Vec<bool> {
         a.iter().zip(b).map(|(x, y)| x | y).collect()
     }
 
-    fn subset(a: &[bool], b: &[bool]) -> bool {
+    fn is_subset(a: &[bool], b: &[bool]) -> bool {
         a.iter().zip(b).all(|(x, y)| !x | y)
     }
 
@@ -245,15 +249,15 @@ mod tests {
     fn check(lattice: &Lattice) {
         for a in lattice.names() {
             for b in lattice.names() {
-                let (image_a, image_b) = (lattice.image(a).unwrap(), lattice.image(b).unwrap());
-                assert_eq!(subset(image_a, image_b), lattice.is_below(a, b), "{a} flows to {b}");
+                let (image_a, image_b) = (lattice.embedding(a).unwrap(), lattice.embedding(b).unwrap());
+                assert_eq!(is_subset(image_a, image_b), lattice.is_below(a, b), "{a} flows to {b}");
                 let upper: Vec<_> = lattice
                     .names()
                     .iter()
                     .filter(|u| lattice.is_below(a, u) && lattice.is_below(b, u))
                     .collect();
                 let join = upper.iter().find(|u| upper.iter().all(|v| lattice.is_below(u, v))).unwrap();
-                let union = or(image_a, image_b);
+                let union = join_bits(image_a, image_b);
                 assert_eq!(lattice.element(&union), Some(join.as_str()), "{a} joined with {b}");
             }
         }

@@ -4,7 +4,7 @@ mod describe;
 
 use std::fmt;
 
-use super::dimension::{Dimension, Kind, Purpose};
+use super::dimension::{Dimension, DimensionKind, Purpose};
 use super::{AGES, Label, WORDS};
 
 /// The most bits that all dimensions of a policy may take together.
@@ -14,20 +14,20 @@ pub const MAX_DIMENSIONS: usize = 32;
 
 /// A set of dimensions, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Dims(u32);
+pub struct DimensionSet(u32);
 
-impl Dims {
+impl DimensionSet {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Returns the set of the one dimension with this index.
-    pub fn one(index: usize) -> Self {
+    pub fn single(index: usize) -> Self {
         Self(1_u32.checked_shl(u32::try_from(index).unwrap_or(u32::MAX)).unwrap_or(0))
     }
 
     /// Returns whether the dimension with this index is in the set.
     pub fn has(self, index: usize) -> bool {
-        self.0 & Self::one(index).0 != 0
+        self.0 & Self::single(index).0 != 0
     }
 
     /// Returns whether the set is empty.
@@ -50,16 +50,16 @@ impl Dims {
 
 /// A label that is defined in some dimensions only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partial {
+pub struct PartialLabel {
     /// The dimensions in which it is defined.
-    pub dims: Dims,
+    pub dims: DimensionSet,
     /// Its value there; bottom elsewhere.
     pub label: Label,
 }
 
-impl Partial {
+impl PartialLabel {
     /// The label that is defined in no dimension.
-    pub const NONE: Self = Self { dims: Dims::NONE, label: Label::BOTTOM };
+    pub const NONE: Self = Self { dims: DimensionSet::NONE, label: Label::BOTTOM };
 
     /// Returns the join: defined where either is, and joined where both are.
     #[must_use]
@@ -113,7 +113,7 @@ impl Space {
                 return Err(too_much(message, "merge dimensions, or use a set"));
             }
             let mut mask = Label::BOTTOM;
-            if dimension.kind == Kind::Time {
+            if dimension.kind == DimensionKind::Time {
                 let Some(age) = mask.ages.get_mut(next_age) else {
                     let message = format!("a policy has at most {AGES} time dimensions");
                     return Err(too_much(message, "remove one `time` dimension"));
@@ -154,23 +154,24 @@ impl Space {
     }
 
     /// Returns all dimensions.
-    pub fn all(&self) -> Dims {
-        (0..self.dimensions.len()).fold(Dims::NONE, |dims, index| dims.union(Dims::one(index)))
+    pub fn all(&self) -> DimensionSet {
+        (0..self.dimensions.len())
+            .fold(DimensionSet::NONE, |dims, index| dims.union(DimensionSet::single(index)))
     }
 
     /// Returns the dimensions that express integrity.
-    pub fn integrity(&self) -> Dims {
+    pub fn integrity(&self) -> DimensionSet {
         let indices = self.dimensions.iter().enumerate().filter(|(_, d)| d.purpose == Purpose::Integrity);
-        indices.fold(Dims::NONE, |dims, (index, _)| dims.union(Dims::one(index)))
+        indices.fold(DimensionSet::NONE, |dims, (index, _)| dims.union(DimensionSet::single(index)))
     }
 
     /// Returns the binary logarithm of the number of labels, rounded up for each dimension: the most bits of
     /// information that the choice of a label can reveal.
     pub fn bits(&self) -> usize {
         let bits = |dimension: &Dimension| match &dimension.kind {
-            Kind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
-            Kind::Time => 64,
-            Kind::Set(_) | Kind::OpenSet | Kind::Readers => dimension.width(),
+            DimensionKind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
+            DimensionKind::Time => 64,
+            DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => dimension.width(),
         };
         self.dimensions.iter().map(bits).sum()
     }
@@ -181,45 +182,52 @@ impl Space {
     }
 
     /// Returns the element `name` of the order called `dimension`.
-    pub fn element(&self, dimension: &str, name: &str) -> Option<Partial> {
+    pub fn element(&self, dimension: &str, name: &str) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
-        let Kind::Order(lattice) = &self.dimensions.get(index)?.kind else { return None };
-        let image = lattice.image(name)?;
+        let DimensionKind::Order(lattice) = &self.dimensions.get(index)?.kind else { return None };
+        let image = lattice.embedding(name)?;
         let set = image.iter().enumerate().filter(|(_, set)| **set).map(|(bit, _)| bit);
         Some(self.dimension_bits(index, set))
     }
 
     /// Returns the point of the time dimension called `dimension` at `seconds` after the Unix epoch.
-    pub fn instant(&self, dimension: &str, seconds: i64) -> Option<Partial> {
+    pub fn instant(&self, dimension: &str, seconds: i64) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
-        if self.dimensions.get(index)?.kind != Kind::Time {
+        if self.dimensions.get(index)?.kind != DimensionKind::Time {
             return None;
         }
         // Older is greater; 0 is reserved for "always fresh" and the maximum for an unknown time.
         let key = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
         let mut label = Label::BOTTOM;
         *label.ages.get_mut(*self.offsets.get(index)?)? = key;
-        Some(Partial { dims: Dims::one(index), label })
+        Some(PartialLabel { dims: DimensionSet::single(index), label })
     }
 
     /// Returns the least element of one dimension.
-    pub fn dimension_bottom(&self, index: usize) -> Partial {
-        Partial { dims: Dims::one(index), label: Label::BOTTOM }
+    pub fn dimension_bottom(&self, index: usize) -> PartialLabel {
+        PartialLabel { dims: DimensionSet::single(index), label: Label::BOTTOM }
     }
 
     /// Returns the greatest element of one dimension.
-    pub fn dimension_top(&self, index: usize) -> Partial {
-        Partial { dims: Dims::one(index), label: self.masks.get(index).copied().unwrap_or(self.top) }
+    pub fn dimension_top(&self, index: usize) -> PartialLabel {
+        PartialLabel {
+            dims: DimensionSet::single(index),
+            label: self.masks.get(index).copied().unwrap_or(self.top),
+        }
     }
 
-    pub(super) fn dimension_bits(&self, index: usize, bits: impl Iterator<Item = usize>) -> Partial {
+    pub(super) fn dimension_bits(&self, index: usize, bits: impl Iterator<Item = usize>) -> PartialLabel {
         let mut label = Label::BOTTOM;
         let offset = self.offsets.get(index).copied().unwrap_or(0);
         bits.for_each(|bit| set_bit(&mut label, offset + bit));
-        Partial { dims: Dims::one(index), label }
+        PartialLabel { dims: DimensionSet::single(index), label }
     }
 
-    pub(super) fn dimension_bits_except(&self, index: usize, bits: impl Iterator<Item = usize>) -> Partial {
+    pub(super) fn dimension_bits_except(
+        &self,
+        index: usize,
+        bits: impl Iterator<Item = usize>,
+    ) -> PartialLabel {
         let mut partial = self.dimension_top(index);
         let except = self.dimension_bits(index, bits).label;
         for (word, off) in partial.label.bits.iter_mut().zip(except.bits) {
@@ -234,7 +242,7 @@ impl Space {
     }
 
     /// Returns the part of `label` that lies in `dims`, bottom elsewhere.
-    pub fn restrict(&self, label: &Label, dims: Dims) -> Label {
+    pub fn restrict(&self, label: &Label, dims: DimensionSet) -> Label {
         let mut kept = Label::BOTTOM;
         for (_, mask) in self.masks.iter().enumerate().filter(|(index, _)| dims.has(*index)) {
             for ((word, source), mask) in kept.bits.iter_mut().zip(label.bits).zip(mask.bits) {
@@ -248,7 +256,7 @@ impl Space {
     }
 
     /// Returns `label` with its part in `part.dims` replaced by `part`.
-    pub fn replace(&self, label: &Label, part: &Partial) -> Label {
+    pub fn replace(&self, label: &Label, part: &PartialLabel) -> Label {
         self.restrict(label, self.all().without(part.dims)).join(&part.label)
     }
 
@@ -258,10 +266,10 @@ impl Space {
     pub fn greatest_below(&self, a: &Label, b: &Label) -> Label {
         let mut below = Label::BOTTOM;
         for (index, dimension) in self.dimensions.iter().enumerate() {
-            let one = Dims::one(index);
+            let one = DimensionSet::single(index);
             let (a, b) = (self.restrict(a, one), self.restrict(b, one));
             let part = match &dimension.kind {
-                Kind::Order(lattice) => {
+                DimensionKind::Order(lattice) => {
                     let fits = |name: &String| {
                         let element = self.element(&dimension.name, name)?.label;
                         (element.flows_to(&a) && element.flows_to(&b)).then_some(element)
@@ -270,7 +278,10 @@ impl Space {
                 }
                 // The bits represent the names themselves, or the principals who may not read; ages are a
                 // chain.
-                Kind::Set(_) | Kind::OpenSet | Kind::Readers | Kind::Time => {
+                DimensionKind::Set(_)
+                | DimensionKind::OpenSet
+                | DimensionKind::Readers
+                | DimensionKind::Time => {
                     let mut both = a;
                     both.bits.iter_mut().zip(b.bits).for_each(|(word, other)| *word &= other);
                     both.ages.iter_mut().zip(b.ages).for_each(|(age, other)| *age = (*age).min(other));
@@ -283,12 +294,12 @@ impl Space {
     }
 
     /// Returns the dimensions of `dims` in which `label` does not flow to `upper`.
-    pub fn exceeds(&self, label: &Label, upper: &Label, dims: Dims) -> Dims {
+    pub fn exceeded_dimensions(&self, label: &Label, upper: &Label, dims: DimensionSet) -> DimensionSet {
         let indices = (0..self.dimensions.len()).filter(|index| dims.has(*index));
         indices
-            .map(Dims::one)
+            .map(DimensionSet::single)
             .filter(|one| !self.restrict(label, *one).flows_to(&self.restrict(upper, *one)))
-            .fold(Dims::NONE, Dims::union)
+            .fold(DimensionSet::NONE, DimensionSet::union)
     }
 }
 
@@ -304,11 +315,11 @@ fn has_bit(label: &Label, bit: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Lattice, Roster};
+    use super::super::{Lattice, NameTable};
     use super::*;
 
     fn chain(name: &str, elements: &[&str]) -> Dimension {
-        Dimension::new(name, Purpose::Secrecy, Kind::Order(Lattice::chain(elements).unwrap()))
+        Dimension::new(name, Purpose::Secrecy, DimensionKind::Order(Lattice::chain(elements).unwrap()))
     }
 
     /// The bitwise `and` of two elements need not be an element of the lattice, so it is not the meet.
@@ -319,7 +330,7 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             let lattice = Lattice::from_edges(&names, edges).unwrap();
-            Space::new(vec![Dimension::new("d", Purpose::Integrity, Kind::Order(lattice))]).unwrap()
+            Space::new(vec![Dimension::new("d", Purpose::Integrity, DimensionKind::Order(lattice))]).unwrap()
         };
         let diamond = [("low", "a"), ("low", "b"), ("low", "c"), ("a", "high"), ("b", "high"), ("c", "high")];
         let pentagon = [("low", "a"), ("a", "b"), ("b", "high"), ("low", "c"), ("c", "high")];
@@ -335,7 +346,7 @@ mod tests {
             let space = order(edges);
             let element = |name: &str| space.element("d", name).unwrap().label;
             let found = space.greatest_below(&element(left), &element(right));
-            let roster = Roster::new(&space);
+            let roster = NameTable::new(&space);
             assert_eq!(space.describe(&found, space.all(), &roster), [expected], "{left} {right}");
             assert_eq!(found, element(expected), "{left} {right}");
         }
@@ -346,13 +357,14 @@ mod tests {
         let space = Space::new(vec![chain("a", &["a0", "a1"]), chain("b", &["b0", "b1"])]).unwrap();
         let lowered = space.replace(&space.top(), &space.element("a", "a0").unwrap());
         assert_eq!(lowered, space.element("b", "b1").unwrap().label);
-        assert_eq!(space.exceeds(&lowered, &Label::BOTTOM, space.all()), Dims::one(1));
+        assert_eq!(space.exceeded_dimensions(&lowered, &Label::BOTTOM, space.all()), DimensionSet::single(1));
     }
 
     #[test]
     fn dimensions_are_sets() {
-        let of =
-            |indices: &[usize]| indices.iter().fold(Dims::NONE, |dims, index| dims.union(Dims::one(*index)));
+        let of = |indices: &[usize]| {
+            indices.iter().fold(DimensionSet::NONE, |dims, index| dims.union(DimensionSet::single(*index)))
+        };
         for (a, b, both, first) in [
             (&[][..], &[][..], &[][..], &[][..]),
             (&[0], &[1], &[0, 1], &[0]),
@@ -369,7 +381,7 @@ mod tests {
     /// Every point in time is above "always fresh" and below "unknown", including the first and the last.
     #[test]
     fn a_point_in_time_is_never_an_end() {
-        let space = Space::new(vec![Dimension::new("age", Purpose::Secrecy, Kind::Time)]).unwrap();
+        let space = Space::new(vec![Dimension::new("age", Purpose::Secrecy, DimensionKind::Time)]).unwrap();
         let at = |seconds| space.instant("age", seconds).unwrap().label;
         for seconds in [i64::MIN, -1, 0, 1, i64::MAX] {
             assert!(at(seconds) != Label::BOTTOM && at(seconds) != space.top(), "{seconds}");
@@ -386,12 +398,15 @@ mod tests {
             Dimension::new(
                 format!("o{count}"),
                 Purpose::Secrecy,
-                Kind::Order(Lattice::chain(&names).unwrap()),
+                DimensionKind::Order(Lattice::chain(&names).unwrap()),
             )
         };
-        let set =
-            Dimension::new("set", Purpose::Secrecy, Kind::Set(vec!["a".into(), "b".into(), "c".into()]));
-        let time = Dimension::new("age", Purpose::Secrecy, Kind::Time);
+        let set = Dimension::new(
+            "set",
+            Purpose::Secrecy,
+            DimensionKind::Set(vec!["a".into(), "b".into(), "c".into()]),
+        );
+        let time = Dimension::new("age", Purpose::Secrecy, DimensionKind::Time);
         for (dimensions, expected) in [
             (vec![order(2)], 1),
             (vec![order(3)], 2),
@@ -407,13 +422,13 @@ mod tests {
     #[test]
     fn a_space_that_does_not_fit_is_refused() {
         let names = (0..200).map(|i| i.to_string()).collect::<Vec<_>>();
-        let wide = |name| Dimension::new(name, Purpose::Secrecy, Kind::Set(names.clone()));
+        let wide = |name| Dimension::new(name, Purpose::Secrecy, DimensionKind::Set(names.clone()));
         let error = Space::new(vec![wide("a"), wide("b")]).unwrap_err();
         assert_eq!(
             (error.dimension, error.to_string().as_str()),
             (1, "the dimensions need more than 256 bits")
         );
-        let time = |name: &str| Dimension::new(name, Purpose::Secrecy, Kind::Time);
+        let time = |name: &str| Dimension::new(name, Purpose::Secrecy, DimensionKind::Time);
         let error = Space::new(vec![time("a"), time("b"), time("c")]).unwrap_err();
         assert_eq!(error.to_string(), "a policy has at most 2 time dimensions");
     }

@@ -9,7 +9,7 @@ use crate::trace::{EventId, NodeId};
 
 /// What one part of a call depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum CallDependency {
     /// Everything that the agent had seen.
     Everything,
     /// These regions, each with everything in it.
@@ -33,9 +33,9 @@ pub struct Attribution {
     /// The influence method.
     pub method: &'static str,
     /// What the choice of the tool, and the fact that it is called, depend on.
-    pub decision: Source,
+    pub decision: CallDependency,
     /// What each argument depends on, by name.
-    pub arguments: Vec<(String, Source)>,
+    pub arguments: Vec<(String, CallDependency)>,
     /// The number of regions that the method hides from the model in this step.
     pub hidden: usize,
 }
@@ -43,33 +43,33 @@ pub struct Attribution {
 impl Attribution {
     /// Attributes every part to everything: sound for every model.
     pub fn everything() -> Self {
-        Self { method: "everything", decision: Source::Everything, arguments: Vec::new(), hidden: 0 }
+        Self { method: "everything", decision: CallDependency::Everything, arguments: Vec::new(), hidden: 0 }
     }
 
     /// Attributes a call to a model that was shown what flows to `view`, while `hidden` regions were hidden
     /// from it.
     pub fn view(method: &'static str, view: Label, hidden: usize) -> Self {
-        Self { method, decision: Source::View(view), arguments: Vec::new(), hidden }
+        Self { method, decision: CallDependency::View(view), arguments: Vec::new(), hidden }
     }
 
     /// Returns what the argument `name` depends on. An argument that the method does not mention depends on
     /// the view if the decision was made from one, since the model saw nothing else; otherwise on everything.
-    pub fn argument(&self, name: &str) -> &Source {
+    pub fn argument(&self, name: &str) -> &CallDependency {
         self.arguments
             .iter()
             .find(|(known, _)| known == name)
-            .map_or(self.unmentioned(), |(_, source)| source)
+            .map_or(self.default_dependency(), |(_, source)| source)
     }
 
-    fn unmentioned(&self) -> &Source {
+    fn default_dependency(&self) -> &CallDependency {
         match &self.decision {
-            view @ Source::View(_) => view,
-            _ => &Source::Everything,
+            view @ CallDependency::View(_) => view,
+            _ => &CallDependency::Everything,
         }
     }
 
     /// Returns all sources, the decision's first.
-    pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
+    pub(super) fn dependencies(&self) -> impl Iterator<Item = &CallDependency> {
         std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, source)| source))
     }
 }

@@ -7,15 +7,15 @@
 
 use serde_json::Value;
 
-use super::{Finding, Floors, Monitor, PushError};
+use super::{EventFinding, Floors, Monitor, PushError};
 use crate::label::Label;
-use crate::trace::{Body, Entry, EventId, Output, Status};
+use crate::trace::{EventBody, EventId, Output, Status, TraceEntry};
 
 impl Monitor {
     /// Appends the outcome of a call without a usable answer. `text` replaces the answer and must be a
     /// constant.
     ///
-    /// The event carries [`failure_carries`](Self::failure_carries). No statement of the policy can lower
+    /// The event carries [`failure_label`](Self::failure_label). No statement of the policy can lower
     /// that, since there is no answer to label.
     ///
     /// # Errors
@@ -24,18 +24,18 @@ impl Monitor {
         &mut self,
         call_id: &str,
         text: &'static str,
-    ) -> Result<(EventId, Vec<Finding>), PushError> {
-        let floors = Floors::from(self.failure_carries(call_id));
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        let floors = Floors::from(self.failure_label(call_id));
         let (call_id, content) = (call_id.to_owned(), Value::from(text));
         let output = Output { call_id, tool: None, content, structured: None, is_error: Some(true) };
-        self.push_labelled(Entry::from(Body::Output(output)), None, &floors, true)
+        self.push_event(TraceEntry::from(EventBody::Output(output)), None, &floors, true)
     }
 
     /// Returns the greatest label that any outcome of a running call may carry: the join of the label of the
     /// call, of the stores that it reads, and of the greatest label that the policy allows for an answer of
     /// its tool. A dimension that no statement declares for the whole answer is top, whatever the policy's
     /// default is. Without such a call, the label is top.
-    pub fn failure_carries(&self, call_id: &str) -> Label {
+    pub fn failure_label(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);
         let (Some(id), None) = (calls.next(), calls.next()) else { return top };
@@ -43,6 +43,6 @@ impl Monitor {
         let Some(tool) = call.tool() else { return top };
         let stores = self.accesses.get(&id).map_or(Label::BOTTOM, |access| self.stores.label(&access.reads));
         let label = call.label.join(&call.decided).join(&stores);
-        label.join(&self.most_answered(tool, top)).join(&self.answer_floor(tool))
+        label.join(&self.greatest_output_label(tool, top)).join(&self.output_floor(tool))
     }
 }

@@ -1,7 +1,7 @@
 //! Lower bounds on the label of an event, in addition to what the policy declares.
 
 use crate::label::Label;
-use crate::trace::{Document, Step};
+use crate::trace::{Document, PathStep};
 
 /// Lower bounds on the label of an event, whatever the policy grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Floors {
     pub(super) fn raise_blocks(&self, document: &mut Document) {
         let Some(content) = document.key(0, "content") else { return };
         for (index, label) in &self.blocks {
-            let is_meant = |step: &Step| matches!(step, Step::Index(at) if at == index);
+            let is_meant = |step: &PathStep| matches!(step, PathStep::Index(at) if at == index);
             let block =
                 document.children(content).find(|id| document.node(*id).is_some_and(|n| is_meant(&n.step)));
             // If the block is missing, its text is somewhere else in the content, so all of the content

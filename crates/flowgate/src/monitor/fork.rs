@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Attribution, Monitor, Verdict};
 use crate::label::Label;
-use crate::trace::Entry;
+use crate::trace::TraceEntry;
 
 impl Monitor {
     /// Returns whether calls would be permitted one after the other, where nothing may reveal that they were
     /// considered. Leaves this monitor unchanged. The time is linear in the length of the trace.
-    pub fn would_permit(&self, calls: impl IntoIterator<Item = (Entry, Attribution)>) -> bool {
+    pub fn would_permit(&self, calls: impl IntoIterator<Item = (TraceEntry, Attribution)>) -> bool {
         let mut fork = self.fork();
         let mut permits = Vec::new();
         calls.into_iter().all(|(entry, attribution)| match fork.judge_entry(entry, attribution) {
@@ -24,7 +24,7 @@ impl Monitor {
     /// Returns the labels that messages, outputs or descriptions would carry if they were pushed one after
     /// the other; top for one that cannot be pushed. Leaves this monitor unchanged. The time is linear in the
     /// length of the trace.
-    pub fn would_carry(&self, entries: impl IntoIterator<Item = Entry>) -> Vec<Label> {
+    pub fn labels_if_pushed(&self, entries: impl IntoIterator<Item = TraceEntry>) -> Vec<Label> {
         let mut fork = self.fork();
         let top = fork.policy.space().top();
         let carried = entries.into_iter().map(|entry| match fork.push(entry) {
@@ -42,8 +42,8 @@ impl Monitor {
             trace: self.trace.clone(),
             roster: self.roster.clone(),
             servers: self.servers.clone(),
-            met: self.met.clone(),
-            home: Arc::new(()),
+            known_tools: self.known_tools.clone(),
+            session_identity: Arc::new(()),
             stores: self.stores.clone(),
             rules: self.rules.clone(),
             applicable: self.applicable.clone(),

@@ -1,20 +1,23 @@
 //! Labels of events: what the policy declares, joined with what the event came from (RTBAS, Algorithm 4).
 
-use super::{Applicable, Finding, Floors, Monitor, Reason, ReasonKind, Source};
+use super::{ApplicableStatements, CallDependency, EventFinding, Floors, Monitor, Reason, ReasonKind};
 use crate::builtin;
-use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
-use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
+use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode, RegionRead, Value};
+use crate::label::{ComputedLabelUse, DimensionKind, DimensionSet, Label, NameTable, PartialLabel, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{Ex, LabelPlan, LabelStatement, Op, Plan, Query, Type};
-use crate::trace::{Body, Document, Entry, EventId, Influence, NodeId, Place, Status, Step, Tool};
+use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelPlan, LabelStatement, Plan, SearchOp, Type};
+use crate::trace::{
+    Document, EventBody, EventId, EventPosition, NodeId, PathStep, PossibleInfluence, Status, Tool,
+    TraceEntry,
+};
 
 use super::attribution::Attribution;
-use super::regions::{frame, instead_of_structure, region_nodes};
+use super::regions::{event_frame, region_nodes, unstructured_texts};
 
 /// Returns the statements that apply to a tool: every pattern for their event matches it.
-pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
-    let matches = |query: &Query| {
+pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStatements {
+    let matches = |query: &CompiledQuery| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
     };
     let indices =
@@ -26,7 +29,7 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
     let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
     let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
-    Applicable {
+    ApplicableStatements {
         labels: indices(&labels, plan.labels.len()),
         requirements: indices(&requirements, plan.requirements.len()),
         payloads: indices(&payloads, plan.payloads.len()),
@@ -36,45 +39,45 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
 }
 
 /// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
-pub(super) fn for_kind(plan: &Plan, kind: Type) -> Applicable {
+pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
     let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
     let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
-    Applicable { labels, ..Applicable::default() }
+    ApplicableStatements { labels, ..ApplicableStatements::default() }
 }
 
-fn first_type(query: &Query) -> Type {
+fn first_type(query: &CompiledQuery) -> Type {
     query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
 }
 
 /// The label that one match of a label statement grants.
-struct Grant {
+struct LabelGrant {
     node: NodeId,
     capture: Option<(String, std::ops::Range<usize>)>,
-    label: Partial,
+    label: PartialLabel,
     read_label: Label,
 }
 
 /// The grants of a statement, and whether a value that it needs was missing; or why it cannot be evaluated.
-type Found = Result<(Vec<Grant>, bool), EvalError>;
+type GrantResult = Result<(Vec<LabelGrant>, bool), EvalError>;
 
 /// The regions that a statement has read, and the join of their labels.
 #[derive(Default)]
-struct Looked {
-    reads: Vec<Read>,
+struct ReadSummary {
+    reads: Vec<RegionRead>,
     label: Label,
 }
 
 /// The result of evaluating a label statement.
 #[derive(Default)]
-struct Matches {
+struct StatementMatches {
     /// The labels that it grants.
-    grants: Vec<Grant>,
+    grants: Vec<LabelGrant>,
     /// The labels that may raise and not lower: what the statement would also grant if missing values were
     /// `None`, and grants for which it has read more than the granted label.
-    unsure: Vec<Grant>,
+    raising_grants: Vec<LabelGrant>,
     /// The regions that the statement refers to, matched or not, and what its conditions have read. A region
     /// to which the statement does not apply reveals that by the label that it has instead.
-    swayed: (Vec<NodeId>, Looked),
+    referenced: (Vec<NodeId>, ReadSummary),
     /// The reason why it could not be evaluated.
     failed: Option<Reason>,
 }
@@ -83,13 +86,13 @@ impl Monitor {
     /// Labels a message, an output or a description and appends it.
     pub(super) fn label_and_append(
         &mut self,
-        entry: Entry,
-        place: Place,
+        entry: TraceEntry,
+        place: EventPosition,
         view: Option<Label>,
         given: &Floors,
         is_failure: bool,
         fuel: &mut u64,
-    ) -> (EventId, Vec<Finding>) {
+    ) -> (EventId, Vec<EventFinding>) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
@@ -98,16 +101,17 @@ impl Monitor {
         let (mut base, mut floor) = (unlabelled, Label::BOTTOM);
         let mut call = None;
         let mut tool: Option<Tool> = None;
-        let mut influence = Influence::Of(Vec::new());
+        let mut influence = PossibleInfluence::Of(Vec::new());
         let mut reads: Vec<usize> = Vec::new();
         let mut applicable = std::sync::Arc::clone(&self.messages);
         match &entry.body {
-            Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
+            EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
                 // A message of the model carries the label of what the model saw, and no less.
                 (base, floor) = (Label::BOTTOM, view.unwrap_or(seen));
-                influence = view.map_or(Influence::All, |view| Influence::View(view, Vec::new()));
+                influence =
+                    view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
-            Body::Output(output) => {
+            EventBody::Output(output) => {
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
                     [] => Some("the output answers no call"),
@@ -125,7 +129,7 @@ impl Monitor {
                 if let Some(problem) = problem {
                     reasons.push(Reason::new(ReasonKind::Unsolicited, Action::Log, problem));
                     (base, floor) = (plan.space.top(), plan.space.top());
-                    influence = Influence::All;
+                    influence = PossibleInfluence::All;
                 }
                 if let Some(call) = call {
                     floor = self
@@ -136,17 +140,17 @@ impl Monitor {
                         floor = floor.join(&self.stores.label(&access.reads));
                         reads.clone_from(&access.reads);
                     }
-                    influence = Influence::Of(vec![call]);
+                    influence = PossibleInfluence::Of(vec![call]);
                     tool = self.trace.event(call).and_then(|e| e.tool()).cloned();
                     if let Some(tool) = &tool {
                         applicable = self.applicable(tool);
                     }
                 }
             }
-            Body::Tool(_) => applicable = std::sync::Arc::clone(&self.tools),
-            Body::Message(_) | Body::Call(_) => {}
+            EventBody::Tool(_) => applicable = std::sync::Arc::clone(&self.tools),
+            EventBody::Message(_) | EventBody::Call(_) => {}
         }
-        let is_error = matches!(&entry.body, Body::Output(output) if output.is_error == Some(true));
+        let is_error = matches!(&entry.body, EventBody::Output(output) if output.is_error == Some(true));
         if is_error {
             // A tool's error text is top unless a statement mentions errors, whatever the default is.
             base = plan.space.top();
@@ -156,8 +160,8 @@ impl Monitor {
             // contained.
             base = Label::BOTTOM;
         }
-        let is_declared =
-            !is_failure && (call.is_some() || matches!(entry.body, Body::Message(_) | Body::Tool(_)));
+        let is_declared = !is_failure
+            && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
         let document = Document::new(&entry.body, base);
         if document.defect.is_some() {
             let message =
@@ -173,12 +177,14 @@ impl Monitor {
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
-        self.trace.read_from(id, &reads);
+        self.trace.record_store_read(id, &reads);
         if let Some(event) = self.trace.event_mut(id) {
             given.raise_blocks(&mut event.document);
         }
         if is_declared
-            && self.declare(plan, id, &applicable, tool.as_ref(), is_error, &mut reasons, fuel).is_err()
+            && self
+                .apply_statements(plan, id, &applicable, tool.as_ref(), is_error, &mut reasons, fuel)
+                .is_err()
         {
             let message = "the step took too long to evaluate, so the event is unlabelled";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
@@ -187,12 +193,12 @@ impl Monitor {
             }
         }
         if let Some(event) = self.trace.event_mut(id) {
-            event.document.frame_by_content(&plan.space);
+            event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
             event.document.raise(&floor.join(&given.whole));
         }
-        self.trace.settle(id, &seen);
-        (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())
+        self.trace.update_labels(id, &seen);
+        (id, reasons.into_iter().map(|reason| EventFinding { event: id, reason }).collect())
     }
 
     /// Applies the label statements repeatedly, until no label was granted on the basis of a region that was
@@ -204,11 +210,11 @@ impl Monitor {
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
     )]
-    fn declare(
+    fn apply_statements(
         &mut self,
         plan: &Plan,
         id: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         tool: Option<&Tool>,
         is_error: bool,
         reasons: &mut Vec<Reason>,
@@ -217,15 +223,16 @@ impl Monitor {
         let Some(before) = self.trace.event(id).map(|event| event.document.clone()) else { return Ok(()) };
         for _ in 0..=applicable.labels.len() {
             let mut found = Vec::new();
-            let raised = self.declare_once(plan, id, applicable, tool, is_error, &mut found, fuel)?;
+            let raised =
+                self.apply_statements_once(plan, id, applicable, tool, is_error, &mut found, fuel)?;
             if !raised {
                 reasons.append(&mut found);
                 return Ok(());
             }
             if let Some(event) = self.trace.event_mut(id) {
-                let relied_on = event.document.relied_on();
+                let relied_on = event.document.relied_on_labels();
                 event.document = before.clone();
-                event.document.raise_each(&relied_on);
+                event.document.raise_nodes(&relied_on);
             }
         }
         if let Some(event) = self.trace.event_mut(id) {
@@ -239,11 +246,11 @@ impl Monitor {
     /// Applies the label statements once: first those that read nothing, then the others in order. Returns
     /// whether one raised a label that another had relied on.
     #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
-    fn declare_once(
+    fn apply_statements_once(
         &mut self,
         plan: &Plan,
         id: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         tool: Option<&Tool>,
         is_error: bool,
         reasons: &mut Vec<Reason>,
@@ -251,31 +258,36 @@ impl Monitor {
     ) -> Result<bool, EvalError> {
         let space = &plan.space;
         let mut raised = false;
-        let mut closed = Dims::NONE;
+        let mut closed = DimensionSet::NONE;
         let statements = || {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
             statements.filter(|statement| !is_error || statement.mentions_error)
         };
         // First raise what is raised whatever the values are, so that no statement relies on the lower label.
         for statement in statements() {
-            if self.ambiguous(plan, &statement.query, tool).is_none()
+            if self.ambiguity_reason(plan, &statement.query, tool).is_none()
                 && let Some(event) = self.trace.event_mut(id)
             {
-                let most = greatest(space, &statement.label);
-                for node in instead_of_structure(&event.document, statement) {
+                let most = greatest_label(space, &statement.label);
+                for node in unstructured_texts(&event.document, statement) {
                     event.document.raise_subtree(node, &most);
                 }
             }
         }
         for reading in [false, true] {
             for statement in statements().filter(|s| s.reads == reading) {
-                let reason = if let Some(reason) = self.ambiguous(plan, &statement.query, tool) {
+                let reason = if let Some(reason) = self.ambiguity_reason(plan, &statement.query, tool) {
                     // The statement may exist to raise what another statement lowers.
                     closed = closed.union(statement.label.dims);
                     Some(reason)
                 } else {
                     let found = self.matches(plan, id, statement, fuel)?;
-                    let Matches { grants, unsure, swayed: (nodes, looked_at), failed } = found;
+                    let StatementMatches {
+                        grants,
+                        raising_grants: unsure,
+                        referenced: (nodes, looked_at),
+                        failed,
+                    } = found;
                     if let Some(event) = self.trace.event_mut(id) {
                         for node in nodes {
                             raised |= event.document.raise_subtree(node, &looked_at.label);
@@ -301,7 +313,7 @@ impl Monitor {
         }
         let Some(event) = self.trace.event_mut(id) else { return Ok(raised) };
         event.document.join_captures();
-        event.document.close_dims(space, closed);
+        event.document.raise_dims_to_top(space, closed);
         Ok(raised)
     }
 
@@ -316,32 +328,36 @@ impl Monitor {
         id: EventId,
         statement: &LabelStatement,
         fuel: &mut u64,
-    ) -> Result<Matches, EvalError> {
+    ) -> Result<StatementMatches, EvalError> {
         let known = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
-        let mut matches = Matches::default();
+        let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();
         let space = &plan.space;
-        let (mut found, mut looked_at) = self.grants(plan, id, statement, Missing::FailsAll, fuel)?;
+        let (mut found, mut looked_at) =
+            self.grants(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
         if let Ok((_, true)) = found {
-            let (more, also) = self.grants(plan, id, statement, Missing::IsNone, fuel)?;
+            let (more, also) = self.grants(plan, id, statement, MissingValueMode::IsNone, fuel)?;
             looked_at.label = looked_at.label.join(&also.label);
             looked_at.reads.extend(also.reads);
             match more {
-                Ok((grants, _)) => matches.unsure = grants,
+                Ok((grants, _)) => matches.raising_grants = grants,
                 Err(problem) => found = Err(problem),
             }
         }
         match found {
             Ok((grants, _)) => {
-                matches.unsure.retain(|grant| {
+                matches.raising_grants.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });
                 // A statement that reads more than the label it grants lowers nothing. It still raises, which
                 // may be its purpose, and the region carries what was read in any case.
-                let is_fair = |grant: &Grant| {
-                    space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
+                let is_fair = |grant: &LabelGrant| {
+                    space
+                        .exceeded_dimensions(&grant.read_label, &grant.label.label, grant.label.dims)
+                        .is_empty()
                 };
-                let (fair, unfair): (Vec<Grant>, Vec<Grant>) = grants.into_iter().partition(is_fair);
+                let (fair, unfair): (Vec<LabelGrant>, Vec<LabelGrant>) =
+                    grants.into_iter().partition(is_fair);
                 matches.grants = fair;
                 too_high = unfair;
             }
@@ -351,45 +367,46 @@ impl Monitor {
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
-        if let (Some(known), true) = (known, matches.grants.is_empty() && matches.unsure.is_empty()) {
+        if let (Some(known), true) = (known, matches.grants.is_empty() && matches.raising_grants.is_empty()) {
             // Names in labels that are not granted take no slots.
             self.roster = known;
         }
         // The raised label does not depend on what the statement was not permitted to read.
-        let label = Partial { dims: statement.label.dims, label: greatest(space, &statement.label) };
-        matches.unsure.extend(too_high.into_iter().map(|grant| Grant { label, ..grant }));
+        let label =
+            PartialLabel { dims: statement.label.dims, label: greatest_label(space, &statement.label) };
+        matches.raising_grants.extend(too_high.into_iter().map(|grant| LabelGrant { label, ..grant }));
         let nodes = match looked_at.label {
             Label::BOTTOM => Vec::new(),
-            _ => self.spoken_of(plan, id, statement, fuel)?,
+            _ => self.referenced_regions(plan, id, statement, fuel)?,
         };
-        matches.swayed = (nodes, looked_at);
+        matches.referenced = (nodes, looked_at);
         Ok(matches)
     }
 
     /// Returns the regions that a statement would label if all its conditions held.
-    fn spoken_of(
+    fn referenced_regions(
         &self,
         plan: &Plan,
         id: EventId,
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<Vec<NodeId>, EvalError> {
-        let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, Missing::IsNone)
-            .given(&self.parameters, &self.answers);
+        let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, MissingValueMode::IsNone)
+            .with_inputs(&self.parameters, &self.answers);
         evaluator.doubt_restricts = true;
         // The value of a name matters only if a domain needs it.
         let domains = statement.query.ops.iter().fold(0, |needs, op| match op {
-            Op::Each(_, _, domain) => needs | domain.needs(),
+            SearchOp::Each(_, _, domain) => needs | domain.required_slots(),
             _ => needs,
         });
-        let leads = |op: &&Op| match op {
-            Op::Test(_) => false,
-            Op::Let(slot, _) => Ex::Slot(*slot).needs() & domains != 0,
-            Op::Each(..) | Op::Events(..) => true,
+        let leads = |op: &&SearchOp| match op {
+            SearchOp::Test(_) => false,
+            SearchOp::Let(slot, _) => CompiledExpr::Slot(*slot).required_slots() & domains != 0,
+            SearchOp::Each(..) | SearchOp::Events(..) => true,
         };
-        let ops: Vec<Op> = statement.query.ops.iter().filter(leads).cloned().collect();
+        let ops: Vec<SearchOp> = statement.query.ops.iter().filter(leads).cloned().collect();
         let mut nodes = Vec::new();
-        let mut frame = frame(&statement.query, id);
+        let mut frame = event_frame(&statement.query, id);
         let result = evaluator.solve(&ops, &mut frame, &mut |evaluator, frame| {
             let found = region_nodes(evaluator.trace, &statement.target, frame, id);
             evaluator.spend(found.len())?;
@@ -409,7 +426,12 @@ impl Monitor {
     ///
     /// A tool that has not run yet counts for its own call only: a name that the model invents is not an
     /// offer of a server.
-    pub(super) fn ambiguous(&self, plan: &Plan, query: &Query, tool: Option<&Tool>) -> Option<Reason> {
+    pub(super) fn ambiguity_reason(
+        &self,
+        plan: &Plan,
+        query: &CompiledQuery,
+        tool: Option<&Tool>,
+    ) -> Option<Reason> {
         let is_ambiguous = |id: &&PatternId| self.servers.is_ambiguous_for(&plan.patterns, **id, tool);
         let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
         let name = plan.patterns.get(pattern.0)?;
@@ -425,19 +447,26 @@ impl Monitor {
         plan: &Plan,
         id: EventId,
         statement: &LabelStatement,
-        missing: Missing,
+        missing: MissingValueMode,
         fuel: &mut u64,
-    ) -> Result<(Found, Looked), EvalError> {
+    ) -> Result<(GrantResult, ReadSummary), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
-        let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).given(parameters, answers);
-        evaluator.doubt_restricts = missing == Missing::IsNone;
+        let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
+        evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         evaluator.touched = Some(Label::BOTTOM);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
-        let mut frame = frame(&statement.query, id);
+        let mut frame = event_frame(&statement.query, id);
         let result = evaluator.solve(&statement.query.ops, &mut frame, &mut |evaluator, frame| {
             let noted = evaluator.reads.len();
-            let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
+            let label = compute_label(
+                evaluator,
+                &plan.space,
+                roster,
+                &statement.label,
+                frame,
+                ComputedLabelUse::Data,
+            )?;
             for node in region_nodes(evaluator.trace, &statement.target, frame, id) {
                 evaluator.spend(1)?;
                 let capture = match &statement.target.capture {
@@ -455,15 +484,15 @@ impl Monitor {
                     }
                 };
                 let read_label = evaluator.read_label();
-                grants.push(Grant { node, capture, label, read_label });
+                grants.push(LabelGrant { node, capture, label, read_label });
             }
             // A granted label reveals what it was computed from, and the absence of a grant reveals what was
             // read.
-            evaluator.forget(noted);
+            evaluator.truncate_reads(noted);
             Ok(false)
         });
         let label = evaluator.touched.unwrap_or(plan.space.top());
-        let (missed, looked_at) = (evaluator.missed, Looked { reads: evaluator.forgotten, label });
+        let (missed, looked_at) = (evaluator.missed, ReadSummary { reads: evaluator.forgotten, label });
         match result {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
             result => Ok((result.map(|_| (grants, missed)), looked_at)),
@@ -471,7 +500,7 @@ impl Monitor {
     }
 
     /// Applies grants. Returns whether that raised a label that an earlier grant had relied on.
-    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<Grant>) -> bool {
+    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<LabelGrant>) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
         // Captured parts shift the nodes after them, so all captures of a statement are made at once. Several grants may
@@ -484,7 +513,8 @@ impl Monitor {
                     grants.iter().filter_map(|g| Some((g.node, g.capture.as_ref()?.1.clone()))).collect();
                 parts.dedup_by_key(|(node, _)| *node);
                 let created = event.document.capture(&name, &parts);
-                let part = |grant: &Grant| parts.binary_search_by_key(&grant.node, |(text, _)| *text).ok();
+                let part =
+                    |grant: &LabelGrant| parts.binary_search_by_key(&grant.node, |(text, _)| *text).ok();
                 grants.iter().filter_map(|grant| created.get(part(grant)?).copied()).collect()
             }
             None => grants.iter().map(|grant| grant.node).collect(),
@@ -499,7 +529,7 @@ impl Monitor {
     }
 
     /// Returns the document of a call, labelled by what its parts depend on.
-    pub(super) fn label_call(&self, entry: &Entry, attribution: &Attribution, seen: &Label) -> Document {
+    pub(super) fn label_call(&self, entry: &TraceEntry, attribution: &Attribution, seen: &Label) -> Document {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
@@ -509,17 +539,17 @@ impl Monitor {
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })
         };
-        let label = |source: &Source| match source {
-            Source::Everything | Source::Hidden => *seen,
-            Source::Regions(regions) => join(Label::BOTTOM, regions),
-            Source::View(view) => *view,
-            Source::Slot { view, regions } => join(*view, regions),
+        let label = |source: &CallDependency| match source {
+            CallDependency::Everything | CallDependency::Hidden => *seen,
+            CallDependency::Regions(regions) => join(Label::BOTTOM, regions),
+            CallDependency::View(view) => *view,
+            CallDependency::Slot { view, regions } => join(*view, regions),
         };
         let mut document = Document::new(&entry.body, label(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {
             let children: Vec<NodeId> = document.children(arguments).collect();
             for child in children {
-                let Some(Step::Key(name)) = document.node(child).map(|node| node.step.clone()) else {
+                let Some(PathStep::Key(name)) = document.node(child).map(|node| node.step.clone()) else {
                     continue;
                 };
                 document.set_subtree(child, label(attribution.argument(&name)));
@@ -530,27 +560,27 @@ impl Monitor {
 }
 
 /// Returns the greatest label that a statement can grant.
-pub(super) fn greatest(space: &Space, label: &LabelPlan) -> Label {
-    let fixed = label.fixed.unwrap_or(Partial::NONE);
+pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
+    let fixed = label.fixed.unwrap_or(PartialLabel::NONE);
     let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
     fixed.label.join(&computed)
 }
 
 /// Evaluates a label plan; `bound` decides how an unknown value is rounded.
-pub(super) fn compute(
+pub(super) fn compute_label(
     evaluator: &mut Evaluator<'_>,
     space: &Space,
-    roster: &mut Roster,
+    roster: &mut NameTable,
     plan: &LabelPlan,
     frame: &Frame,
-    bound: Bound,
-) -> Result<Partial, EvalError> {
-    let mut label = plan.fixed.unwrap_or(Partial::NONE);
+    bound: ComputedLabelUse,
+) -> Result<PartialLabel, EvalError> {
+    let mut label = plan.fixed.unwrap_or(PartialLabel::NONE);
     for (dimension, arguments) in &plan.computed {
         let Some(index) = space.index(dimension) else { continue };
         let unknown = match bound {
-            Bound::Data => space.dimension_top(index),
-            Bound::Requirement => space.dimension_bottom(index),
+            ComputedLabelUse::Data => space.dimension_top(index),
+            ComputedLabelUse::Requirement => space.dimension_bottom(index),
         };
         let mut frame = frame.clone();
         let mut names = Vec::new();
@@ -573,12 +603,13 @@ pub(super) fn compute(
                 _ => is_known = false,
             }
         }
-        let is_time = space.dimensions().get(index).is_some_and(|dimension| dimension.kind == Kind::Time);
+        let is_time =
+            space.dimensions().get(index).is_some_and(|dimension| dimension.kind == DimensionKind::Time);
         let computed = if is_time {
-            is_known &= !names.is_empty() && (bound == Bound::Data || names.len() == 1);
+            is_known &= !names.is_empty() && (bound == ComputedLabelUse::Data || names.len() == 1);
             let instants = names.iter().map(|text| space.instant(dimension, crate::builtin::seconds(text)?));
-            let instants: Option<Vec<Partial>> = instants.collect();
-            instants.map(|all| all.iter().fold(Partial::NONE, |joined, instant| joined.join(instant)))
+            let instants: Option<Vec<PartialLabel>> = instants.collect();
+            instants.map(|all| all.iter().fold(PartialLabel::NONE, |joined, instant| joined.join(instant)))
         } else {
             roster.set(space, dimension, &names, bound)
         };

@@ -4,7 +4,7 @@ use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};
 use crate::policy::Action;
 use crate::policy::plan::{Plan, Rule};
-use crate::rules::{Context, Report, Which};
+use crate::rules::{MatchReceiver, RuleContext, RuleSelection};
 use crate::trace::EventId;
 
 /// The most matches of one rule that one event may complete.
@@ -13,20 +13,20 @@ const MAX_MATCHES: usize = 100;
 impl Monitor {
     /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated
     /// denies, unless it only logs.
-    pub(super) fn meet_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
+    pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
-        let mut reasons = self.no_longer_exempt(plan, id);
-        let mut report = Reasons { plan, id, reasons: Vec::new(), found: Vec::new() };
+        let mut reasons = self.ambiguous_exemptions(plan, id);
+        let mut report = ReasonCollector { plan, id, reasons: Vec::new(), found: Vec::new() };
         let context =
-            Context { plan, trace: &self.trace, parameters: &self.parameters, answers: &self.answers };
-        self.rules.meet(context, id, Which::All, fuel, &mut report);
+            RuleContext { plan, trace: &self.trace, parameters: &self.parameters, answers: &self.answers };
+        self.rules.match_event(context, id, RuleSelection::All, fuel, &mut report);
         reasons.extend(report.reasons);
         reasons
     }
 
     /// Returns a denial for each rule that would exempt the event's tool by a name that two servers offer.
-    fn no_longer_exempt(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
+    fn ambiguous_exemptions(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
         let Some(tool) = self.trace.event(id).and_then(|event| event.tool()) else { return Vec::new() };
         let rules = plan.dispatch.exempting.iter().filter_map(|index| plan.rules.get(*index));
         let mut reasons = Vec::new();
@@ -48,7 +48,7 @@ impl Monitor {
     }
 }
 
-struct Reasons<'a> {
+struct ReasonCollector<'a> {
     plan: &'a Plan,
     id: EventId,
     reasons: Vec<Reason>,
@@ -56,8 +56,8 @@ struct Reasons<'a> {
     found: Vec<(usize, usize)>,
 }
 
-impl Report for Reasons<'_> {
-    fn found(
+impl MatchReceiver for ReasonCollector<'_> {
+    fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         index: usize,
@@ -83,7 +83,7 @@ impl Report for Reasons<'_> {
         Ok(*count >= MAX_MATCHES)
     }
 
-    fn failed(&mut self, index: usize, error: EvalError) {
+    fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves
         // the other rules unevaluated, too.

@@ -9,15 +9,15 @@
 
 use serde_json::Value as Json;
 
-use super::labelling::compute;
-use super::regions::{frame, region_nodes};
-use super::{Applicable, Attribution, Monitor, Reason, ReasonKind, Source};
+use super::labelling::compute_label;
+use super::regions::{event_frame, region_nodes};
+use super::{ApplicableStatements, Attribution, CallDependency, Monitor, Reason, ReasonKind};
 use crate::builtin;
-use crate::eval::{EvalError, Evaluator, Frame, Missing};
-use crate::label::{Bound, Dims, Label, Partial, Space};
-use crate::policy::plan::{Plan, Query};
+use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
+use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
+use crate::policy::plan::{CompiledQuery, Plan};
 use crate::policy::{Action, Span};
-use crate::trace::{Body, Content, Document, Entry, EventId, NodeId, Region, Step};
+use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, Region, TraceEntry};
 
 /// The most regions that a reason names.
 const MAX_REGIONS: usize = 5;
@@ -32,7 +32,7 @@ const RECENT: usize = 64;
 const SEARCHED: usize = 1_000;
 
 /// The result of comparing a call with its requirements.
-pub(super) struct Required {
+pub(super) struct RequirementOutcome {
     pub(super) reasons: Vec<Reason>,
     pub(super) is_harmless: bool,
     /// The excesses that standing consent covers.
@@ -40,15 +40,15 @@ pub(super) struct Required {
 }
 
 /// An argument that may carry this label, by standing consent.
-struct Consented {
+struct ConsentedArgument {
     nodes: Vec<NodeId>,
-    label: Partial,
+    label: PartialLabel,
     span: Span,
 }
 
 /// One upper bound.
-struct Limit {
-    label: Partial,
+struct UpperBound {
+    label: PartialLabel,
     span: Span,
     denies: bool,
     /// Whether it also allows what flows to it; otherwise it only restricts.
@@ -67,28 +67,39 @@ impl Monitor {
     pub(super) fn endorse(
         &mut self,
         event: EventId,
-        applicable: &Applicable,
-        entry: &mut Entry,
+        applicable: &ApplicableStatements,
+        entry: &mut TraceEntry,
         fuel: &mut u64,
     ) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.endorsements.iter().filter_map(|index| plan.endorsements.get(*index)) {
-            if self.ambiguous(plan, &statement.query, tool.as_ref()).is_some() {
+            if self.ambiguity_reason(plan, &statement.query, tool.as_ref()).is_some() {
                 continue;
             }
-            let mut granted: Vec<(NodeId, Partial)> = Vec::new();
+            let mut granted: Vec<(NodeId, PartialLabel)> = Vec::new();
             let Self { trace, roster, parameters, answers, .. } = self;
-            let mut evaluator =
-                builtin::evaluator(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
+            let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
+                .with_inputs(parameters, answers);
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 // The condition on the argument itself checks its form; everything else that was read must
                 // already be trusted enough.
                 evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
-                let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
-                if plan.space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
+                let label = compute_label(
+                    evaluator,
+                    &plan.space,
+                    roster,
+                    &statement.label,
+                    frame,
+                    ComputedLabelUse::Data,
+                )?;
+                if plan
+                    .space
+                    .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
+                    .is_empty()
+                {
                     granted.extend(nodes.into_iter().map(|node| (node, label)));
                 }
                 Ok(())
@@ -98,7 +109,8 @@ impl Monitor {
             }
             for (node, label) in granted {
                 let Some(call) = self.trace.event_mut(event) else { return };
-                let Some(Content::Scalar(value)) = call.document.node(node).map(|n| n.content.clone()) else {
+                let Some(NodeContent::Scalar(value)) = call.document.node(node).map(|n| n.content.clone())
+                else {
                     continue;
                 };
                 let canonical = match statement.canonical {
@@ -110,7 +122,7 @@ impl Monitor {
                 call.document.set_scalar(node, canonical.clone());
                 call.document.lower(&plan.space, node, &label);
                 for body in [&mut call.body, &mut entry.body] {
-                    put(body, &path.0, &canonical);
+                    replace_argument(body, &path.0, &canonical);
                 }
             }
         }
@@ -120,65 +132,78 @@ impl Monitor {
     ///
     /// Names that the call introduces take no slots: no data carries them yet, and a caller that others
     /// cannot observe could otherwise use up the slots for their names.
-    pub(super) fn require(
+    pub(super) fn check_requirements(
         &mut self,
         event: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         attribution: &Attribution,
         fuel: &mut u64,
-    ) -> Required {
+    ) -> RequirementOutcome {
         let plan = &self.policy.plan;
         let requirements = applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index));
         let consents = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
         let mut labels = requirements.map(|s| &s.label).chain(consents.map(|s| &s.label));
         let known = labels.any(|label| !label.computed.is_empty()).then(|| self.roster.clone());
-        let required = self.required(event, applicable, attribution, fuel);
+        let required = self.evaluate_requirements(event, applicable, attribution, fuel);
         if let Some(known) = known {
             self.roster = known;
         }
         required
     }
 
-    fn required(
+    fn evaluate_requirements(
         &mut self,
         event: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         attribution: &Attribution,
         fuel: &mut u64,
-    ) -> Required {
+    ) -> RequirementOutcome {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let space = &plan.space;
-        let mut required =
-            Required { reasons: self.hidden(attribution), is_harmless: false, consented: Vec::new() };
+        let mut required = RequirementOutcome {
+            reasons: self.hidden_dependency_reasons(attribution),
+            is_harmless: false,
+            consented: Vec::new(),
+        };
         if space.dimensions().is_empty() {
             return required;
         }
-        let mut limits: Vec<Limit> = Vec::new();
+        let mut limits: Vec<UpperBound> = Vec::new();
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
-            if let Some(mut reason) = self.ambiguous(plan, &statement.query, tool.as_ref()) {
+            if let Some(mut reason) = self.ambiguity_reason(plan, &statement.query, tool.as_ref()) {
                 reason.statement = Some(statement.span.clone());
                 required.reasons.push(reason);
                 continue;
             }
             // A match that depends on a missing value restricts and grants nothing.
             let mut missed = false;
-            for missing in [Missing::FailsAll, Missing::IsNone] {
-                if missing == Missing::IsNone && !missed {
+            for missing in [MissingValueMode::FailsAll, MissingValueMode::IsNone] {
+                if missing == MissingValueMode::IsNone && !missed {
                     continue;
                 }
-                let grants = missing == Missing::FailsAll;
+                let grants = missing == MissingValueMode::FailsAll;
                 let Self { trace, roster, parameters, answers, .. } = self;
-                let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).given(parameters, answers);
+                let mut evaluator =
+                    builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
                 evaluator.doubt_restricts = !grants;
                 let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                     let conditions = evaluator.reads.len();
-                    let mut label =
-                        compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
+                    let mut label = compute_label(
+                        evaluator,
+                        space,
+                        roster,
+                        &statement.label,
+                        frame,
+                        ComputedLabelUse::Requirement,
+                    )?;
                     // The values that a computed bound reads must themselves be allowed at that bound.
                     evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
-                    if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
+                    if !space
+                        .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
+                        .is_empty()
+                    {
                         label.label = Label::BOTTOM;
                     }
                     let target = statement.target.as_ref();
@@ -186,7 +211,7 @@ impl Monitor {
                     let (span, denies) = (statement.span.clone(), statement.denies);
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
-                    limits.push(Limit { label, span, denies, grants, is_harmless, ceiling, nodes });
+                    limits.push(UpperBound { label, span, denies, grants, is_harmless, ceiling, nodes });
                     Ok(())
                 });
                 missed |= evaluator.missed;
@@ -199,7 +224,7 @@ impl Monitor {
         }
         let payloads = self.payload_nodes(plan, event, applicable, fuel);
         required.is_harmless = !limits.is_empty() && limits.iter().all(|limit| limit.is_harmless);
-        let consents = self.consents(plan, event, applicable, fuel);
+        let consents = self.consented_arguments(plan, event, applicable, fuel);
         let found = self.compare(space, event, &limits, &payloads, &consents, attribution);
         (required.consented, required.reasons) = {
             let (consented, found): (Vec<Reason>, Vec<Reason>) =
@@ -211,10 +236,10 @@ impl Monitor {
     }
 
     /// Returns a reason for each part that depends on what the method hides.
-    fn hidden(&self, attribution: &Attribution) -> Vec<Reason> {
+    fn hidden_dependency_reasons(&self, attribution: &Attribution) -> Vec<Reason> {
         let named = attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
         let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(named);
-        let hidden = parts.filter(|(_, source)| **source == Source::Hidden);
+        let hidden = parts.filter(|(_, source)| **source == CallDependency::Hidden);
         hidden
             .map(|(part, _)| {
                 let message = format!(
@@ -230,17 +255,17 @@ impl Monitor {
         &mut self,
         plan: &Plan,
         event: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         fuel: &mut u64,
     ) -> Vec<NodeId> {
         let mut nodes = Vec::new();
         for statement in applicable.payloads.iter().filter_map(|index| plan.payloads.get(*index)) {
             let tool = self.trace.event(event).and_then(|call| call.tool());
-            if self.ambiguous(plan, &statement.query, tool).is_some() {
+            if self.ambiguity_reason(plan, &statement.query, tool).is_some() {
                 continue;
             }
-            let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, Missing::FailsAll)
-                .given(&self.parameters, &self.answers);
+            let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, MissingValueMode::FailsAll)
+                .with_inputs(&self.parameters, &self.answers);
             // A statement that cannot be evaluated exempts nothing.
             let mut found = Vec::new();
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
@@ -258,13 +283,13 @@ impl Monitor {
     }
 
     /// Returns the arguments that the policy consents to, if the whole call is fully trusted.
-    fn consents(
+    fn consented_arguments(
         &mut self,
         plan: &Plan,
         event: EventId,
-        applicable: &Applicable,
+        applicable: &ApplicableStatements,
         fuel: &mut u64,
-    ) -> Vec<Consented> {
+    ) -> Vec<ConsentedArgument> {
         let space = &plan.space;
         let statements = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
         let mut found = Vec::new();
@@ -272,18 +297,21 @@ impl Monitor {
             let Some(call) = self.trace.event(event) else { return Vec::new() };
             let is_trusted = space.restrict(&call.document.label_of(0), space.integrity()) == Label::BOTTOM;
             let is_withdrawn = self.withdrawn.contains(&statement.span.start);
-            if !is_trusted || is_withdrawn || self.ambiguous(plan, &statement.query, call.tool()).is_some() {
+            if !is_trusted
+                || is_withdrawn
+                || self.ambiguity_reason(plan, &statement.query, call.tool()).is_some()
+            {
                 continue;
             }
             let Self { trace, roster, parameters, answers, .. } = self;
-            let mut evaluator =
-                builtin::evaluator(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
+            let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
+                .with_inputs(parameters, answers);
             let mut covered = Vec::new();
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                let bound = Bound::Requirement;
-                let label = compute(evaluator, space, roster, &statement.label, frame, bound)?;
+                let bound = ComputedLabelUse::Requirement;
+                let label = compute_label(evaluator, space, roster, &statement.label, frame, bound)?;
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
-                covered.push(Consented { nodes, label, span: statement.span.clone() });
+                covered.push(ConsentedArgument { nodes, label, span: statement.span.clone() });
                 Ok(())
             });
             // A statement that cannot be evaluated consents to nothing.
@@ -299,9 +327,9 @@ impl Monitor {
         &self,
         space: &Space,
         event: EventId,
-        limits: &[Limit],
+        limits: &[UpperBound],
         payloads: &[NodeId],
-        consents: &[Consented],
+        consents: &[ConsentedArgument],
         attribution: &Attribution,
     ) -> Vec<Reason> {
         let Some(call) = self.trace.event(event) else { return Vec::new() };
@@ -326,9 +354,9 @@ impl Monitor {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
-            let lifted = if is_in(&in_payload, id) { space.integrity() } else { Dims::NONE };
+            let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             let mut unbounded = space.all();
-            let mut exceeded: Vec<(Dims, Option<&Limit>)> = Vec::new();
+            let mut exceeded: Vec<(DimensionSet, Option<&UpperBound>)> = Vec::new();
             for (limit, target) in limits.iter().zip(&in_target) {
                 let speaks_of_it = target.as_ref().is_none_or(|target| is_in(target, id));
                 // A bound on an argument also bounds the decision, but allows nothing there.
@@ -339,19 +367,29 @@ impl Monitor {
                     if node.label.flows_to(&limit.ceiling) {
                         continue;
                     }
-                    let over =
-                        space.exceeds(&node.label, &limit.label.label, limit.label.dims.without(lifted));
+                    let over = space.exceeded_dimensions(
+                        &node.label,
+                        &limit.label.label,
+                        limit.label.dims.without(lifted),
+                    );
                     exceeded.push((over, Some(limit)));
                 }
             }
             if !unbounded.is_empty() {
-                exceeded.push((space.exceeds(&node.label, &Label::BOTTOM, unbounded.without(lifted)), None));
+                exceeded.push((
+                    space.exceeded_dimensions(&node.label, &Label::BOTTOM, unbounded.without(lifted)),
+                    None,
+                ));
             }
-            let part = if is_decision { "decision".to_owned() } else { argument(document, id) };
+            let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
             for (mut over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     let covered = over.without(over.without(consent.label.dims));
-                    let covered = covered.without(space.exceeds(&node.label, &consent.label.label, covered));
+                    let covered = covered.without(space.exceeded_dimensions(
+                        &node.label,
+                        &consent.label.label,
+                        covered,
+                    ));
                     if covered.is_empty() {
                         continue;
                     }
@@ -380,18 +418,18 @@ impl Monitor {
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
-                reasons.push(self.exceeds(event, &node.label, over, limit, part.clone(), attribution));
+                reasons.push(self.excess_reason(event, &node.label, over, limit, part.clone(), attribution));
             }
         }
         reasons
     }
 
-    fn exceeds(
+    fn excess_reason(
         &self,
         event: EventId,
         label: &Label,
-        over: Dims,
-        limit: Option<&Limit>,
+        over: DimensionSet,
+        limit: Option<&UpperBound>,
         part: String,
         attribution: &Attribution,
     ) -> Reason {
@@ -424,7 +462,7 @@ impl Monitor {
         Reason {
             statement: limit.map(|limit| limit.span.clone()),
             part: Some(part),
-            regions: self.offenders(event, source, &bound, over),
+            regions: self.exceeding_regions(event, source, &bound, over),
             categories: space.describe(label, secret, &self.roster),
             label: carried,
             required: allowed,
@@ -433,41 +471,45 @@ impl Monitor {
     }
 
     /// Returns the regions that do not flow to the bound, the latest first.
-    fn offenders(
+    fn exceeding_regions(
         &self,
         event: EventId,
-        source: &Source,
+        source: &CallDependency,
         bound: &Label,
-        over: Dims,
+        over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
         let mut found: Vec<(EventId, NodeId)> = Vec::new();
         match source {
-            Source::Regions(regions) | Source::Slot { regions, .. } => found.clone_from(regions),
-            Source::Hidden => {}
-            Source::View(view) => {
+            CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
+                found.clone_from(regions)
+            }
+            CallDependency::Hidden => {}
+            CallDependency::View(view) => {
                 // What the view hides must not affect the result: neither how far back is searched, nor which
                 // regions are named.
-                let exists = |earlier: &EventId| self.trace.existence(*earlier).flows_to(view);
+                let exists = |earlier: &EventId| self.trace.existence_label(*earlier).flows_to(view);
                 let seen = |earlier: &EventId| self.trace.sees(event, *earlier);
                 let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(seen);
                 for earlier in earlier.take(SEARCHED) {
                     found.extend(
-                        self.origins(earlier, bound, over, |node| self.is_shown(earlier, node, view)),
+                        self.exceeding_origins(earlier, bound, over, |node| {
+                            self.is_shown(earlier, node, view)
+                        }),
                     );
                     if found.len() >= MAX_REGIONS {
                         break;
                     }
                 }
             }
-            Source::Everything => {
+            CallDependency::Everything => {
                 // The latest events, and then those that first raised the label: a bounded search in a trace
                 // of any length.
                 let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
-                let raising = self.trace.raising().iter().rev().copied();
+                let raising = self.trace.context_raising_events().iter().rev().copied();
                 let earlier = raising.filter(|earlier| earlier.0 + RECENT < event.0);
                 for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
-                    found.extend(self.origins(earlier, bound, over, |_| true));
+                    found.extend(self.exceeding_origins(earlier, bound, over, |_| true));
                     if found.len() >= MAX_REGIONS {
                         break;
                     }
@@ -480,21 +522,21 @@ impl Monitor {
         };
         // The label of what the recipient of the reason may see.
         let seen = match source {
-            Source::View(view) => *view,
-            Source::Slot { view, regions } => {
+            CallDependency::View(view) => *view,
+            CallDependency::Slot { view, regions } => {
                 regions.iter().fold(*view, |seen, (event, node)| seen.join(&label(*event, *node)))
             }
-            Source::Everything | Source::Regions(_) | Source::Hidden => space.top(),
+            CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
-        let offending = found
-            .into_iter()
-            .filter(|(event, node)| !space.exceeds(&label(*event, *node), bound, over).is_empty());
+        let offending = found.into_iter().filter(|(event, node)| {
+            !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
+        });
         offending
             .take(MAX_REGIONS)
             .map(|(event, node)| {
                 let mut region = self.region(event, node);
                 // The position of a part of a text depends on everything before it in the text.
-                region.span = region.span.filter(|_| self.flows_around(event, node, &seen));
+                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &seen));
                 (region, space.describe(&label(event, node), over, &self.roster))
             })
             .collect()
@@ -513,7 +555,7 @@ impl Monitor {
     }
 
     /// Returns whether each text that a region is a part of flows to a label as a whole.
-    fn flows_around(&self, event: EventId, node: NodeId, label: &Label) -> bool {
+    fn enclosing_text_flows_to(&self, event: EventId, node: NodeId, label: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let up = std::iter::successors(Some(node), |id| {
             document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
@@ -524,25 +566,26 @@ impl Monitor {
 
     /// Returns the regions of an event that brought in what exceeds the bound: text from other sources, not
     /// what the model derived from it. If no text did, it is the structure.
-    fn origins(
+    fn exceeding_origins(
         &self,
         id: EventId,
         bound: &Label,
-        over: Dims,
+        over: DimensionSet,
         is_shown: impl Fn(NodeId) -> bool,
     ) -> Vec<(EventId, NodeId)> {
         let space = self.policy.space();
         let Some(event) = self.trace.event(id) else { return Vec::new() };
-        let is_model = matches!(&event.body, Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
+        let is_model = matches!(&event.body, EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
         let content = event.document.key(0, "content");
         let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
         let end = event.document.node(content).map_or(content, |node| node.end);
         let exceeds = |id: &NodeId| {
             let node = event.document.node(*id);
-            node.is_some_and(|node| !space.exceeds(&node.label, bound, over).is_empty()) && is_shown(*id)
+            node.is_some_and(|node| !space.exceeded_dimensions(&node.label, bound, over).is_empty())
+                && is_shown(*id)
         };
         let is_scalar = |id: &NodeId| {
-            event.document.node(*id).is_some_and(|node| matches!(node.content, Content::Scalar(_)))
+            event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
         };
         let texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
         let structure = Some(content).filter(|id| texts.is_empty() && exceeds(id));
@@ -551,7 +594,7 @@ impl Monitor {
 }
 
 /// Returns the path of the top-level argument that a node belongs to.
-fn argument(document: &Document, node: NodeId) -> String {
+fn argument_name(document: &Document, node: NodeId) -> String {
     let mut path = document.path(node);
     path.0.truncate(2);
     path.to_string()
@@ -559,28 +602,28 @@ fn argument(document: &Document, node: NodeId) -> String {
 
 fn each_match(
     evaluator: &mut Evaluator<'_>,
-    query: &Query,
+    query: &CompiledQuery,
     event: EventId,
     mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
 ) -> Result<(), EvalError> {
-    let mut values: Frame = frame(query, event);
+    let mut values: Frame = event_frame(query, event);
     evaluator
         .solve(&query.ops, &mut values, &mut |evaluator, frame| found(evaluator, frame).map(|()| false))?;
     Ok(())
 }
 
 /// Replaces the value at `arguments...` of a call.
-fn put(body: &mut Body, path: &[Step], value: &Json) {
-    let Body::Call(call) = body else { return };
-    let (Ok(arguments), Some((Step::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {
+fn replace_argument(body: &mut EventBody, path: &[PathStep], value: &Json) {
+    let EventBody::Call(call) = body else { return };
+    let (Ok(arguments), Some((PathStep::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {
         return;
     };
-    let Some((Step::Key(name), rest)) = rest.split_first() else { return };
+    let Some((PathStep::Key(name), rest)) = rest.split_first() else { return };
     let mut place = arguments.get_mut(&**name);
     for step in rest {
         place = match (place, step) {
-            (Some(Json::Object(map)), Step::Key(key)) => map.get_mut(&**key),
-            (Some(Json::Array(items)), Step::Index(index)) => items.get_mut(*index),
+            (Some(Json::Object(map)), PathStep::Key(key)) => map.get_mut(&**key),
+            (Some(Json::Array(items)), PathStep::Index(index)) => items.get_mut(*index),
             _ => None,
         };
     }

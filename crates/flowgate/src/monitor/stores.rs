@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use crate::label::Label;
-use crate::policy::pattern::{PatternId, Servers};
+use crate::policy::pattern::{MatchedServers, PatternId};
 use crate::policy::plan::Plan;
 use crate::trace::Tool;
 
 /// The stores that a tool writes and reads, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Access {
+pub(super) struct StoreAccess {
     pub(super) writes: Vec<usize>,
     pub(super) reads: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
-struct State {
+struct StoreState {
     server: Option<Arc<str>>,
     /// `None` for the store that the undeclared tools of a server share.
     declared: Option<usize>,
@@ -27,7 +27,7 @@ struct State {
     /// The number of writes by this session.
     version: u64,
     /// The number of writes by other sessions, as far as they are known.
-    others: u64,
+    foreign_writes: u64,
     /// The stamp of the last write that other sessions can observe; empty if there is none.
     stamp: String,
     /// Whether this session has written since the last stamp.
@@ -37,7 +37,7 @@ struct State {
 /// The record of a store: its index if it is declared, or the server whose undeclared tools share it; its
 /// label; and the stamp of the last write to it.
 #[derive(Debug, Clone)]
-pub(super) struct Carried<'s> {
+pub(super) struct StoreRecord<'s> {
     pub(super) declared: Option<usize>,
     pub(super) server: Option<Arc<str>>,
     pub(super) label: Label,
@@ -46,22 +46,30 @@ pub(super) struct Carried<'s> {
 
 /// The labels of all stores.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stores {
-    states: Vec<State>,
+pub(super) struct StoreLabels {
+    states: Vec<StoreState>,
     /// The lower bound on the label of every store.
     floor: Label,
-    /// The number of changes to what is [carried](Self::carried).
+    /// The number of changes to what is [carried](Self::records).
     changes: u64,
 }
 
-impl Stores {
+impl StoreLabels {
     fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
         let server = server.filter(|_| declared.is_none());
         let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
         known.unwrap_or_else(|| {
             let (server, label) = (server.cloned(), Label::BOTTOM);
             let (stamp, is_written) = (String::new(), false);
-            self.states.push(State { server, declared, label, version: 0, others: 0, stamp, is_written });
+            self.states.push(StoreState {
+                server,
+                declared,
+                label,
+                version: 0,
+                foreign_writes: 0,
+                stamp,
+                is_written,
+            });
             self.states.len() - 1
         })
     }
@@ -73,11 +81,11 @@ impl Stores {
     pub(super) fn access(
         &mut self,
         plan: &Plan,
-        servers: &Servers,
+        servers: &MatchedServers,
         tool: &Tool,
         is_harmless: bool,
-    ) -> Access {
-        let mut access = Access::default();
+    ) -> StoreAccess {
+        let mut access = StoreAccess::default();
         let mut is_declared = false;
         for (declared, store) in plan.stores.iter().enumerate() {
             let mut among = |list: &[PatternId]| {
@@ -144,19 +152,19 @@ impl Stores {
         }
     }
 
-    /// Returns the number of changes to what is [carried](Self::carried): while it is the same, so is that.
+    /// Returns the number of changes to what is [carried](Self::records): while it is the same, so is that.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// Returns the record of each store, the declared ones first. A store at bottom that was never written to
     /// is left out: it may be hidden that a call of its tools was judged, and which of them was judged first.
-    pub(super) fn carried(&self) -> impl Iterator<Item = Carried<'_>> + '_ {
+    pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
         let is_known =
-            |state: &&State| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
-        let mut known: Vec<&State> = self.states.iter().filter(is_known).collect();
+            |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
+        let mut known: Vec<&StoreState> = self.states.iter().filter(is_known).collect();
         known.sort_by_key(|state| (state.declared.is_none(), state.declared, state.server.as_deref()));
-        known.into_iter().map(|state| Carried {
+        known.into_iter().map(|state| StoreRecord {
             declared: state.declared,
             server: state.server.clone(),
             label: state.label.join(&self.floor),
@@ -171,12 +179,12 @@ impl Stores {
 
     /// Joins the record of a store from other sessions. A different stamp means that another session has
     /// written to it.
-    pub(super) fn join(&mut self, known: &Carried<'_>) {
+    pub(super) fn join_record(&mut self, known: &StoreRecord<'_>) {
         let index = self.index(known.declared, known.server.as_ref());
         self.raise(&[index], &known.label);
         if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
             known.stamp.clone_into(&mut state.stamp);
-            state.others += 1;
+            state.foreign_writes += 1;
             self.changes += 1;
         }
     }
@@ -193,7 +201,7 @@ impl Stores {
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);
         self.changes += 1;
-        self.states.iter_mut().for_each(|state| state.others += 1);
+        self.states.iter_mut().for_each(|state| state.foreign_writes += 1);
     }
 
     /// Returns the join of the labels of the stores.
@@ -209,22 +217,24 @@ impl Stores {
 
     /// Returns the number of writes by other sessions to each of these stores.
     pub(super) fn versions_of_others(&self, stores: &[usize]) -> Vec<(usize, u64)> {
-        stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.others))).collect()
+        stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.foreign_writes))).collect()
     }
 
     /// Returns whether no other session has written to the stores since.
-    pub(super) fn unchanged_by_others(&self, versions: &[(usize, u64)]) -> bool {
-        versions.iter().all(|(index, others)| self.states.get(*index).is_some_and(|s| s.others == *others))
+    pub(super) fn is_unchanged_by_others(&self, versions: &[(usize, u64)]) -> bool {
+        versions
+            .iter()
+            .all(|(index, others)| self.states.get(*index).is_some_and(|s| s.foreign_writes == *others))
     }
 
     /// Returns the number of writes by this session to each of the stores that an access touches.
-    pub(super) fn versions(&self, access: &Access) -> Vec<(usize, u64)> {
+    pub(super) fn versions(&self, access: &StoreAccess) -> Vec<(usize, u64)> {
         let touched = access.writes.iter().chain(&access.reads);
         touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()
     }
 
     /// Returns whether this session has written to none of the stores since.
-    pub(super) fn unchanged(&self, versions: &[(usize, u64)]) -> bool {
+    pub(super) fn is_unchanged(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
     }
 }
@@ -240,13 +250,13 @@ mod tests {
     #[test]
     fn the_order_in_which_stores_are_met_is_not_carried() {
         let carried = |order: &[(Option<usize>, Option<&str>)]| {
-            let mut stores = Stores::default();
+            let mut stores = StoreLabels::default();
             for (declared, server) in order {
                 let server = server.map(Arc::from);
                 let index = stores.index(*declared, server.as_ref());
                 stores.write(&[index], &Label::BOTTOM);
             }
-            let known = stores.carried().map(|each| (each.declared, each.server));
+            let known = stores.records().map(|each| (each.declared, each.server));
             known.collect::<Vec<_>>()
         };
         let first =
@@ -268,11 +278,11 @@ mod tests {
             let label = |dimension: &str, name: &str| space.element(dimension, name).unwrap().label;
             let labels = [Label::BOTTOM, label("secrecy", "private"), label("integrity", "untrusted")];
             let server = |number: usize| (number > 0).then(|| Arc::from(format!("s{number}")));
-            let shown = |stores: &Stores| {
-                let all: Vec<String> = stores.carried().map(|each| format!("{each:?}")).collect();
+            let shown = |stores: &StoreLabels| {
+                let all: Vec<String> = stores.records().map(|each| format!("{each:?}")).collect();
                 (stores.floor(), all)
             };
-            let mut stores = Stores::default();
+            let mut stores = StoreLabels::default();
             for (step, store, label) in steps {
                 let (before, changes) = (shown(&stores), stores.changes());
                 let label = &labels[label];
@@ -281,7 +291,7 @@ mod tests {
                     1 => stores.write(&[store], label),
                     2 => drop(stores.stamp(&format!("stamp {store}"))),
                     3 => stores.raise(&[store], label),
-                    4 => stores.join(&Carried { declared: None, server: server(store), label: *label, stamp: "theirs" }),
+                    4 => stores.join_record(&StoreRecord { declared: None, server: server(store), label: *label, stamp: "theirs" }),
                     5 => stores.raise_floor(label),
                     _ => stores.raise_all(label),
                 }

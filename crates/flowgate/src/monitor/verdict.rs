@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::attribution::Attribution;
-use super::references::Versions;
+use super::referenced_state::StoreVersions;
 use crate::label::Label;
 use crate::policy::{Action, Span};
-use crate::trace::{Call, Entry, EventId, Region};
+use crate::trace::{Call, EventId, Region, TraceEntry};
 
 /// The verdict on a call.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl ReasonKind {
 
 /// A finding about an event that can no longer be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct EventFinding {
     /// The event.
     pub event: EventId,
     /// The reason for the finding.
@@ -195,7 +195,7 @@ pub struct Finding {
 #[derive(Debug)]
 #[must_use = "a dropped permit is an allowed call that never ran"]
 pub struct Permit {
-    pub(super) entry: Entry,
+    pub(super) entry: TraceEntry,
     pub(super) attribution: Attribution,
     pub(super) judgement: Judgement,
     pub(super) event: EventId,
@@ -203,8 +203,8 @@ pub struct Permit {
     pub(super) version: u64,
     pub(super) approval: Option<Approval>,
     /// The monitor that created it.
-    pub(super) home: Arc<()>,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) session_identity: Arc<()>,
+    pub(super) ticket: Arc<PermitDropFlag>,
 }
 
 impl Permit {
@@ -227,11 +227,11 @@ impl Drop for Permit {
 
 /// Reports to the monitor that a permit was dropped.
 #[derive(Debug, Default)]
-pub(super) struct Ticket {
+pub(super) struct PermitDropFlag {
     is_given_up: AtomicBool,
 }
 
-impl Ticket {
+impl PermitDropFlag {
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire)
     }
@@ -241,7 +241,7 @@ impl Ticket {
 #[derive(Debug)]
 #[must_use]
 pub struct Question {
-    pub(super) entry: Entry,
+    pub(super) entry: TraceEntry,
     pub(super) attribution: Attribution,
     pub(super) judgement: Judgement,
     /// The place that the call would have had.
@@ -249,9 +249,9 @@ pub struct Question {
     /// The stores that the call touches, with the number of writes by this session to each.
     pub(super) stores: Vec<(usize, u64)>,
     /// The stores to whose state the call refers, with the number of writes by other sessions to each.
-    pub(super) referred: Versions,
+    pub(super) referred: StoreVersions,
     /// The monitor that asks.
-    pub(super) home: Arc<()>,
+    pub(super) session_identity: Arc<()>,
 }
 
 impl Question {
@@ -269,7 +269,7 @@ impl Question {
     /// Returns exactly the call that would run.
     pub fn call(&self) -> Option<&Call> {
         match &self.entry.body {
-            crate::trace::Body::Call(call) => Some(call),
+            crate::trace::EventBody::Call(call) => Some(call),
             _ => None,
         }
     }
@@ -313,12 +313,12 @@ impl Denial {
 
 /// A call that is running now: the proof that a tool takes by value.
 #[derive(Debug)]
-pub struct Authorized {
+pub struct AuthorizedCall {
     pub(super) call: Call,
     pub(super) event: EventId,
 }
 
-impl Authorized {
+impl AuthorizedCall {
     /// Returns the call, with its arguments as they were judged.
     pub fn call(&self) -> &Call {
         &self.call

@@ -5,7 +5,9 @@
 //! such line. A policy with a lattice cannot have been written for it.
 
 use super::diagnostic::{Diagnostic, Span};
-use super::syntax::{Arithmetic, BodyLine, Comparison, Expr, ExprKind, File, Quantifier, StatementKind};
+use super::syntax::{
+    Arithmetic, BodyLine, Comparison, Expr, ExprKind, PolicyFile, Quantifier, StatementKind,
+};
 
 /// Functions that return a list; as a condition, such a call never holds in the analyzer.
 const LISTS: &[&str] = &[
@@ -27,36 +29,36 @@ const LISTS: &[&str] = &[
 ];
 
 /// Returns a warning for each expression that the analyzer reads differently.
-pub(super) fn warnings(file: &File, source: &str) -> Vec<Diagnostic> {
-    let mut pass = Pass { source, warnings: Vec::new() };
+pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
+    let mut pass = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
         return pass.warnings;
     }
     for statement in &file.statements {
         match &statement.kind {
             StatementKind::Rule { message, body, .. } => {
-                pass.expression(message);
-                pass.lines(&body.lines);
+                pass.check_expression(message);
+                pass.check_lines(&body.lines);
             }
-            StatementKind::Predicate { body, .. } => pass.lines(&body.lines),
-            StatementKind::Constant { value, .. } => pass.expression(value),
+            StatementKind::Predicate { body, .. } => pass.check_lines(&body.lines),
+            StatementKind::Constant { value, .. } => pass.check_expression(value),
             _ => {}
         }
     }
     pass.warnings
 }
 
-struct Pass<'a> {
+struct CompatibilityCheck<'a> {
     source: &'a str,
     warnings: Vec<Diagnostic>,
 }
 
-impl Pass<'_> {
+impl CompatibilityCheck<'_> {
     fn warn(&mut self, code: &'static str, span: &Span, message: &str, help: &str) {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
 
-    fn lines(&mut self, lines: &[BodyLine]) {
+    fn check_lines(&mut self, lines: &[BodyLine]) {
         for line in lines {
             if let BodyLine::Condition(expr) = line
                 && is_list(expr)
@@ -69,21 +71,21 @@ impl Pass<'_> {
                     "write `any(...)`, which means the same in both",
                 );
             }
-            self.expression(line.expr());
+            self.check_expression(line.expr());
         }
     }
 
-    fn expression(&mut self, expr: &Expr) {
+    fn check_expression(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Quantified(quantifier, body) => {
                 if *quantifier == Quantifier::ForAll {
                     let message = "invariant-ai lets `forall` hold where there is nothing to hold for";
                     self.warn("compat-forall", &expr.span, message, "here there must be something");
                 }
-                self.lines(&body.lines);
+                self.check_lines(&body.lines);
                 return;
             }
-            ExprKind::And(items) | ExprKind::Or(items) => self.connected(expr, items),
+            ExprKind::And(items) | ExprKind::Or(items) => self.check_connective(expr, items),
             ExprKind::Not(inner) if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped => {
                 let message = "invariant-ai reads `not a == b` as `(not a) == b`";
                 let help = "write `not (a == b)`, which means the same in both";
@@ -108,7 +110,7 @@ impl Pass<'_> {
                 let message = "invariant-ai reads `a ** b ** c` as `(a ** b) ** c`";
                 self.warn("compat-precedence", &expr.span, message, "write the parentheses, for both");
             }
-            ExprKind::Compare(_, rest) => self.compared(expr, rest),
+            ExprKind::Compare(_, rest) => self.check_comparison(expr, rest),
             ExprKind::Format(_) => {
                 let message = "invariant-ai does not put values into f-strings";
                 self.warn(
@@ -118,8 +120,8 @@ impl Pass<'_> {
                     "there it is the text between the quotation marks",
                 );
             }
-            ExprKind::Str(_) => self.text(expr),
-            ExprKind::List(_) if self.spelled(&expr.span).starts_with('(') => {
+            ExprKind::Str(_) => self.check_text(expr),
+            ExprKind::List(_) if self.source_text(&expr.span).starts_with('(') => {
                 let message = "invariant-ai reads `(a, b)` as `a`";
                 self.warn(
                     "compat-tuple",
@@ -130,10 +132,10 @@ impl Pass<'_> {
             }
             _ => {}
         }
-        expr.children().into_iter().for_each(|child| self.expression(child));
+        expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    fn connected(&mut self, expr: &Expr, items: &[Expr]) {
+    fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
         let is_compound = |expr: &&&Expr| {
@@ -149,7 +151,7 @@ impl Pass<'_> {
         }
     }
 
-    fn compared(&mut self, expr: &Expr, rest: &[(Comparison, Expr)]) {
+    fn check_comparison(&mut self, expr: &Expr, rest: &[(Comparison, Expr)]) {
         let is_flow = |op: &Comparison| {
             matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences)
         };
@@ -168,8 +170,8 @@ impl Pass<'_> {
         }
     }
 
-    fn text(&mut self, expr: &Expr) {
-        let spelled = self.spelled(&expr.span);
+    fn check_text(&mut self, expr: &Expr) {
+        let spelled = self.source_text(&expr.span);
         let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
         if is_escaped && !spelled.starts_with(['r', 'R']) {
             let message = "invariant-ai leaves `\\n` and `\\\\` in texts as they are written";
@@ -182,7 +184,7 @@ impl Pass<'_> {
         }
     }
 
-    fn spelled(&self, span: &Span) -> &str {
+    fn source_text(&self, span: &Span) -> &str {
         self.source.get(span.clone()).unwrap_or_default()
     }
 }

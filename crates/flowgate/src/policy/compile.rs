@@ -16,18 +16,18 @@ use super::diagnostic::{Diagnostic, Severity, Span, nearest};
 use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
-    Consent, Dispatch, Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store,
-    Type,
+    CompiledExpr, Consent, DeclaredStore, Dispatch, Endorsement, ExternPredicate, LabelStatement, Payload,
+    Plan, Predicate, Requirement, Type,
 };
 use super::regex::weight;
-use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
+use super::syntax::{ConditionBody, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName};
 use body::Scope;
 
 /// Marks a part that has no meaning because an error was reported.
 #[derive(Debug)]
-pub(super) struct Broken;
+pub(super) struct ReportedCompileError;
 
-pub(super) type Compiled<T> = Result<T, Broken>;
+pub(super) type CompileResult<T> = Result<T, ReportedCompileError>;
 
 /// Maximum number of parts of all expressions of a policy, after constants are substituted.
 const MAX_PARTS: usize = 500_000;
@@ -59,7 +59,7 @@ pub(super) struct Compiler<'a> {
 }
 
 /// Compiles a policy; the plan is usable only if no diagnostic is an error.
-pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) {
+pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         plan: Plan { dialect, ..Plan::default() },
         diagnostics: Vec::new(),
@@ -110,7 +110,7 @@ impl<'a> Compiler<'a> {
             plan.consents.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let endorsements: Vec<_> =
             plan.endorsements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting(&rule.query)).collect();
+        let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting_patterns(&rule.query)).collect();
         plan.rules.iter_mut().zip(exempting).for_each(|(rule, patterns)| rule.exempting = patterns);
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
@@ -135,9 +135,9 @@ impl<'a> Compiler<'a> {
         span: &Span,
         message: impl Into<String>,
         help: impl Into<String>,
-    ) -> Compiled<T> {
+    ) -> CompileResult<T> {
         self.diagnostics.push(Diagnostic::error(code, span.clone(), message).help(help));
-        Err(Broken)
+        Err(ReportedCompileError)
     }
 
     /// Returns whether the error limit is reached, so that compilation can stop.
@@ -147,7 +147,7 @@ impl<'a> Compiler<'a> {
                 > MAX_ERRORS
     }
 
-    fn unknown<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> Compiled<T> {
+    fn unknown_name<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> CompileResult<T> {
         let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
@@ -161,9 +161,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Records the names of constants and predicates, which may be used before they are defined.
-    fn declare(&mut self, file: &'a File) {
+    fn declare(&mut self, file: &'a PolicyFile) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
-        let mut bodies: Vec<&Body> = Vec::new();
+        let mut bodies: Vec<&ConditionBody> = Vec::new();
         self.has_lattice = file.statements.iter().any(|s| matches!(s.kind, StatementKind::Lattice { .. }));
         for statement in &file.statements {
             let name: &Name = match &statement.kind {
@@ -174,7 +174,7 @@ impl<'a> Compiler<'a> {
                 StatementKind::Predicate { name, parameters, body } => {
                     self.predicates.insert(&name.text, self.plan.predicates.len());
                     bodies.push(body);
-                    let query = super::plan::Query::default();
+                    let query = super::plan::CompiledQuery::default();
                     let text = name.text.clone();
                     let parameters = parameters.iter().map(|(name, _)| name.text.clone()).collect();
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
@@ -192,11 +192,13 @@ impl<'a> Compiler<'a> {
                     Some("rename or remove one of the definitions".to_owned());
             }
         }
-        self.predicate_looks_around = bodies.iter().map(|body| self.looks_around(body)).collect();
+        self.predicate_looks_around = bodies.iter().map(|body| self.reads_other_events(body)).collect();
         // A predicate that calls one which reads the trace does so as well.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {
-            self.called(body).into_iter().for_each(|called| callers.entry(called).or_default().push(caller));
+            self.called_predicates(body)
+                .into_iter()
+                .for_each(|called| callers.entry(called).or_default().push(caller));
         }
         let looking = self.predicate_looks_around.iter().enumerate().filter(|(_, looks)| **looks);
         let mut pending: Vec<usize> = looking.map(|(index, _)| index).collect();
@@ -210,7 +212,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn statement(&mut self, statement: &Statement) -> Compiled<()> {
+    fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
             // Handled by `dimensions` and `declare`; the value of a constant is substituted where it is used.
@@ -224,7 +226,7 @@ impl<'a> Compiler<'a> {
             StatementKind::Store { name, written, read } => {
                 let written = self.tools(written)?;
                 let read = self.tools(read)?;
-                self.plan.stores.push(Store { name: name.text.clone(), written, read });
+                self.plan.stores.push(DeclaredStore { name: name.text.clone(), written, read });
                 Ok(())
             }
             StatementKind::Default { label } => {
@@ -246,16 +248,16 @@ impl<'a> Compiler<'a> {
                 }
             }
             StatementKind::Label { target, label, body } => {
-                self.needs_lattice(&span)?;
-                self.stays_in_event(body, &span)?;
-                let mut scope = self.one_event(
+                self.require_lattice(&span)?;
+                self.check_single_event(body, &span)?;
+                let mut scope = self.single_event_scope(
                     body,
                     &[Type::Message, Type::ToolOutput, Type::Tool],
                     "a Message, a ToolOutput or a Tool",
                 )?;
                 let target_plan = self.target(target, &scope)?;
                 let label = self.label(label, &mut scope)?;
-                self.quiet_iteration(&mut scope, target_plan.root);
+                self.mark_quiet_iteration(&mut scope, target_plan.root);
                 let mut query = self.finish(scope);
                 query.ops = query.order(1);
                 let reads =
@@ -272,25 +274,25 @@ impl<'a> Compiler<'a> {
                 Ok(())
             }
             StatementKind::Require { label, target, denies, body } => {
-                self.needs_lattice(&span)?;
-                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                self.require_lattice(&span)?;
+                let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
-                let query = self.granting(scope);
+                let query = self.granting_query(scope);
                 self.plan.requirements.push(Requirement { span, label, target, denies: *denies, query });
                 Ok(())
             }
             StatementKind::Payload { target, body } => {
-                self.needs_integrity(&span, "payload lifts the requirement on integrity")?;
-                let scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                self.require_integrity_dimension(&span, "payload lifts the requirement on integrity")?;
+                let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = self.argument(target, &scope)?;
-                let query = self.granting(scope);
+                let query = self.granting_query(scope);
                 self.plan.payloads.push(Payload { target, query });
                 Ok(())
             }
             StatementKind::Consent { label, target, body } => {
-                self.needs_integrity(&span, "consent holds only for calls that are trusted")?;
-                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                self.require_integrity_dimension(&span, "consent holds only for calls that are trusted")?;
+                let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = self.argument(target, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
@@ -304,13 +306,13 @@ impl<'a> Compiler<'a> {
                         help,
                     );
                 }
-                let query = self.granting(scope);
+                let query = self.granting_query(scope);
                 self.plan.consents.push(Consent { span, label, target, query });
                 Ok(())
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
-                self.needs_integrity(&span, "endorse lowers integrity")?;
-                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                self.require_integrity_dimension(&span, "endorse lowers integrity")?;
+                let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target_plan = self.argument(target, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
@@ -323,8 +325,8 @@ impl<'a> Compiler<'a> {
                         help,
                     );
                 }
-                let query = self.granting(scope);
-                let canonical = self.pinned(&target_plan, target, &query, *is_unsafe)?;
+                let query = self.granting_query(scope);
+                let canonical = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
                 self.plan.endorsements.push(Endorsement { target: target_plan, label, canonical, query });
                 Ok(())
             }
@@ -333,9 +335,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Declares a predicate that the program answers.
-    fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> Compiled<()> {
+    fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> CompileResult<()> {
         let mut plain = |variable: &Name, ty: &Name| {
-            let found = self.ty(variable, ty)?;
+            let found = self.variable_type(variable, ty)?;
             if found.is_plain() {
                 return Ok(found);
             }
@@ -350,22 +352,28 @@ impl<'a> Compiler<'a> {
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), plain(name, ty)?))).collect();
         let result = plain(result, result);
-        let parameters = declared.into_iter().collect::<Compiled<_>>()?;
+        let parameters = declared.into_iter().collect::<CompileResult<_>>()?;
         self.externs.insert(&name.text, self.plan.externs.len());
-        self.plan.externs.push(Extern { name: name.text.clone(), parameters, result: result? });
+        self.plan.externs.push(ExternPredicate { name: name.text.clone(), parameters, result: result? });
         Ok(())
     }
 
-    fn predicate(&mut self, name: &Name, parameters: &[(Name, Option<Name>)], body: &Body) -> Compiled<()> {
+    fn predicate(
+        &mut self,
+        name: &Name,
+        parameters: &[(Name, Option<Name>)],
+        body: &ConditionBody,
+    ) -> CompileResult<()> {
         let mut scope = Scope::default();
         for (parameter, ty) in parameters {
             if let Some(ty) = ty {
-                self.ty(parameter, ty)?;
+                self.variable_type(parameter, ty)?;
             }
             self.bind(&mut scope, parameter)?;
         }
         self.body(body, &mut scope)?;
-        let bound = (0..parameters.len()).fold(0, |bits, slot| bits | Ex::Slot(slot).needs());
+        let bound =
+            (0..parameters.len()).fold(0, |bits, slot| bits | CompiledExpr::Slot(slot).required_slots());
         let query = self.finish(scope);
         let ops = query.order(bound);
         let found = self.predicates.get(name.text.as_str()).copied();
@@ -376,7 +384,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn tools(&mut self, tools: &[Expr]) -> Compiled<Vec<PatternId>> {
+    fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
         let mut patterns = Vec::new();
         for tool in tools {
             if let ExprKind::Tool(reference) = &*tool.kind {
@@ -387,7 +395,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Deducts the size of a pattern from the budget of the policy.
-    fn weigh(&mut self, pattern: &str, span: &Span) -> Compiled<()> {
+    fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {
                 self.patterns_left = left;
@@ -402,9 +410,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn pattern(&mut self, name: &ToolName, span: &Span) -> Compiled<PatternId> {
+    fn pattern(&mut self, name: &ToolName, span: &Span) -> CompileResult<PatternId> {
         if let ToolName::Regex(source) = name {
-            self.weigh(source, span)?;
+            self.charge_pattern(source, span)?;
         }
         match ToolPattern::new(name) {
             Ok(pattern) => {
@@ -426,10 +434,10 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn needs_lattice(&mut self, span: &Span) -> Compiled<()> {
+    fn require_lattice(&mut self, span: &Span) -> CompileResult<()> {
         if self.plan.space.dimensions().is_empty() && self.has_lattice {
             // The error in the lattice has been reported.
-            return Err(Broken);
+            return Err(ReportedCompileError);
         }
         if self.plan.space.dimensions().is_empty() {
             let help = "declare a dimension first, for example `lattice integrity: trusted < untrusted`";
@@ -443,8 +451,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn needs_integrity(&mut self, span: &Span, why: &str) -> Compiled<()> {
-        self.needs_lattice(span)?;
+    fn require_integrity_dimension(&mut self, span: &Span, why: &str) -> CompileResult<()> {
+        self.require_lattice(span)?;
         if self.plan.space.integrity().is_empty() {
             let help = "call one `integrity`, or write `lattice NAME (integrity): ...`";
             return self.fail(

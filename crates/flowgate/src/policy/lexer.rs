@@ -34,8 +34,8 @@ pub(crate) enum Token {
     Float,
     #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*""#)]
     #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*'"#)]
-    #[regex(r#"[rRfF]?""""#, |lexer| close(lexer, "\"\"\""))]
-    #[regex(r#"[rRfF]?'''"#, |lexer| close(lexer, "'''"))]
+    #[regex(r#"[rRfF]?""""#, |lexer| skip_triple_quoted(lexer, "\"\"\""))]
+    #[regex(r#"[rRfF]?'''"#, |lexer| skip_triple_quoted(lexer, "'''"))]
     Str,
     #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*"#, priority = 1)]
     #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*"#, priority = 1)]
@@ -114,7 +114,7 @@ pub(crate) enum Token {
 }
 
 /// Skips to the end of a triple-quoted text, or of the file.
-fn close(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
+fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     let end = lexer.remainder().find(quote);
     lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
     end.is_some()
@@ -138,8 +138,8 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
             tokens.push((Token::Newline, span.start..span.start));
         }
         match token {
-            Token::Newline if depth > 0 || at_line_start || is_open(source, &tokens) => continue,
-            _ if at_line_start && continues(source, token, &span) && reopen(&mut tokens) => {
+            Token::Newline if depth > 0 || at_line_start || needs_continuation(source, &tokens) => continue,
+            _ if at_line_start && continues_line(source, token, &span) && remove_line_end(&mut tokens) => {
                 at_line_start = false;
             }
             Token::Comment => {
@@ -194,7 +194,7 @@ fn indentation(line: &str) -> usize {
 }
 
 /// Returns whether a line that ends here continues: it ends with an operator that needs another operand.
-fn is_open(source: &str, tokens: &[Lexeme]) -> bool {
+fn needs_continuation(source: &str, tokens: &[Lexeme]) -> bool {
     let last = tokens.iter().rev().find(|(token, _)| *token != Token::Comment);
     last.is_some_and(|(token, span)| match token {
         Token::Name => {
@@ -205,7 +205,7 @@ fn is_open(source: &str, tokens: &[Lexeme]) -> bool {
 }
 
 /// Returns whether a line that begins here continues the previous one: no line begins with a binary operator.
-fn continues(source: &str, token: Token, span: &Span) -> bool {
+fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     match token {
         Token::Name => matches!(source.get(span.clone()), Some("or" | "and" | "in" | "is" | "contains_only")),
         token => is_operator(token),
@@ -229,7 +229,7 @@ fn is_operator(token: Token) -> bool {
 }
 
 /// Removes the end of the last line, if it has opened no block.
-fn reopen(tokens: &mut Vec<Lexeme>) -> bool {
+fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
     let ends = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
     let opens =

@@ -11,7 +11,7 @@ mod text;
 use super::diagnostic::{Diagnostic, Severity, Span};
 use super::dialect::Dialect;
 use super::lexer::{self, Lexeme, Token};
-use super::syntax::{Expr, ExprKind, File, Name};
+use super::syntax::{Expr, ExprKind, Name, PolicyFile};
 
 /// Maximum length of a policy, in bytes.
 pub const MAX_SOURCE: usize = 1 << 20;
@@ -21,12 +21,12 @@ const MAX_HEIGHT: usize = 100;
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Parses a policy.
-pub(crate) fn parse(source: &str, dialect: Dialect) -> (File, Vec<Diagnostic>) {
+pub(crate) fn parse(source: &str, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     if source.len() > MAX_SOURCE {
         let diagnostic =
             Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
                 .help("split it into several policies");
-        return (File::default(), vec![diagnostic]);
+        return (PolicyFile::default(), vec![diagnostic]);
     }
     let tokens = lexer::lex(source).into_iter().filter(|(token, _)| *token != Token::Comment).collect();
     let mut parser = Parser { source, dialect, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
@@ -36,9 +36,9 @@ pub(crate) fn parse(source: &str, dialect: Dialect) -> (File, Vec<Diagnostic>) {
 
 /// Marks a production that cannot continue because an error was reported.
 #[derive(Debug)]
-struct Broken;
+struct ReportedParseError;
 
-type Parsed<T> = Result<T, Broken>;
+type ParseResult<T> = Result<T, ReportedParseError>;
 
 struct Parser<'a> {
     source: &'a str,
@@ -60,13 +60,13 @@ impl Parser<'_> {
     }
 
     /// Returns the location of the next token.
-    fn here(&self) -> Span {
+    fn next_span(&self) -> Span {
         let end = self.source.len();
         self.tokens.get(self.position).map_or(end..end, |(_, span)| span.clone())
     }
 
     /// Returns the end of the previous token.
-    fn last_end(&self) -> usize {
+    fn previous_end(&self) -> usize {
         let last = self.position.checked_sub(1).and_then(|position| self.tokens.get(position));
         last.map_or(0, |(_, span)| span.end)
     }
@@ -75,12 +75,12 @@ impl Parser<'_> {
         self.source.get(span.clone()).unwrap_or("")
     }
 
-    fn word(&self) -> &str {
-        if self.peek() == Token::Name { self.text(&self.here()) } else { "" }
+    fn peek_word(&self) -> &str {
+        if self.peek() == Token::Name { self.text(&self.next_span()) } else { "" }
     }
 
     fn advance(&mut self) -> Span {
-        let span = self.here();
+        let span = self.next_span();
         self.position += usize::from(self.position < self.tokens.len());
         span
     }
@@ -94,23 +94,23 @@ impl Parser<'_> {
     }
 
     fn eat_word(&mut self, word: &str) -> bool {
-        let found = self.word() == word;
+        let found = self.peek_word() == word;
         if found {
             self.advance();
         }
         found
     }
 
-    fn report(&mut self, diagnostic: Diagnostic) -> Broken {
+    fn report(&mut self, diagnostic: Diagnostic) -> ReportedParseError {
         if self.diagnostics.len() < MAX_DIAGNOSTICS {
             self.diagnostics.push(diagnostic);
         }
-        Broken
+        ReportedParseError
     }
 
     /// Reports that another token was expected here.
-    fn expected(&mut self, what: &str, help: Option<&str>) -> Broken {
-        let span = self.here();
+    fn expected(&mut self, what: &str, help: Option<&str>) -> ReportedParseError {
+        let span = self.next_span();
         let found = match self.peek() {
             Token::Newline => "the end of the line".to_owned(),
             Token::End => "the end of the policy".to_owned(),
@@ -125,36 +125,36 @@ impl Parser<'_> {
         self.report(diagnostic)
     }
 
-    fn expect(&mut self, token: Token, what: &str) -> Parsed<Span> {
+    fn expect(&mut self, token: Token, what: &str) -> ParseResult<Span> {
         if self.peek() == token { Ok(self.advance()) } else { Err(self.expected(what, None)) }
     }
 
-    fn expect_word(&mut self, word: &str, help: &str) -> Parsed<()> {
+    fn expect_word(&mut self, word: &str, help: &str) -> ParseResult<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"), Some(help))) }
     }
 
-    fn name(&mut self, what: &str) -> Parsed<Name> {
+    fn name(&mut self, what: &str) -> ParseResult<Name> {
         let span = self.expect(Token::Name, what)?;
         Ok(Name { text: self.text(&span).to_owned(), span })
     }
 
     /// Creates a node whose span extends from `start` to the last token read.
-    fn node(&mut self, start: usize, kind: ExprKind) -> Parsed<Expr> {
-        let span = start..self.last_end().max(start);
+    fn node(&mut self, start: usize, kind: ExprKind) -> ParseResult<Expr> {
+        let span = start..self.previous_end().max(start);
         let mut expr = Expr { kind: Box::new(kind), span, height: 1, is_grouped: false };
         expr.height += expr.children().iter().map(|child| child.height).max().unwrap_or(0);
         if expr.height > MAX_HEIGHT {
-            return Err(self.too_deep(expr.span));
+            return Err(self.report_too_deep(expr.span));
         }
         Ok(expr)
     }
 
     /// Returns the number of reported errors, without warnings.
-    fn mistakes(&self) -> usize {
+    fn error_count(&self) -> usize {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
     }
 
-    fn too_deep(&mut self, span: Span) -> Broken {
+    fn report_too_deep(&mut self, span: Span) -> ReportedParseError {
         let message = format!("the expression is nested more than {MAX_HEIGHT} levels deep");
         self.report(Diagnostic::error("too-deep", span, message).help("name parts of it with `:=`"))
     }

@@ -23,12 +23,12 @@ pub(crate) struct PatternId(pub(crate) usize);
 pub(crate) struct ToolPattern {
     source: String,
     /// What the tool name must match; for a qualified pattern, what `server/name` must match.
-    name: Name,
+    name: NamePattern,
     qualified: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Name {
+enum NamePattern {
     Exact(Arc<str>),
     Regex(Regex),
 }
@@ -46,14 +46,20 @@ impl ToolPattern {
     /// If it is a regular expression that is malformed or too large.
     pub(crate) fn new(name: &ToolName) -> Result<Self, String> {
         let (source, name, qualified) = match name {
-            ToolName::Glob(text) if text == "*" => (text.clone(), Name::Regex(whole(".*")?), true),
+            ToolName::Glob(text) if text == "*" => {
+                (text.clone(), NamePattern::Regex(compile_whole(".*")?), true)
+            }
             ToolName::Glob(text) if text.contains('*') => {
                 let parts: Vec<String> = text.split('*').map(regex::escape).collect();
-                (text.clone(), Name::Regex(whole(&parts.join(".*"))?), text.contains('/'))
+                (text.clone(), NamePattern::Regex(compile_whole(&parts.join(".*"))?), text.contains('/'))
             }
-            ToolName::Glob(text) => (text.clone(), Name::Exact(text.as_str().into()), text.contains('/')),
-            ToolName::Exact(text) => (format!("{text:?}"), Name::Exact(text.as_str().into()), false),
-            ToolName::Regex(text) => (format!("r\"{text}\""), Name::Regex(whole(text)?), text.contains('/')),
+            ToolName::Glob(text) => {
+                (text.clone(), NamePattern::Exact(text.as_str().into()), text.contains('/'))
+            }
+            ToolName::Exact(text) => (format!("{text:?}"), NamePattern::Exact(text.as_str().into()), false),
+            ToolName::Regex(text) => {
+                (format!("r\"{text}\""), NamePattern::Regex(compile_whole(text)?), text.contains('/'))
+            }
         };
         Ok(Self { source, name, qualified })
     }
@@ -66,7 +72,7 @@ impl ToolPattern {
     /// Returns the name that the tool must have, if the pattern names one tool and no server.
     pub(crate) fn exact_name(&self) -> Option<&Arc<str>> {
         match &self.name {
-            Name::Exact(name) if !self.qualified => Some(name),
+            NamePattern::Exact(name) if !self.qualified => Some(name),
             _ => None,
         }
     }
@@ -74,9 +80,9 @@ impl ToolPattern {
     /// Returns a tool that the pattern matches, if one is easily found: for a pattern with `*`, one of many.
     pub(crate) fn example(&self) -> Option<Tool> {
         let name = match &self.name {
-            Name::Exact(name) => name.to_string(),
-            Name::Regex(_) if self.source.starts_with("r\"") => return None,
-            Name::Regex(_) => self.source.replace('*', "example"),
+            NamePattern::Exact(name) => name.to_string(),
+            NamePattern::Regex(_) if self.source.starts_with("r\"") => return None,
+            NamePattern::Regex(_) => self.source.replace('*', "example"),
         };
         Some(match name.split_once('/').filter(|_| self.qualified) {
             Some((server, name)) if !server.is_empty() => Tool::of(server, name),
@@ -87,7 +93,7 @@ impl ToolPattern {
 
     /// Returns the tool that the pattern names, if it is one tool.
     pub(crate) fn tool(&self) -> Option<Tool> {
-        let Name::Exact(name) = &self.name else { return None };
+        let NamePattern::Exact(name) = &self.name else { return None };
         if !self.qualified {
             return Some(Tool::local(name));
         }
@@ -103,12 +109,12 @@ impl ToolPattern {
     /// Returns whether the pattern matches a tool.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
-            Name::Exact(exact) => **exact == *name,
-            Name::Regex(regex) => regex.is_match(name),
+            NamePattern::Exact(exact) => **exact == *name,
+            NamePattern::Regex(regex) => regex.is_match(name),
         };
         match &tool.server {
             // An unqualified name such as `link` means a server's tool, not one of Flowgate's own tools.
-            Some(server) if &**server == Tool::OWN && !self.qualified => false,
+            Some(server) if &**server == Tool::FLOWGATE_SERVER && !self.qualified => false,
             None if self.qualified => matches(&format!("/{}", tool.name)) || self.source == "*",
             Some(server) if self.qualified => matches(&format!("{server}/{}", tool.name)),
             _ => matches(&tool.name),
@@ -117,7 +123,7 @@ impl ToolPattern {
 }
 
 /// Compiles a regular expression that must match the whole text.
-pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
+pub(crate) fn compile_whole(pattern: &str) -> Result<Regex, String> {
     let compiled =
         RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(SIZE).dot_matches_new_line(true).build();
     compiled.map_err(|error| describe(&error))
@@ -125,13 +131,13 @@ pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
 
 /// The servers whose tools each unqualified pattern has matched.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Servers {
+pub(crate) struct MatchedServers {
     seen: HashMap<usize, Vec<Option<Arc<str>>>>,
 }
 
-impl Servers {
+impl MatchedServers {
     /// Records that the tool exists.
-    pub(crate) fn meet(&mut self, patterns: &[ToolPattern], tool: &Tool) {
+    pub(crate) fn register_tool(&mut self, patterns: &[ToolPattern], tool: &Tool) {
         for (index, pattern) in patterns.iter().enumerate() {
             if !pattern.is_qualified() && pattern.matches(tool) {
                 let servers = self.seen.entry(index).or_default();
@@ -199,11 +205,11 @@ mod tests {
     fn a_second_server_makes_an_unqualified_pattern_ambiguous() {
         let patterns =
             ["get_balance", "bank/get_balance"].map(|p| ToolPattern::new(&ToolName::Glob(p.into())).unwrap());
-        let mut servers = Servers::default();
-        servers.meet(&patterns, &Tool::of("bank", "get_balance"));
-        servers.meet(&patterns, &Tool::of("bank", "get_balance"));
+        let mut servers = MatchedServers::default();
+        servers.register_tool(&patterns, &Tool::of("bank", "get_balance"));
+        servers.register_tool(&patterns, &Tool::of("bank", "get_balance"));
         assert!(!servers.is_ambiguous(PatternId(0)));
-        servers.meet(&patterns, &Tool::of("evil", "get_balance"));
+        servers.register_tool(&patterns, &Tool::of("evil", "get_balance"));
         assert!(servers.is_ambiguous(PatternId(0)) && !servers.is_ambiguous(PatternId(1)));
     }
 }

@@ -1,7 +1,7 @@
 //! A compiled policy: names are resolved to slots, patterns are compiled. The monitor and the rules evaluate it.
 
 mod dispatch;
-mod exempting;
+mod exemption;
 mod order;
 
 use std::fmt;
@@ -13,16 +13,16 @@ use serde_json::Value as Json;
 use super::diagnostic::Span;
 use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
-use super::regex::{Extent, Pattern};
+use super::regex::{MatchExtent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
 pub(crate) use dispatch::Dispatch;
-pub(crate) use order::{alone, order};
+pub(crate) use order::{order_conditions, single_variable_conditions};
 
-use crate::label::{Bound, Dims, Label, Partial, Roster, Space};
+use crate::label::{ComputedLabelUse, DimensionSet, Label, NameTable, PartialLabel, Space};
 use crate::value::Value;
 
 /// The number of a variable in its query.
-pub(crate) type Slot = usize;
+pub(crate) type VariableSlot = usize;
 
 /// A function that policies can call: its position in the table of functions.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ impl fmt::Debug for FunctionId {
 }
 
 /// Returns the canonical form of a value, if the value has one.
-pub(crate) type Canonical = fn(&Json) -> Option<Json>;
+pub(crate) type CanonicalForm = fn(&Json) -> Option<Json>;
 
 /// Maximum number of variables of a query.
 pub(crate) const MAX_SLOTS: usize = 64;
@@ -50,9 +50,9 @@ pub(crate) struct Plan {
     pub(crate) dialect: Dialect,
     pub(crate) space: Space,
     pub(crate) patterns: Vec<ToolPattern>,
-    pub(crate) stores: Vec<Store>,
+    pub(crate) stores: Vec<DeclaredStore>,
     pub(crate) predicates: Vec<Predicate>,
-    pub(crate) externs: Vec<Extern>,
+    pub(crate) externs: Vec<ExternPredicate>,
     /// The label of regions that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
     pub(crate) labels: Vec<LabelStatement>,
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
 
 /// External state that some tools write and others read.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct DeclaredStore {
     pub(crate) name: String,
     pub(crate) written: Vec<PatternId>,
     pub(crate) read: Vec<PatternId>,
@@ -77,9 +77,9 @@ pub(crate) struct Store {
 #[derive(Debug)]
 pub(crate) struct LabelStatement {
     pub(crate) span: Span,
-    pub(crate) target: Target,
+    pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
-    pub(crate) query: Query,
+    pub(crate) query: CompiledQuery,
     /// Whether a condition or the label reads the content of the event.
     pub(crate) reads: bool,
     /// Whether the statement reads the error flag; other statements do not label a tool's error text.
@@ -91,16 +91,16 @@ pub(crate) struct Requirement {
     pub(crate) span: Span,
     pub(crate) label: LabelPlan,
     /// The argument that is restricted; `None` is the whole call.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<TargetPath>,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
-    pub(crate) query: Query,
+    pub(crate) query: CompiledQuery,
 }
 
 #[derive(Debug)]
 pub(crate) struct Payload {
-    pub(crate) target: Target,
-    pub(crate) query: Query,
+    pub(crate) target: TargetPath,
+    pub(crate) query: CompiledQuery,
 }
 
 /// A standing consent: the label that an argument may carry to the tool, if nothing untrusted influenced the call.
@@ -108,17 +108,17 @@ pub(crate) struct Payload {
 pub(crate) struct Consent {
     pub(crate) span: Span,
     pub(crate) label: LabelPlan,
-    pub(crate) target: Target,
-    pub(crate) query: Query,
+    pub(crate) target: TargetPath,
+    pub(crate) query: CompiledQuery,
 }
 
 #[derive(Debug)]
 pub(crate) struct Endorsement {
-    pub(crate) target: Target,
+    pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     /// How the value is normalised before it is passed on; `None` for a value that is endorsed unchanged.
-    pub(crate) canonical: Option<Canonical>,
-    pub(crate) query: Query,
+    pub(crate) canonical: Option<CanonicalForm>,
+    pub(crate) query: CompiledQuery,
 }
 
 #[derive(Debug)]
@@ -126,21 +126,21 @@ pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
-    pub(crate) args: Vec<Ex>,
-    pub(crate) kwargs: Vec<(Arc<str>, Ex)>,
-    pub(crate) query: Query,
+    pub(crate) args: Vec<CompiledExpr>,
+    pub(crate) kwargs: Vec<(Arc<str>, CompiledExpr)>,
+    pub(crate) query: CompiledQuery,
     /// The variables over events, including those of its blocks.
     pub(crate) events: Vec<EventVariable>,
     /// The number of variables over events of the preceding rules.
     pub(crate) first_event: usize,
     /// The operations when no variable is bound.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<SearchOp>,
     /// Whether a match is final once all its events have happened: no block counts other events.
     pub(crate) is_settled: bool,
     /// Kinds of events that predicates read, in addition to the variables.
     pub(crate) looks_at: Vec<Type>,
     /// The names from which the keys of matches are built, in alphabetical order.
-    pub(crate) named: Vec<(String, Slot)>,
+    pub(crate) named: Vec<(String, VariableSlot)>,
     /// Patterns by which the rule may exempt a tool.
     pub(crate) exempting: Vec<PatternId>,
 }
@@ -148,12 +148,12 @@ pub(crate) struct Rule {
 /// A variable over events.
 #[derive(Debug)]
 pub(crate) struct EventVariable {
-    pub(crate) slot: Slot,
+    pub(crate) slot: VariableSlot,
     pub(crate) ty: Type,
     /// The conditions on this variable alone.
-    pub(crate) alone: Vec<Op>,
+    pub(crate) alone: Vec<SearchOp>,
     /// The operations that find the other variables once this one is bound; empty within a block.
-    pub(crate) anchor: Vec<Op>,
+    pub(crate) anchor: Vec<SearchOp>,
     /// Whether the event of this variable can complete a match: no condition requires a later event.
     pub(crate) can_be_last: bool,
     /// Whether it is bound by the rule itself and not by one of its blocks.
@@ -164,14 +164,14 @@ pub(crate) struct EventVariable {
     /// them.
     pub(crate) matters_later: bool,
     /// The variable of which its event must be the immediate predecessor.
-    pub(crate) right_before: Option<Slot>,
+    pub(crate) right_before: Option<VariableSlot>,
     /// The tool name or the message role that its conditions require.
     pub(crate) named: Option<Arc<str>>,
 }
 
 /// A predicate that the embedding program answers.
 #[derive(Debug)]
-pub(crate) struct Extern {
+pub(crate) struct ExternPredicate {
     pub(crate) name: String,
     pub(crate) parameters: Vec<(String, Type)>,
     pub(crate) result: Type,
@@ -181,19 +181,19 @@ pub(crate) struct Extern {
 pub(crate) struct Predicate {
     pub(crate) name: String,
     pub(crate) parameters: Vec<String>,
-    pub(crate) query: Query,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) query: CompiledQuery,
+    pub(crate) ops: Vec<SearchOp>,
 }
 
 /// Conditions over variables.
 #[derive(Debug, Default)]
-pub(crate) struct Query {
+pub(crate) struct CompiledQuery {
     pub(crate) variables: Vec<Variable>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<QueryItem>,
     /// The number of slots of a frame.
     pub(crate) slots: usize,
     /// The operations once the event in slot 0 is bound; rules have a list for each variable instead.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<SearchOp>,
     /// Patterns that the event in slot 0 must match.
     pub(crate) tools: Vec<PatternId>,
     /// Every pattern that its conditions test, including those in predicates.
@@ -205,10 +205,10 @@ pub(crate) struct Query {
 /// A typed variable.
 #[derive(Debug, Clone)]
 pub(crate) struct Variable {
-    pub(crate) slot: Slot,
+    pub(crate) slot: VariableSlot,
     pub(crate) ty: Type,
     /// The values that it ranges over; `None` means the events of the trace.
-    pub(crate) domain: Option<Ex>,
+    pub(crate) domain: Option<CompiledExpr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl Type {
     }
 
     /// Returns the kind of event that contains values of this type.
-    pub(crate) fn holder(self) -> Self {
+    pub(crate) fn event_type(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,
             Self::ToolParameter => Self::Tool,
@@ -276,26 +276,26 @@ impl Type {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Item {
-    Test(Ex),
-    Let(Slot, Ex),
+pub(crate) enum QueryItem {
+    Test(CompiledExpr),
+    Let(VariableSlot, CompiledExpr),
 }
 
 /// One step in the search for assignments that satisfy a query.
 #[derive(Debug, Clone)]
-pub(crate) enum Op {
+pub(crate) enum SearchOp {
     /// Binds a variable over events to each candidate event.
-    Events(Slot, Type),
+    Events(VariableSlot, Type),
     /// Binds a variable to each item of a list or each value of a map.
-    Each(Slot, Type, Ex),
-    Let(Slot, Ex),
-    Test(Ex),
+    Each(VariableSlot, Type, CompiledExpr),
+    Let(VariableSlot, CompiledExpr),
+    Test(CompiledExpr),
 }
 
 /// A region of an event: a variable, a path from it, and optionally a part of the text there.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) root: Slot,
+pub(crate) struct TargetPath {
+    pub(crate) root: VariableSlot,
     pub(crate) steps: Vec<TargetStep>,
     pub(crate) capture: Option<(Regex, String)>,
 }
@@ -310,20 +310,20 @@ pub(crate) enum TargetStep {
 /// A label expression.
 #[derive(Debug, Default)]
 pub(crate) struct LabelPlan {
-    pub(crate) fixed: Option<Partial>,
+    pub(crate) fixed: Option<PartialLabel>,
     /// Dimensions whose element is computed from values.
-    pub(crate) computed: Vec<(String, Vec<Ex>)>,
+    pub(crate) computed: Vec<(String, Vec<CompiledExpr>)>,
     /// All dimensions that it names.
-    pub(crate) dims: Dims,
+    pub(crate) dims: DimensionSet,
     /// Whether it is written `top`: as a requirement, that the tool acts on nothing.
     pub(crate) is_top: bool,
 }
 
 /// An expression.
 #[derive(Debug, Clone)]
-pub(crate) enum Ex {
+pub(crate) enum CompiledExpr {
     Constant(Value),
-    Slot(Slot),
+    Slot(VariableSlot),
     Member(Box<Self>, Arc<str>),
     Index(Box<Self>, Box<Self>),
     Slice(Box<Self>, Option<Box<Self>>, Option<Box<Self>>),
@@ -348,7 +348,7 @@ pub(crate) enum Ex {
     IsInstance(Box<Self>, Vec<Type>),
     /// A method in the dialect of the paper's analyzer: only texts and maps have methods.
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
-    Quantified(Arc<Quantified>),
+    Quantified(Arc<QuantifiedBlock>),
     Predicate(usize, Vec<Self>),
     Extern(usize, Vec<Self>),
     Not(Box<Self>),
@@ -357,10 +357,10 @@ pub(crate) enum Ex {
     Or(Vec<Self>),
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
-    IsTool(Box<Self>, PatternId, Option<Shape>),
+    IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
     Choice(Box<[Self; 3]>),
     Comprehension {
-        slot: Slot,
+        slot: VariableSlot,
         list: Box<Self>,
         condition: Option<Box<Self>>,
         value: Box<Self>,
@@ -369,18 +369,18 @@ pub(crate) enum Ex {
 
 /// A block of conditions, and the required number of assignments that satisfy it.
 #[derive(Debug, Clone)]
-pub(crate) struct Quantified {
-    pub(crate) how: How,
+pub(crate) struct QuantifiedBlock {
+    pub(crate) how: QuantifierKind,
     pub(crate) variables: Vec<Variable>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<QueryItem>,
     /// The operations once the variables that it shares with the rule are bound.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<SearchOp>,
     /// The slots that must be bound before.
     pub(crate) needs: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum How {
+pub(crate) enum QuantifierKind {
     /// Every assignment satisfies the block, and there is at least one. With `or_none` (the other dialect) there may
     /// be none.
     ForAll {
@@ -389,8 +389,8 @@ pub(crate) enum How {
     /// Some assignment does not satisfy the block.
     NotForAll,
     Count {
-        min: Option<Ex>,
-        max: Option<Ex>,
+        min: Option<CompiledExpr>,
+        max: Option<CompiledExpr>,
     },
 }
 
@@ -403,17 +403,17 @@ pub(crate) enum RegexUse {
 }
 
 impl RegexUse {
-    pub(crate) fn extent(self) -> Extent {
+    pub(crate) fn extent(self) -> MatchExtent {
         match self {
-            Self::Match => Extent::Start,
-            Self::Find => Extent::Anywhere,
+            Self::Match => MatchExtent::Start,
+            Self::Find => MatchExtent::Anywhere,
         }
     }
 }
 
 /// The required form of the arguments of a call.
 #[derive(Debug, Clone)]
-pub(crate) enum Shape {
+pub(crate) enum ArgumentShape {
     Anything,
     /// Every key must be present and match; further keys are allowed.
     Dict(Vec<(Arc<str>, Self)>),
@@ -427,12 +427,12 @@ pub(crate) enum Shape {
     /// A text in which a detector finds a kind of personal data, or `MODERATED`.
     Finds(Arc<str>),
     /// A value that equals a computed one.
-    Computed(Box<Ex>),
+    Computed(Box<CompiledExpr>),
 }
 
 impl Plan {
     /// Interns the names that the policy's own labels mention in the roster.
-    pub(crate) fn intern(&self, roster: &mut Roster) {
+    pub(crate) fn intern(&self, roster: &mut NameTable) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);
         let consented = self.consents.iter().map(|statement| &statement.label);
@@ -440,15 +440,15 @@ impl Plan {
             labels.chain(required).chain(consented).flat_map(|label| &label.computed)
         {
             let names = arguments.iter().filter_map(|ex| match ex {
-                Ex::Constant(Value::Str(name)) => Some(name.to_string()),
+                CompiledExpr::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,
             });
-            let _ = roster.set(&self.space, dimension, &names.collect::<Vec<_>>(), Bound::Data);
+            let _ = roster.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
         }
     }
 }
 
-impl Ex {
+impl CompiledExpr {
     /// Returns the direct subexpressions, including the conditions of blocks.
     fn children(&self) -> Vec<&Self> {
         match self {
@@ -480,11 +480,16 @@ impl Ex {
             }
             Self::Quantified(block) => {
                 let bounds = match &block.how {
-                    How::ForAll { .. } | How::NotForAll => [None, None],
-                    How::Count { min, max } => [min.as_ref(), max.as_ref()],
+                    QuantifierKind::ForAll { .. } | QuantifierKind::NotForAll => [None, None],
+                    QuantifierKind::Count { min, max } => [min.as_ref(), max.as_ref()],
                 };
                 let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
-                bounds.into_iter().flatten().chain(domains).chain(block.items.iter().map(Item::ex)).collect()
+                bounds
+                    .into_iter()
+                    .flatten()
+                    .chain(domains)
+                    .chain(block.items.iter().map(QueryItem::ex))
+                    .collect()
             }
         }
     }
@@ -496,7 +501,7 @@ impl Ex {
     }
 
     /// Returns whether it may read the calls that a message proposes, which come after the message.
-    pub(crate) fn may_ask_for_calls(&self) -> bool {
+    pub(crate) fn may_read_calls(&self) -> bool {
         match self {
             Self::Member(_, name) => **name == *"tool_calls",
             Self::Index(_, key) => !matches!(&**key, Self::Constant(Value::Int(_)) | Self::Negate(_)),
@@ -505,22 +510,22 @@ impl Ex {
     }
 
     /// Returns the slots that must be bound before it can be evaluated.
-    pub(crate) fn needs(&self) -> u64 {
+    pub(crate) fn required_slots(&self) -> u64 {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
             Self::Quantified(block) => block.needs,
             Self::Comprehension { slot, list, condition, value } => {
-                let inner = value.needs() | condition.as_ref().map_or(0, |e| e.needs());
-                list.needs() | (inner & !Self::Slot(*slot).needs())
+                let inner = value.required_slots() | condition.as_ref().map_or(0, |e| e.required_slots());
+                list.required_slots() | (inner & !Self::Slot(*slot).required_slots())
             }
-            _ => self.children().into_iter().fold(0, |needs, child| needs | child.needs()),
+            _ => self.children().into_iter().fold(0, |needs, child| needs | child.required_slots()),
         }
     }
 }
 
-impl Shape {
+impl ArgumentShape {
     /// Collects the expressions that must be computed for the comparison.
-    fn expressions<'s>(&'s self, found: &mut Vec<&'s Ex>) {
+    fn expressions<'s>(&'s self, found: &mut Vec<&'s CompiledExpr>) {
         match self {
             Self::Dict(entries) => entries.iter().for_each(|(_, shape)| shape.expressions(found)),
             Self::List(shapes) => shapes.iter().for_each(|shape| shape.expressions(found)),
@@ -530,24 +535,24 @@ impl Shape {
     }
 }
 
-impl Item {
+impl QueryItem {
     /// Returns the condition, or the value that is given a name.
-    pub(crate) fn ex(&self) -> &Ex {
+    pub(crate) fn ex(&self) -> &CompiledExpr {
         match self {
             Self::Test(ex) | Self::Let(_, ex) => ex,
         }
     }
 }
 
-impl Query {
+impl CompiledQuery {
     /// Returns the domains of its variables, and its conditions.
-    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Ex> {
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &CompiledExpr> {
         let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
-        domains.chain(self.items.iter().map(Item::ex))
+        domains.chain(self.items.iter().map(QueryItem::ex))
     }
 
     /// Returns the operations once the slots in `bound` have a value.
-    pub(crate) fn order(&self, bound: u64) -> Vec<Op> {
-        order(&self.variables, &self.items, bound)
+    pub(crate) fn order(&self, bound: u64) -> Vec<SearchOp> {
+        order_conditions(&self.variables, &self.items, bound)
     }
 }

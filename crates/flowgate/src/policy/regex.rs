@@ -34,14 +34,14 @@ enum Program {
 }
 
 /// The program that searches one text.
-enum Searching<'p> {
+enum TextSearcher<'p> {
     Linear(&'p regex::Regex),
     Backtracking(&'p fancy_regex::Regex),
 }
 
 /// The meaning of `$`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum EndAnchor {
     /// The end of the text.
     OfText,
     /// The end of the text, or before a final line break.
@@ -50,7 +50,7 @@ enum End {
 
 /// The part of a text that a pattern must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum MatchExtent {
     /// The whole text, line breaks included.
     Whole,
     /// As in the paper's analyzer: from the start, with only the last alternative anchored at the end.
@@ -66,34 +66,34 @@ impl Pattern {
     ///
     /// # Errors
     /// With the error in the pattern, on one line.
-    pub(crate) fn new(source: &str, extent: Extent) -> Result<Self, String> {
-        let ends = asks_for_end(source) && extent != Extent::Whole;
-        let before_break = if ends { Some(backtracking(source, extent, End::Python)?) } else { None };
-        let (text, dot_all) = anchored(source, extent, End::OfText);
+    pub(crate) fn new(source: &str, extent: MatchExtent) -> Result<Self, String> {
+        let ends = has_end_anchor(source) && extent != MatchExtent::Whole;
+        let before_break = if ends { Some(backtracking(source, extent, EndAnchor::Python)?) } else { None };
+        let (text, dot_all) = anchor_pattern(source, extent, EndAnchor::OfText);
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let program = match linear {
             Ok(regex) => Program::Linear(regex),
             Err(error) if !needs_backtracking(source) => return Err(describe(&error)),
-            Err(_) => Program::Backtracking(backtracking(source, extent, End::OfText)?),
+            Err(_) => Program::Backtracking(backtracking(source, extent, EndAnchor::OfText)?),
         };
         Ok(Self { program, before_break })
     }
 
     /// Returns the program that searches a text.
-    fn program(&self, text: &str) -> Searching<'_> {
+    fn program(&self, text: &str) -> TextSearcher<'_> {
         match (&self.before_break, &self.program) {
-            (Some(regex), _) if text.ends_with('\n') => Searching::Backtracking(regex),
-            (_, Program::Backtracking(regex)) => Searching::Backtracking(regex),
-            (_, Program::Linear(regex)) => Searching::Linear(regex),
+            (Some(regex), _) if text.ends_with('\n') => TextSearcher::Backtracking(regex),
+            (_, Program::Backtracking(regex)) => TextSearcher::Backtracking(regex),
+            (_, Program::Linear(regex)) => TextSearcher::Linear(regex),
         }
     }
 
     /// Returns the cost of one search of a text, in steps. Look-around may read the whole text from every position.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
-            (_, Searching::Linear(_)) => text.len() / 16,
+            (_, TextSearcher::Linear(_)) => text.len() / 16,
             // The backtracking program of a linear pattern looks around only at the end.
-            (Program::Linear(_), Searching::Backtracking(_)) => text.len() + BACKTRACKS / 16,
+            (Program::Linear(_), TextSearcher::Backtracking(_)) => text.len() + BACKTRACKS / 16,
             (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }
@@ -113,9 +113,9 @@ impl Pattern {
     /// If the search takes too many steps.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
         match self.program(text) {
-            Searching::Linear(regex) => Ok(regex.is_match(text)),
-            Searching::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
-            Searching::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
+            TextSearcher::Linear(regex) => Ok(regex.is_match(text)),
+            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
+            TextSearcher::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
         }
     }
 
@@ -125,11 +125,11 @@ impl Pattern {
     /// If the search takes too many steps.
     pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
         match self.program(text) {
-            Searching::Linear(regex) => {
+            TextSearcher::Linear(regex) => {
                 Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect())
             }
-            Searching::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
-            Searching::Backtracking(regex) => regex
+            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
+            TextSearcher::Backtracking(regex) => regex
                 .find_iter(text)
                 .take(limit)
                 .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
@@ -139,18 +139,18 @@ impl Pattern {
 }
 
 /// Returns the anchored pattern, and whether its `.` matches line breaks as well.
-fn anchored(source: &str, extent: Extent, end: End) -> (String, bool) {
+fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
-        Extent::Whole => (format!(r"\A(?:{translated})\z"), true),
-        Extent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
-        Extent::Start => (format!(r"\A(?:{translated})"), false),
-        Extent::Anywhere => (translated.into_owned(), false),
+        MatchExtent::Whole => (format!(r"\A(?:{translated})\z"), true),
+        MatchExtent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
+        MatchExtent::Start => (format!(r"\A(?:{translated})"), false),
+        MatchExtent::Anywhere => (translated.into_owned(), false),
     }
 }
 
-fn backtracking(source: &str, extent: Extent, end: End) -> Result<fancy_regex::Regex, String> {
-    let (text, dot_all) = anchored(source, extent, end);
+fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fancy_regex::Regex, String> {
+    let (text, dot_all) = anchor_pattern(source, extent, end);
     let text = if dot_all { format!("(?s:{text})") } else { text };
     let builder =
         fancy_regex::RegexBuilder::new(&text).backtrack_limit(BACKTRACKS).delegate_size_limit(SIZE).build();
@@ -180,7 +180,7 @@ fn needs_backtracking(source: &str) -> bool {
 
 /// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded.
 pub(crate) fn weight(source: &str) -> usize {
-    fn of(hir: &Hir) -> usize {
+    fn hir_weight(hir: &Hir) -> usize {
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => 1,
             HirKind::Literal(literal) => literal.0.len(),
@@ -188,43 +188,43 @@ pub(crate) fn weight(source: &str) -> usize {
             HirKind::Class(Class::Bytes(class)) => class.ranges().len(),
             HirKind::Repetition(repetition) => {
                 let times = repetition.max.unwrap_or(repetition.min).max(1);
-                of(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
+                hir_weight(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
             }
-            HirKind::Capture(capture) => of(&capture.sub),
+            HirKind::Capture(capture) => hir_weight(&capture.sub),
             HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-                parts.iter().map(of).fold(1, usize::saturating_add)
+                parts.iter().map(hir_weight).fold(1, usize::saturating_add)
             }
         }
     }
     // The parser does not accept look-around; such patterns have limits of their own.
-    regex_syntax::parse(&translate(source, End::OfText))
-        .map_or(source.len().saturating_mul(64), |hir| of(&hir))
+    regex_syntax::parse(&translate(source, EndAnchor::OfText))
+        .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }
 
 /// Returns whether a text is a valid pattern, even if it is too large.
 pub(crate) fn is_pattern(source: &str) -> bool {
-    regex_syntax::parse(&translate(source, End::OfText)).is_ok()
+    regex_syntax::parse(&translate(source, EndAnchor::OfText)).is_ok()
 }
 
 /// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line.
-fn asks_for_end(source: &str) -> bool {
+fn has_end_anchor(source: &str) -> bool {
     let is_per_line = source
         .split("(?")
         .skip(1)
         .any(|group| group.chars().take_while(char::is_ascii_alphabetic).any(|c| c == 'm'));
-    !is_per_line && translate(source, End::Python) != translate(source, End::OfText)
+    !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
 /// Rewrites syntax that differs from Python's: `\Z`, `\<`, a brace that begins no repetition, and brackets within a
 /// class.
-fn translate(source: &str, end: End) -> Cow<'_, str> {
+fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());
     let mut in_class = false;
     let mut rest = source.char_indices().peekable();
     while let Some((at, c)) = rest.next() {
         let tail = source.get(at + c.len_utf8()..).unwrap_or_default();
         match c {
-            '$' if !in_class && end == End::Python => out.push_str(r"(?=\n?\z)"),
+            '$' if !in_class && end == EndAnchor::Python => out.push_str(r"(?=\n?\z)"),
             '\\' => match rest.next() {
                 Some((_, 'Z')) if !in_class => out.push_str(r"\z"),
                 // Python counts the record and unit separators as white space.
@@ -282,62 +282,63 @@ mod tests {
 
     #[test]
     fn patterns_mean_what_they_mean_in_python() {
-        let check = |pattern: &str, extent: Extent, text: &str, expected: bool| {
+        let check = |pattern: &str, extent: MatchExtent, text: &str, expected: bool| {
             let compiled = Pattern::new(pattern, extent).unwrap();
             assert_eq!(compiled.is_match(text), Ok(expected), "{pattern} {text:?}");
         };
-        check("^(?!Peter$).*$", Extent::Whole, "Attacker", true);
-        check("^(?!Peter$).*$", Extent::Whole, "Peter", false);
-        check("^(?!Peter$).*$", Extent::Whole, "Peter\nAttacker", true);
-        check(r"(a+)\1", Extent::Whole, "aaaa", true);
-        check("a|ab", Extent::Whole, "ab", true);
-        check("b|a", Extent::CompatWhole, "bxx", true);
-        check("b|a", Extent::CompatWhole, "axx", false);
-        check("a", Extent::CompatWhole, "a\n", true);
-        check("a.c", Extent::Whole, "a\nc", true);
-        check("a.c", Extent::Anywhere, "a\nc", false);
-        check(r"a\Z", Extent::Start, "a", true);
-        check(r"\<b\>", Extent::Anywhere, "<b>", true);
-        check("{a}", Extent::Whole, "{a}", true);
-        check("a{2}", Extent::Whole, "aa", true);
-        check("[[]", Extent::Whole, "[", true);
-        check("[]a]", Extent::Whole, "]", true);
-        check("[^]]", Extent::Whole, "]", false);
-        check("[a&&b]", Extent::Whole, "&", true);
-        check("(?P<x>a)", Extent::Whole, "a", true);
-        check("^a$", Extent::Start, "a\n", true);
-        check("^a$", Extent::Start, "a\n\n", false);
-        check("^a$", Extent::Whole, "a\n", false);
-        check(r"a\$", Extent::Start, "a\n", false);
-        check("(?=a)a$", Extent::Anywhere, "a\n", true);
-        check("^a{,3}b", Extent::Start, "aab", true);
-        check("^a{,1}b", Extent::Start, "aab", false);
-        check("^a{,}b", Extent::Start, "aab", true);
-        check("(?!.*safe$)", Extent::Start, "safe\n", false);
-        check("a(?!$)", Extent::Start, "a\n", false);
-        check(r"a$\n", Extent::Start, "a\n", true);
-        check(r"[a-z$]+\Z", Extent::Start, "ab\n", false);
-        check(r"^foo$(?!\n)", Extent::Start, "foo\n", false);
-        check("(?m)^a$", Extent::Start, "a\nb", true);
-        check("[+--]x", Extent::Start, "-x", true);
-        check("[--a]x", Extent::Start, "Zx", true);
-        check("[a-]x", Extent::Start, "-x", true);
-        check(r"a\sb", Extent::Start, "a\x1cb", true);
-        check(r"a[\s,]b", Extent::Start, "a\x1cb", true);
-        check(r"a\Sb", Extent::Start, "a\x1cb", false);
+        check("^(?!Peter$).*$", MatchExtent::Whole, "Attacker", true);
+        check("^(?!Peter$).*$", MatchExtent::Whole, "Peter", false);
+        check("^(?!Peter$).*$", MatchExtent::Whole, "Peter\nAttacker", true);
+        check(r"(a+)\1", MatchExtent::Whole, "aaaa", true);
+        check("a|ab", MatchExtent::Whole, "ab", true);
+        check("b|a", MatchExtent::CompatWhole, "bxx", true);
+        check("b|a", MatchExtent::CompatWhole, "axx", false);
+        check("a", MatchExtent::CompatWhole, "a\n", true);
+        check("a.c", MatchExtent::Whole, "a\nc", true);
+        check("a.c", MatchExtent::Anywhere, "a\nc", false);
+        check(r"a\Z", MatchExtent::Start, "a", true);
+        check(r"\<b\>", MatchExtent::Anywhere, "<b>", true);
+        check("{a}", MatchExtent::Whole, "{a}", true);
+        check("a{2}", MatchExtent::Whole, "aa", true);
+        check("[[]", MatchExtent::Whole, "[", true);
+        check("[]a]", MatchExtent::Whole, "]", true);
+        check("[^]]", MatchExtent::Whole, "]", false);
+        check("[a&&b]", MatchExtent::Whole, "&", true);
+        check("(?P<x>a)", MatchExtent::Whole, "a", true);
+        check("^a$", MatchExtent::Start, "a\n", true);
+        check("^a$", MatchExtent::Start, "a\n\n", false);
+        check("^a$", MatchExtent::Whole, "a\n", false);
+        check(r"a\$", MatchExtent::Start, "a\n", false);
+        check("(?=a)a$", MatchExtent::Anywhere, "a\n", true);
+        check("^a{,3}b", MatchExtent::Start, "aab", true);
+        check("^a{,1}b", MatchExtent::Start, "aab", false);
+        check("^a{,}b", MatchExtent::Start, "aab", true);
+        check("(?!.*safe$)", MatchExtent::Start, "safe\n", false);
+        check("a(?!$)", MatchExtent::Start, "a\n", false);
+        check(r"a$\n", MatchExtent::Start, "a\n", true);
+        check(r"[a-z$]+\Z", MatchExtent::Start, "ab\n", false);
+        check(r"^foo$(?!\n)", MatchExtent::Start, "foo\n", false);
+        check("(?m)^a$", MatchExtent::Start, "a\nb", true);
+        check("[+--]x", MatchExtent::Start, "-x", true);
+        check("[--a]x", MatchExtent::Start, "Zx", true);
+        check("[a-]x", MatchExtent::Start, "-x", true);
+        check(r"a\sb", MatchExtent::Start, "a\x1cb", true);
+        check(r"a[\s,]b", MatchExtent::Start, "a\x1cb", true);
+        check(r"a\Sb", MatchExtent::Start, "a\x1cb", false);
     }
 
     #[test]
     fn mistakes_and_limits() {
-        assert_eq!(Pattern::new("(", Extent::Whole).unwrap_err(), "unclosed group");
-        assert!(Pattern::new("(?=a", Extent::Whole).is_err());
-        let bomb = Pattern::new("(?=(a+)+$)b", Extent::Anywhere).unwrap();
+        assert_eq!(Pattern::new("(", MatchExtent::Whole).unwrap_err(), "unclosed group");
+        assert!(Pattern::new("(?=a", MatchExtent::Whole).is_err());
+        let bomb = Pattern::new("(?=(a+)+$)b", MatchExtent::Anywhere).unwrap();
         let _ = bomb.is_match(&"a".repeat(5_000));
-        let bomb = Pattern::new(r"^(a|aa)+\1c$", Extent::Whole).unwrap();
+        let bomb = Pattern::new(r"^(a|aa)+\1c$", MatchExtent::Whole).unwrap();
         assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(too_long()));
         let long = "a".repeat(MAX_TRIED + 1);
-        assert_eq!(Pattern::new("(?=a)b", Extent::Anywhere).unwrap().find(&long, 2), Err(too_long()));
-        let found = |pattern, text| Pattern::new(pattern, Extent::Anywhere).unwrap().find(text, 2).unwrap();
+        assert_eq!(Pattern::new("(?=a)b", MatchExtent::Anywhere).unwrap().find(&long, 2), Err(too_long()));
+        let found =
+            |pattern, text| Pattern::new(pattern, MatchExtent::Anywhere).unwrap().find(text, 2).unwrap();
         assert_eq!(found("a", "aaaa"), [0..1, 1..2]);
         assert_eq!(found("a$", "a\n").first(), Some(&(0..1)));
         assert_eq!(found("password(?=:$)", "password:\n").first(), Some(&(0..8)));

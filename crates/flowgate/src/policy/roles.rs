@@ -45,11 +45,11 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
 /// Returns the roles that a comparison names: `m.role == "user"`, `m.role in ["system", "user"]`.
 pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
     let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
-    literals_beside(expr, constants, &is_role)
+    compared_literals(expr, constants, &is_role)
 }
 
 /// Returns the texts that an expression is compared with, directly or through a list or a constant.
-pub(crate) fn literals_beside<'e>(
+pub(crate) fn compared_literals<'e>(
     expr: &'e Expr,
     constants: &Constants<'e>,
     is_it: &dyn Fn(&Expr) -> bool,

@@ -4,7 +4,7 @@ use super::diagnostic::Span;
 
 /// A policy as written.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct File {
+pub(crate) struct PolicyFile {
     pub(crate) statements: Vec<Statement>,
 }
 
@@ -25,27 +25,27 @@ pub(crate) struct Statement {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StatementKind {
     /// `lattice integrity: trusted < untrusted`
-    Lattice { name: Name, purpose: Option<Name>, order: Order },
+    Lattice { name: Name, purpose: Option<Name>, order: DimensionOrder },
     /// `store payments: written by send_money, read by get_*`
     Store { name: Name, written: Vec<Expr>, read: Vec<Expr> },
     /// `default trusted, public`
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL if: ...`
-    Label { target: Expr, label: Vec<Expr>, body: Body },
+    Label { target: Expr, label: Vec<Expr>, body: ConditionBody },
     /// `require LABEL [for TARGET] [else deny] if: ...`
-    Require { label: Vec<Expr>, target: Option<Expr>, denies: bool, body: Body },
+    Require { label: Vec<Expr>, target: Option<Expr>, denies: bool, body: ConditionBody },
     /// `payload TARGET if: ...`
-    Payload { target: Expr, body: Body },
+    Payload { target: Expr, body: ConditionBody },
     /// `consent LABEL for TARGET if: ...`
-    Consent { label: Vec<Expr>, target: Expr, body: Body },
+    Consent { label: Vec<Expr>, target: Expr, body: ConditionBody },
     /// `[unsafe] endorse TARGET as LABEL if: ...`
-    Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: Body },
+    Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: ConditionBody },
     /// `raise | ask | log MESSAGE if: ...`
-    Rule { action: Action, message: Expr, body: Body },
+    Rule { action: Action, message: Expr, body: ConditionBody },
     /// `NAME := VALUE`
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`
-    Predicate { name: Name, parameters: Vec<(Name, Option<Name>)>, body: Body },
+    Predicate { name: Name, parameters: Vec<(Name, Option<Name>)>, body: ConditionBody },
     /// `extern NAME(PARAMETERS) -> TYPE`
     Extern { name: Name, parameters: Vec<(Name, Name)>, result: Name },
     /// `import a.b as c`, or `from a.b import c as d, e`
@@ -65,7 +65,7 @@ pub enum Action {
 
 /// The order of a dimension.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Order {
+pub(crate) enum DimensionOrder {
     /// `a < b < c, a < d`: each path is a list of names, each below the next.
     Edges(Vec<Vec<Name>>),
     /// `set of a, b` or, for an open universe, `set`.
@@ -78,7 +78,7 @@ pub(crate) enum Order {
 
 /// Conditions that must all hold.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Body {
+pub(crate) struct ConditionBody {
     pub(crate) lines: Vec<BodyLine>,
 }
 
@@ -206,7 +206,7 @@ pub(crate) enum ExprKind {
     /// `tool:server/name({...})`
     Tool(ToolRef),
     /// `forall:` or `count(min=1, max=2):` with the conditions below it.
-    Quantified(Quantifier, Body),
+    Quantified(Quantifier, ConditionBody),
     /// `*` in the arguments of a tool pattern.
     Anything,
     /// `<EMAIL_ADDRESS>`
@@ -303,7 +303,7 @@ impl Comparison {
 impl Statement {
     /// Visits all its expressions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Expr)) {
-        let body_of = |body: &Body, visit: &mut dyn FnMut(&Expr)| {
+        let body_of = |body: &ConditionBody, visit: &mut dyn FnMut(&Expr)| {
             body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));
         };
         match &self.kind {

@@ -3,22 +3,27 @@
 //! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no kept state.
 //! Its cost is the number of events to the power of the number of variables.
 
-use super::{Context, Report, is_concerned, kind};
+use super::{MatchReceiver, RuleContext, kind, reads_kind};
 use crate::eval::{EvalError, Evaluator, Frame, Value, set};
-use crate::policy::plan::{Ex, Item, Rule, Type, Variable};
+use crate::policy::plan::{CompiledExpr, QueryItem, Rule, Type, Variable};
 use crate::trace::EventId;
 
 /// Reports all matches of all rules over the whole trace.
-pub(crate) fn analyze(context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
+pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     matches(context, None, fuel, report);
 }
 
 /// Reports the matches that the last event completes, or that arise because a block may count it.
-pub(crate) fn step(context: Context<'_>, id: EventId, fuel: &mut u64, report: &mut impl Report) {
+pub(crate) fn match_event(
+    context: RuleContext<'_>,
+    id: EventId,
+    fuel: &mut u64,
+    report: &mut impl MatchReceiver,
+) {
     matches(context, Some(id), fuel, report);
 }
 
-fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl Report) {
+fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
         let is_of_block = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
@@ -33,17 +38,17 @@ fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {
-                    Ok(true) => report.found(evaluator, index, frame).map(|_| ()),
+                    Ok(true) => report.receive_match(evaluator, index, frame).map(|_| ()),
                     Ok(false) => Ok(()),
                     Err(EvalError::Fuel) => Err(EvalError::Fuel),
                     Err(error) => {
-                        report.failed(index, error);
+                        report.receive_failure(index, error);
                         Ok(())
                     }
                 }
             });
         if let Err(error) = result {
-            report.failed(index, error);
+            report.receive_failure(index, error);
         }
     }
 }
@@ -51,7 +56,7 @@ fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &
 /// Returns whether a block of the rule may count the event, or the rule can hold at any time.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = kind(evaluator.trace, id) else { return false };
-    is_concerned(rule, kind)
+    reads_kind(rule, kind)
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
             let mut frame = vec![Value::Absent; rule.query.slots];
             set(&mut frame, variable.slot, Value::Event(id));
@@ -60,28 +65,29 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
         })
 }
 
-type OnAssignment<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
+type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
 /// Tries every value of every variable, as soon as its domain can be evaluated. `bound` is the set of slots
 /// with a value.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],
-    items: &[Item],
+    items: &[QueryItem],
     bound: u64,
     frame: &mut Frame,
-    found: &mut OnAssignment<'_>,
+    found: &mut AssignmentCallback<'_>,
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
     let bound = name_values(evaluator, items, bound, frame)?;
-    let next = variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.needs() & !bound == 0));
+    let next =
+        variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };
     let Some(variable) = variables.get(index) else { return Ok(()) };
     let rest: Vec<&Variable> =
         variables.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, v)| *v).collect();
     let values = match &variable.domain {
         None => (0..evaluator.trace.len()).map(|id| Value::Event(EventId(id))).collect(),
-        Some(domain) => match evaluator.domain(domain, variable.ty, frame) {
+        Some(domain) => match evaluator.domain_values(domain, variable.ty, frame) {
             Ok(values) => values,
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => vec![Value::Failed(error.into())],
@@ -91,7 +97,14 @@ fn assign(
         if evaluator.has_type(&value, variable.ty) {
             let mut frame = frame.clone();
             set(&mut frame, variable.slot, value);
-            assign(evaluator, &rest, items, bound | Ex::Slot(variable.slot).needs(), &mut frame, found)?;
+            assign(
+                evaluator,
+                &rest,
+                items,
+                bound | CompiledExpr::Slot(variable.slot).required_slots(),
+                &mut frame,
+                found,
+            )?;
         }
     }
     Ok(())
@@ -100,13 +113,13 @@ fn assign(
 /// Assigns values to names as soon as these can be computed.
 fn name_values(
     evaluator: &mut Evaluator<'_>,
-    items: &[Item],
+    items: &[QueryItem],
     mut bound: u64,
     frame: &mut Frame,
 ) -> Result<u64, EvalError> {
     for item in items {
-        if let Item::Let(slot, ex) = item
-            && ex.needs() & !bound == 0
+        if let QueryItem::Let(slot, ex) = item
+            && ex.required_slots() & !bound == 0
         {
             let value = match evaluator.evaluate(ex, frame) {
                 Ok(value) => value,
@@ -114,7 +127,7 @@ fn name_values(
                 Err(error) => Value::Failed(error.into()),
             };
             set(frame, *slot, value);
-            bound |= Ex::Slot(*slot).needs();
+            bound |= CompiledExpr::Slot(*slot).required_slots();
         }
     }
     Ok(bound)
@@ -122,13 +135,17 @@ fn name_values(
 
 /// Returns whether all conditions hold. A condition that cannot be evaluated is an error only if no other one
 /// rules the assignment out.
-fn satisfies(evaluator: &mut Evaluator<'_>, items: &[Item], frame: &mut Frame) -> Result<bool, EvalError> {
+fn satisfies(
+    evaluator: &mut Evaluator<'_>,
+    items: &[QueryItem],
+    frame: &mut Frame,
+) -> Result<bool, EvalError> {
     let mut trouble = frame.iter().find_map(|value| match value {
         Value::Failed(error) => Some((**error).clone()),
         _ => None,
     });
     for item in items {
-        let Item::Test(ex) = item else { continue };
+        let QueryItem::Test(ex) = item else { continue };
         match evaluator.holds(ex, frame) {
             Ok(true) => {}
             Ok(false) => return Ok(false),

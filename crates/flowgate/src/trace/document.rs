@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::located::Unlocated;
-use super::path::{Path, Step};
-use crate::label::{Dims, Label, Partial, Space};
+use super::located_text::LocateError;
+use super::path::{Path, PathStep};
+use crate::label::{DimensionSet, Label, PartialLabel, Space};
 
 /// The index of a node in its document; the root is 0, and children follow their parent.
 pub type NodeId = usize;
@@ -25,7 +25,7 @@ const MAX_NODES: usize = 200_000;
 
 /// The content of a node without its children.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Content {
+pub enum NodeContent {
     /// A value without parts of its own.
     Scalar(Value),
     /// A list of children.
@@ -36,15 +36,15 @@ pub enum Content {
 
 /// One labelled region of an event.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct DocumentNode {
     /// The node above; the root is its own parent.
     pub parent: NodeId,
     /// One past the last node below this one.
     pub end: NodeId,
     /// The step from the parent to this node.
-    pub step: Step,
+    pub step: PathStep,
     /// The content.
-    pub content: Content,
+    pub content: NodeContent,
     /// The text, where a list or a map is encoded as text.
     pub text: Option<Arc<str>>,
     /// The bytes of the nearest enclosing text that spell this node, if it is part of a text.
@@ -52,7 +52,7 @@ pub struct Node {
     /// Its label: for a list or a map, the label of its structure.
     pub label: Label,
     /// The dimensions in which a declaration names this node itself.
-    declared: Dims,
+    declared: DimensionSet,
     /// Whether a declaration that was applied has read the node.
     read: bool,
     /// The part of the label that no declaration can lower.
@@ -62,9 +62,9 @@ pub struct Node {
 /// The labelled tree of one event.
 #[derive(Debug, Clone)]
 pub struct Document {
-    nodes: Vec<Node>,
+    nodes: Vec<DocumentNode>,
     /// The reason why a text was not decomposed although it resembles a list or a map.
-    pub defect: Option<Unlocated>,
+    pub defect: Option<LocateError>,
     /// Whether a tool returned its output both as text and as a value, and the two differ.
     pub twins_differ: bool,
     /// Whether the event has too many parts to be decomposed.
@@ -73,12 +73,12 @@ pub struct Document {
 
 impl Document {
     /// Returns all nodes in pre-order, the root first.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[DocumentNode] {
         &self.nodes
     }
 
     /// Returns the node with this id.
-    pub fn node(&self, id: NodeId) -> Option<&Node> {
+    pub fn node(&self, id: NodeId) -> Option<&DocumentNode> {
         self.nodes.get(id)
     }
 
@@ -92,14 +92,14 @@ impl Document {
     }
 
     /// Returns the child of `id` that `step` leads to.
-    pub fn child(&self, id: NodeId, step: &Step) -> Option<NodeId> {
+    pub fn child(&self, id: NodeId, step: &PathStep) -> Option<NodeId> {
         self.children(id).find(|child| self.nodes.get(*child).is_some_and(|node| node.step == *step))
     }
 
     /// Returns the child of `id` with this key.
     pub fn key(&self, id: NodeId, key: &str) -> Option<NodeId> {
         self.children(id).find(|child| {
-            self.nodes.get(*child).is_some_and(|node| matches!(&node.step, Step::Key(k) if &**k == key))
+            self.nodes.get(*child).is_some_and(|node| matches!(&node.step, PathStep::Key(k) if &**k == key))
         })
     }
 
@@ -108,7 +108,7 @@ impl Document {
         let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
         });
-        let mut steps: Vec<Step> = up.filter_map(|id| Some(self.nodes.get(id)?.step.clone())).collect();
+        let mut steps: Vec<PathStep> = up.filter_map(|id| Some(self.nodes.get(id)?.step.clone())).collect();
         steps.reverse();
         Path(steps)
     }
@@ -117,11 +117,11 @@ impl Document {
     pub fn to_value(&self, id: NodeId) -> Value {
         let Some(node) = self.nodes.get(id) else { return Value::Null };
         match &node.content {
-            Content::Scalar(value) => value.clone(),
-            Content::List => self.children(id).map(|child| self.to_value(child)).collect(),
-            Content::Map => {
+            NodeContent::Scalar(value) => value.clone(),
+            NodeContent::List => self.children(id).map(|child| self.to_value(child)).collect(),
+            NodeContent::Map => {
                 let entries = self.children(id).filter_map(|child| match &self.nodes.get(child)?.step {
-                    Step::Key(key) => Some((key.to_string(), self.to_value(child))),
+                    PathStep::Key(key) => Some((key.to_string(), self.to_value(child))),
                     _ => None,
                 });
                 Value::Object(entries.collect())
@@ -148,16 +148,16 @@ impl Document {
     ///
     /// Two declarations for the same node join. Returns whether this raised a label that another declaration has
     /// relied on.
-    pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &Partial) -> bool {
+    pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, again) = (node.end, node.declared);
         let mut raised = false;
         for dimension in 0..space.dimensions().len() {
-            let one = Dims::one(dimension);
+            let one = DimensionSet::single(dimension);
             if !partial.dims.has(dimension) {
                 continue;
             }
-            let mut part = Partial { dims: one, label: space.restrict(&partial.label, one) };
+            let mut part = PartialLabel { dims: one, label: space.restrict(&partial.label, one) };
             if again.has(dimension) {
                 part.label = part.label.join(&space.restrict(&self.label_at(id), one));
             }
@@ -198,7 +198,7 @@ impl Document {
     }
 
     /// Raises every node to the greatest label in the dimensions `dims`, regardless of declarations.
-    pub(crate) fn close_dims(&mut self, space: &Space, dims: Dims) {
+    pub(crate) fn raise_dims_to_top(&mut self, space: &Space, dims: DimensionSet) {
         let top = space.restrict(&space.top(), dims);
         self.raise(&top);
     }
@@ -206,7 +206,8 @@ impl Document {
     /// Joins the labels of captured parts into the text that contains them.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
-            let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, Step::Capture(_))) else {
+            let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))
+            else {
                 continue;
             };
             let (parent, label) = (node.parent, node.label);
@@ -219,7 +220,7 @@ impl Document {
     /// Sets the label of the frame of the content (the existence of the output and its error flag) to the label of
     /// the content, in dimensions that no declaration covers: a statement that vouches for an output also vouches for
     /// its existence.
-    pub(crate) fn frame_by_content(&mut self, space: &Space) {
+    pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
         let around = [Some(0), self.key(0, "is_error")];
@@ -228,7 +229,7 @@ impl Document {
             let undeclared = space.all().without(node.declared);
             node.label = space.replace(
                 &node.label,
-                &Partial { dims: undeclared, label: space.restrict(&label, undeclared) },
+                &PartialLabel { dims: undeclared, label: space.restrict(&label, undeclared) },
             );
         }
     }
@@ -263,21 +264,21 @@ impl Document {
     }
 
     /// Replaces the label of one node in the dimensions of `part`.
-    pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &Partial) {
+    pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
         }
     }
 
     /// Returns for each node its label if a declaration has relied on it, else bottom. Captured regions are left out.
-    pub(crate) fn relied_on(&self) -> Vec<Label> {
-        let nodes = self.nodes.iter().filter(|node| !matches!(node.step, Step::Capture(_)));
+    pub(crate) fn relied_on_labels(&self) -> Vec<Label> {
+        let nodes = self.nodes.iter().filter(|node| !matches!(node.step, PathStep::Capture(_)));
         nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
     }
 
     /// Joins the label of each entry of `floors` permanently into the node at its index, for a document without
     /// captured regions.
-    pub(crate) fn raise_each(&mut self, floors: &[Label]) {
+    pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
             node.floor = node.floor.join(floor);
@@ -295,7 +296,7 @@ impl Document {
     /// Replaces the value of a scalar.
     pub(crate) fn set_scalar(&mut self, id: NodeId, value: Value) {
         if let Some(node) = self.nodes.get_mut(id) {
-            node.content = Content::Scalar(value);
+            node.content = NodeContent::Scalar(value);
         }
     }
 
@@ -304,8 +305,8 @@ impl Document {
     /// `parts` is ordered by node, with one part for each node. Returns the ids of the new nodes; the ids of later
     /// nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
-        let pieces: Vec<(NodeId, Node)> =
-            parts.iter().filter_map(|(id, part)| Some((*id, self.piece(*id, name, part)?))).collect();
+        let pieces: Vec<(NodeId, DocumentNode)> =
+            parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
         // The number of new regions before each node, which is the offset by which its id moves.
         let moved = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
         let mut created = Vec::with_capacity(pieces.len());
@@ -319,7 +320,7 @@ impl Document {
                 && let Some((_, piece)) = pieces.get(index)
             {
                 let new = nodes.len();
-                nodes.push(Node { parent: new - 1, end: new + 1, ..piece.clone() });
+                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..piece.clone() });
                 created.push(new);
             }
         }
@@ -328,17 +329,17 @@ impl Document {
     }
 
     /// Returns the region for a part of a scalar text, or `None` if there is no text.
-    fn piece(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<Node> {
+    fn captured_part(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<DocumentNode> {
         let node = self.nodes.get(id)?;
-        let Content::Scalar(Value::String(text)) = &node.content else { return None };
-        let content = Content::Scalar(Value::String(text.get(part.clone())?.to_owned()));
+        let NodeContent::Scalar(Value::String(text)) = &node.content else { return None };
+        let content = NodeContent::Scalar(Value::String(text.get(part.clone())?.to_owned()));
         let span = match &node.span {
             None => Some(part.clone()),
             Some(span) => self.span_within(id, span, text, part),
         };
-        let step = Step::Capture(name.into());
+        let step = PathStep::Capture(name.into());
         let (label, floor) = (node.label, node.floor);
-        Some(Node {
+        Some(DocumentNode {
             parent: id,
             end: id,
             step,
@@ -346,7 +347,7 @@ impl Document {
             text: None,
             span,
             label,
-            declared: Dims::NONE,
+            declared: DimensionSet::NONE,
             read: false,
             floor,
         })
@@ -376,18 +377,21 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::{Dimension, Kind, Lattice, Purpose};
-    use crate::trace::event::{Body, Output};
+    use crate::label::{Dimension, DimensionKind, Lattice, Purpose};
+    use crate::trace::event::{EventBody, Output};
 
     fn space() -> Space {
-        let chain = Kind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
+        let chain = DimensionKind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
         Space::new(vec![Dimension::new("integrity", Purpose::Integrity, chain)]).unwrap()
     }
 
     fn output(text: &str, structured: Option<Value>) -> Document {
         let content = Value::String(text.to_owned());
         let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
-        Document::new(&Body::Output(Output { call_id, tool, content, structured, is_error }), space().top())
+        Document::new(
+            &EventBody::Output(Output { call_id, tool, content, structured, is_error }),
+            space().top(),
+        )
     }
 
     fn find(document: &Document, path: &str) -> NodeId {
@@ -454,7 +458,7 @@ mod tests {
     #[test]
     fn a_structured_form_that_differs_carries_what_the_text_carries() {
         let space = space();
-        let untrusted = Partial { dims: space.all(), label: space.top() };
+        let untrusted = PartialLabel { dims: space.all(), label: space.top() };
         for (structured, expected) in
             [(serde_json::json!(["the page"]), space.top()), (Value::from("the page"), Label::BOTTOM)]
         {
@@ -475,7 +479,7 @@ mod tests {
             let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
             let (content, structured) = (nest(depth), Some(nest(depth)));
             Document::new(
-                &Body::Output(Output { call_id, tool, content, structured, is_error }),
+                &EventBody::Output(Output { call_id, tool, content, structured, is_error }),
                 Label::BOTTOM,
             )
         };

@@ -20,7 +20,7 @@ pub struct Tool {
 
 impl Tool {
     /// The server of tools that are part of Flowgate; no real server may have this name.
-    pub const OWN: &'static str = "flowgate";
+    pub const FLOWGATE_SERVER: &'static str = "flowgate";
 
     /// Creates a tool without a server.
     pub fn local(name: &str) -> Self {
@@ -44,9 +44,9 @@ impl fmt::Display for Tool {
 
 /// An event as a client reports it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct TraceEntry {
     /// The content of the event.
-    pub body: Body,
+    pub body: EventBody,
     /// The agent of the event; `None` is the main agent.
     pub agent: Option<String>,
     /// The caller's name for the event, by which other events refer to it as a parent.
@@ -59,15 +59,15 @@ pub struct Entry {
     pub origin: Option<Origin>,
 }
 
-impl From<Body> for Entry {
-    fn from(body: Body) -> Self {
+impl From<EventBody> for TraceEntry {
+    fn from(body: EventBody) -> Self {
         Self { body, agent: None, name: None, parents: Vec::new(), extra: Map::new(), origin: None }
     }
 }
 
 /// The content of an event, by kind.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum EventBody {
     /// A message.
     Message(Message),
     /// The model proposed to call a tool.

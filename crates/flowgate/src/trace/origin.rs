@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::path::{Path, Step};
+use super::path::{Path, PathStep};
 
 /// The position of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub struct Origin {
     /// The index of the message, from 0.
     pub message: usize,
     /// The part of the message.
-    pub part: Part,
+    pub part: OriginPart,
 }
 
 /// A part of a message that is an event of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum OriginPart {
     /// The message itself, or a tool output.
     Whole,
     /// The n-th of `tool_calls`.
@@ -40,12 +40,12 @@ pub enum Part {
     /// The blocks of `content` from the n-th on: the text between calls.
     Blocks(usize),
     /// The n-th of `tools`, in the format of MCP, Anthropic or OpenAI.
-    Tool(usize, Described),
+    Tool(usize, ToolDescriptionFormat),
 }
 
 /// The format of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Described {
+pub enum ToolDescriptionFormat {
     /// `inputSchema`
     Mcp,
     /// `input_schema`
@@ -57,20 +57,26 @@ pub enum Described {
 impl Origin {
     /// Creates the origin of a whole message.
     pub fn whole(message: usize) -> Self {
-        Self { message, part: Part::Whole }
+        Self { message, part: OriginPart::Whole }
     }
 
     /// Returns the address of the event.
     pub fn address(&self) -> String {
         let message = self.message;
         match self.part {
-            Part::Whole | Part::Bare | Part::Request | Part::Response | Part::Blocks(_) => {
+            OriginPart::Whole
+            | OriginPart::Bare
+            | OriginPart::Request
+            | OriginPart::Response
+            | OriginPart::Blocks(_) => {
                 format!("messages.{message}")
             }
-            Part::Call(index) => format!("messages.{message}.tool_calls.{index}"),
-            Part::Legacy => format!("messages.{message}.function_call"),
-            Part::Use(index) | Part::Result(index) => format!("messages.{message}.content.{index}"),
-            Part::Tool(index, _) => format!("messages.{message}.tools.{index}"),
+            OriginPart::Call(index) => format!("messages.{message}.tool_calls.{index}"),
+            OriginPart::Legacy => format!("messages.{message}.function_call"),
+            OriginPart::Use(index) | OriginPart::Result(index) => {
+                format!("messages.{message}.content.{index}")
+            }
+            OriginPart::Tool(index, _) => format!("messages.{message}.tools.{index}"),
         }
     }
 
@@ -78,8 +84,8 @@ impl Origin {
     pub fn name_address(&self) -> String {
         let event = self.address();
         match self.part {
-            Part::Call(_) | Part::Bare => format!("{event}.function.name"),
-            Part::Request => format!("{event}.params.name"),
+            OriginPart::Call(_) | OriginPart::Bare => format!("{event}.function.name"),
+            OriginPart::Request => format!("{event}.params.name"),
             _ => format!("{event}.name"),
         }
     }
@@ -90,32 +96,38 @@ impl Origin {
     pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
         let mut address = self.address();
         let mut steps = path.0.iter();
-        if let Some(Step::Key(first)) = steps.next() {
+        if let Some(PathStep::Key(first)) = steps.next() {
             // Events have one name for each field; the formats differ in theirs.
             let (before, name) = match (&**first, self.part) {
-                ("arguments", Part::Call(_) | Part::Bare) => (".function", "arguments"),
-                ("arguments", Part::Request) => (".params", "arguments"),
-                ("arguments", Part::Use(_)) => ("", "input"),
-                ("content", Part::Response) => (".result", "content"),
-                ("inputSchema", Part::Tool(_, Described::Anthropic)) => ("", "input_schema"),
-                ("inputSchema", Part::Tool(_, Described::OpenAi)) => (".function", "parameters"),
-                ("name" | "description", Part::Tool(_, Described::OpenAi)) => (".function", &**first),
+                ("arguments", OriginPart::Call(_) | OriginPart::Bare) => (".function", "arguments"),
+                ("arguments", OriginPart::Request) => (".params", "arguments"),
+                ("arguments", OriginPart::Use(_)) => ("", "input"),
+                ("content", OriginPart::Response) => (".result", "content"),
+                ("inputSchema", OriginPart::Tool(_, ToolDescriptionFormat::Anthropic)) => {
+                    ("", "input_schema")
+                }
+                ("inputSchema", OriginPart::Tool(_, ToolDescriptionFormat::OpenAi)) => {
+                    (".function", "parameters")
+                }
+                ("name" | "description", OriginPart::Tool(_, ToolDescriptionFormat::OpenAi)) => {
+                    (".function", &**first)
+                }
                 (first, _) => ("", first),
             };
             let _ = write!(address, "{before}.{name}");
             if is_sole_block && &**first == "content" {
-                let first = if let Part::Blocks(first) = self.part { first } else { 0 };
+                let first = if let OriginPart::Blocks(first) = self.part { first } else { 0 };
                 let _ = write!(address, ".{first}.text");
             }
         }
         for (depth, step) in steps.enumerate() {
             let _ = match (step, self.part) {
-                (Step::Index(index), Part::Blocks(first)) if depth == 0 => {
+                (PathStep::Index(index), OriginPart::Blocks(first)) if depth == 0 => {
                     write!(address, ".{}", first + index)
                 }
-                (Step::Index(index), _) => write!(address, ".{index}"),
-                (Step::Key(key), _) => write!(address, ".{key}"),
-                (Step::Capture(_), _) => Ok(()),
+                (PathStep::Index(index), _) => write!(address, ".{index}"),
+                (PathStep::Key(key), _) => write!(address, ".{key}"),
+                (PathStep::Capture(_), _) => Ok(()),
             };
         }
         address
@@ -134,53 +146,53 @@ mod tests {
 
     #[test]
     fn addresses_are_paths_into_the_list_of_messages() {
-        let check = |part: Part, path: &[&str], sole: bool, expected: &str| {
+        let check = |part: OriginPart, path: &[&str], sole: bool, expected: &str| {
             let steps = path.iter().map(|step| match step.parse() {
-                Ok(index) => Step::Index(index),
-                Err(_) => Step::Key((*step).into()),
+                Ok(index) => PathStep::Index(index),
+                Err(_) => PathStep::Key((*step).into()),
             });
             let path = Path(steps.collect());
             assert_eq!(Origin { message: 3, part }.part_address(&path, sole), expected, "{part:?} {path}");
         };
-        check(Part::Whole, &[], false, "messages.3");
-        check(Part::Whole, &["content"], false, "messages.3.content");
-        check(Part::Whole, &["content"], true, "messages.3.content.0.text");
-        check(Part::Whole, &["content", "1", "text"], false, "messages.3.content.1.text");
-        check(Part::Blocks(2), &["content"], true, "messages.3.content.2.text");
-        check(Part::Blocks(2), &["content", "1", "text"], false, "messages.3.content.3.text");
-        check(Part::Call(1), &[], false, "messages.3.tool_calls.1");
+        check(OriginPart::Whole, &[], false, "messages.3");
+        check(OriginPart::Whole, &["content"], false, "messages.3.content");
+        check(OriginPart::Whole, &["content"], true, "messages.3.content.0.text");
+        check(OriginPart::Whole, &["content", "1", "text"], false, "messages.3.content.1.text");
+        check(OriginPart::Blocks(2), &["content"], true, "messages.3.content.2.text");
+        check(OriginPart::Blocks(2), &["content", "1", "text"], false, "messages.3.content.3.text");
+        check(OriginPart::Call(1), &[], false, "messages.3.tool_calls.1");
         check(
-            Part::Call(1),
+            OriginPart::Call(1),
             &["arguments", "to", "0"],
             false,
             "messages.3.tool_calls.1.function.arguments.to.0",
         );
-        check(Part::Bare, &["arguments", "to"], false, "messages.3.function.arguments.to");
-        check(Part::Legacy, &["arguments", "to"], false, "messages.3.function_call.arguments.to");
-        check(Part::Request, &["arguments", "to"], false, "messages.3.params.arguments.to");
-        check(Part::Response, &["content", "to"], false, "messages.3.result.content.to");
-        check(Part::Use(1), &["arguments", "to"], false, "messages.3.content.1.input.to");
-        check(Part::Result(1), &["content"], false, "messages.3.content.1.content");
+        check(OriginPart::Bare, &["arguments", "to"], false, "messages.3.function.arguments.to");
+        check(OriginPart::Legacy, &["arguments", "to"], false, "messages.3.function_call.arguments.to");
+        check(OriginPart::Request, &["arguments", "to"], false, "messages.3.params.arguments.to");
+        check(OriginPart::Response, &["content", "to"], false, "messages.3.result.content.to");
+        check(OriginPart::Use(1), &["arguments", "to"], false, "messages.3.content.1.input.to");
+        check(OriginPart::Result(1), &["content"], false, "messages.3.content.1.content");
         check(
-            Part::Tool(1, Described::Mcp),
+            OriginPart::Tool(1, ToolDescriptionFormat::Mcp),
             &["inputSchema", "a"],
             false,
             "messages.3.tools.1.inputSchema.a",
         );
         check(
-            Part::Tool(1, Described::OpenAi),
+            OriginPart::Tool(1, ToolDescriptionFormat::OpenAi),
             &["inputSchema", "a"],
             false,
             "messages.3.tools.1.function.parameters.a",
         );
         check(
-            Part::Tool(1, Described::OpenAi),
+            OriginPart::Tool(1, ToolDescriptionFormat::OpenAi),
             &["description"],
             false,
             "messages.3.tools.1.function.description",
         );
         assert_eq!(
-            Origin { message: 3, part: Part::Call(1) }.name_address(),
+            Origin { message: 3, part: OriginPart::Call(1) }.name_address(),
             "messages.3.tool_calls.1.function.name"
         );
         assert_eq!(characters("äöü", &(2..4)), ":1-2");

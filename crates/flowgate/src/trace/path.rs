@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// One step into a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum PathStep {
     /// The value under a key of a map.
     Key(Arc<str>),
     /// The n-th item of a list, from 0.
@@ -16,17 +16,17 @@ pub enum Step {
 
 /// A path from the root of an event: `content[0].recipient`, `arguments.to`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Path(pub Vec<Step>);
+pub struct Path(pub Vec<PathStep>);
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if is_plain(key) && i == 0 => write!(f, "{key}")?,
-                Step::Key(key) if is_plain(key) => write!(f, ".{key}")?,
-                Step::Key(key) => write!(f, "[{key:?}]")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Capture(name) => write!(f, "<{name}>")?,
+                PathStep::Key(key) if is_plain(key) && i == 0 => write!(f, "{key}")?,
+                PathStep::Key(key) if is_plain(key) => write!(f, ".{key}")?,
+                PathStep::Key(key) => write!(f, "[{key:?}]")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Capture(name) => write!(f, "<{name}>")?,
             }
         }
         Ok(())
@@ -44,10 +44,10 @@ mod tests {
     #[test]
     fn paths_are_printed_as_policies_write_them() {
         let path = Path(vec![
-            Step::Key("content".into()),
-            Step::Index(2),
-            Step::Key("City Hub".into()),
-            Step::Capture("rating".into()),
+            PathStep::Key("content".into()),
+            PathStep::Index(2),
+            PathStep::Key("City Hub".into()),
+            PathStep::Capture("rating".into()),
         ]);
         assert_eq!(path.to_string(), "content[2][\"City Hub\"]<rating>");
     }

@@ -11,23 +11,23 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::event::Entry;
+use super::event::TraceEntry;
 use crate::json::{self, Numbers};
 
 /// One recorded run of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Run {
+pub struct RecordedRun {
     /// Fields beside the messages: ids, suite, outcome.
     pub meta: Map<String, Value>,
     /// The events, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TraceEntry>,
 }
 
-impl Run {
+impl RecordedRun {
     /// Appends the events of further messages, which follow the present ones.
-    pub fn append(&mut self, mut entries: Vec<Entry>) {
+    pub fn append(&mut self, mut entries: Vec<TraceEntry>) {
         let last = self.entries.iter().rev().find_map(|entry| entry.origin);
-        moved(&mut entries, last.map_or(0, |origin| origin.message + 1));
+        shift_origins(&mut entries, last.map_or(0, |origin| origin.message + 1));
         self.entries.extend(entries);
     }
 }
@@ -57,18 +57,18 @@ impl std::error::Error for ReadError {}
 
 /// The content of one line of JSON.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Line {
+pub enum JsonLine {
     /// A whole run.
-    Run(Run),
+    Run(RecordedRun),
     /// A part of the run that the whole file contains.
-    Part(Vec<Entry>),
+    Part(Vec<TraceEntry>),
 }
 
 /// Reads one line of JSON, the `number`-th of its file.
 ///
 /// # Errors
 /// If the line is not strict JSON, or holds nothing that could be a run or a message.
-pub fn line(text: &str, number: usize) -> Result<Line, ReadError> {
+pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {
         line: number + error.line.saturating_sub(1),
         message: None,
@@ -82,22 +82,22 @@ pub fn line(text: &str, number: usize) -> Result<Line, ReadError> {
 ///
 /// # Errors
 /// As [`line()`], for the first line that is wrong.
-pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
+pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut runs = Vec::new();
     if json::parse(first, Numbers::Any).is_err() && json::parse(text, Numbers::Any).is_ok() {
         // A document that spans several lines.
         match line(text, 1)? {
-            Line::Run(run) => runs.push(run),
-            Line::Part(entries) => runs.push(Run { meta: Map::new(), entries }),
+            JsonLine::Run(run) => runs.push(run),
+            JsonLine::Part(entries) => runs.push(RecordedRun { meta: Map::new(), entries }),
         }
         return Ok(runs);
     }
-    let mut part = Run::default();
+    let mut part = RecordedRun::default();
     for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         match line(text, index + 1)? {
-            Line::Run(run) => runs.push(run),
-            Line::Part(entries) => part.append(entries),
+            JsonLine::Run(run) => runs.push(run),
+            JsonLine::Part(entries) => part.append(entries),
         }
     }
     if !part.entries.is_empty() {
@@ -106,25 +106,27 @@ pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
     Ok(runs)
 }
 
-type Problem = (Option<usize>, String);
+type MessageProblem = (Option<usize>, String);
 
-fn value_to_line(value: Value) -> Result<Line, Problem> {
+fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
     match value {
         Value::Array(items) if items.first().is_some_and(|item| item.get("jsonrpc").is_some()) => {
-            messages(&items).map(Line::Part)
+            messages(&items).map(JsonLine::Part)
         }
-        Value::Array(items) => Ok(Line::Run(Run { meta: Map::new(), entries: messages(&items)? })),
+        Value::Array(items) => {
+            Ok(JsonLine::Run(RecordedRun { meta: Map::new(), entries: messages(&items)? }))
+        }
         Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
             let items = run.remove("messages").unwrap_or_default();
             let mut entries = Vec::new();
             // Anthropic's API places the system prompt beside the messages.
             if let Some(system) = run.remove("system") {
-                entries.push(Entry { origin: None, ..openai::message("system", system) });
+                entries.push(TraceEntry { origin: None, ..openai::message("system", system) });
             }
             entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
-            Ok(Line::Run(Run { meta: run, entries }))
+            Ok(JsonLine::Run(RecordedRun { meta: run, entries }))
         }
-        Value::Object(_) => Ok(Line::Part(one(&value).map_err(|problem| (None, problem))?)),
+        Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
         _ => Err((None, "expected a message, a list of messages, or an object with `messages`".to_owned())),
     }
 }
@@ -133,29 +135,29 @@ fn value_to_line(value: Value) -> Result<Line, Problem> {
 ///
 /// # Errors
 /// If one of them could not be a message; the line is 1.
-pub fn list(items: &[Value]) -> Result<Vec<Entry>, ReadError> {
+pub fn list(items: &[Value]) -> Result<Vec<TraceEntry>, ReadError> {
     messages(items).map_err(|(message, problem)| ReadError { line: 1, message, problem })
 }
 
-fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
+fn messages(items: &[Value]) -> Result<Vec<TraceEntry>, MessageProblem> {
     let mut entries = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let mut events = one(item).map_err(|problem| (Some(index), problem))?;
-        moved(&mut events, index);
+        let mut events = read_message(item).map_err(|problem| (Some(index), problem))?;
+        shift_origins(&mut events, index);
         entries.extend(events);
     }
     Ok(entries)
 }
 
 /// Shifts the recorded origins of events by `by` messages.
-fn moved(entries: &mut [Entry], by: usize) {
+fn shift_origins(entries: &mut [TraceEntry], by: usize) {
     for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
         origin.message += by;
     }
 }
 
 /// Returns the events of one message, in the order in which they happened.
-fn one(item: &Value) -> Result<Vec<Entry>, String> {
+fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     let object = item.as_object().ok_or("a message is a JSON object")?;
     if object.contains_key("jsonrpc") {
         // Metadata that a server adds to its messages must not choose the agent or the parents.
@@ -163,15 +165,15 @@ fn one(item: &Value) -> Result<Vec<Entry>, String> {
     }
     let mut entries =
         if anthropic::is_anthropic(object) { anthropic::read(object)? } else { openai::read(object)? };
-    standing(object, &mut entries)?;
+    read_agent_and_parents(object, &mut entries)?;
     Ok(entries)
 }
 
 /// Reads the agent and the parents of the events, for which no provider's format has fields: `metadata.agent`,
 /// `metadata.id` and `metadata.parents`.
-fn standing(object: &Map<String, Value>, entries: &mut [Entry]) -> Result<(), String> {
+fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
-    let agent = metadata.get("agent").map(|agent| text(agent, "metadata.agent")).transpose()?;
+    let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
     for entry in entries.iter_mut() {
         entry.agent.clone_from(&agent);
     }
@@ -180,17 +182,18 @@ fn standing(object: &Map<String, Value>, entries: &mut [Entry]) -> Result<(), St
     }
     if let (Some(parents), Some(first)) = (metadata.get("parents"), entries.first_mut()) {
         let parents = parents.as_array().ok_or("`metadata.parents` is a list of ids")?;
-        first.parents = parents.iter().map(|id| text(id, "metadata.parents")).collect::<Result<_, _>>()?;
+        first.parents =
+            parents.iter().map(|id| text_field(id, "metadata.parents")).collect::<Result<_, _>>()?;
     }
     Ok(())
 }
 
-fn text(value: &Value, field: &str) -> Result<String, String> {
+fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is no text"))
 }
 
 /// Returns the fields of an object that are not in `known`.
-fn unknown(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
+fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
     // Rules may read metadata; its agent and parents have been read at this point.
     let known = |key: &String| known.contains(&key.as_str()) && key != "metadata";
     let rest = object.iter().filter(|(key, _)| !known(key));
@@ -205,18 +208,18 @@ fn server(object: &Map<String, Value>) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Body, Tool};
+    use super::super::event::{EventBody, Tool};
     use super::*;
 
     /// Returns one word for each event.
-    fn shape(entries: &[Entry]) -> String {
-        let word = |entry: &Entry| match &entry.body {
-            Body::Message(message) => message.role.clone(),
-            Body::Call(call) => {
+    fn shape(entries: &[TraceEntry]) -> String {
+        let word = |entry: &TraceEntry| match &entry.body {
+            EventBody::Message(message) => message.role.clone(),
+            EventBody::Call(call) => {
                 format!("{}={}({})", call.id, call.tool, call.arguments.as_ref().map_or(0, |a| a.len()))
             }
-            Body::Output(output) => format!("{}->{}", output.call_id, output.content),
-            Body::Tool(tool) => format!("tool:{}", tool.tool),
+            EventBody::Output(output) => format!("{}->{}", output.call_id, output.content),
+            EventBody::Tool(tool) => format!("tool:{}", tool.tool),
         };
         entries.iter().map(word).collect::<Vec<_>>().join(" ")
     }
@@ -324,7 +327,7 @@ mod tests {
     fn agents_and_parents() {
         let text =
             r#"{"role":"user","content":"x","metadata":{"agent":"helper","id":"e2","parents":["e1"]}}"#;
-        let Line::Part(entries) = line(text, 1).unwrap() else { panic!("a message is a part") };
+        let JsonLine::Part(entries) = line(text, 1).unwrap() else { panic!("a message is a part") };
         assert_eq!(entries[0].agent.as_deref(), Some("helper"));
         assert_eq!(
             (entries[0].name.as_deref(), entries[0].parents.as_slice()),

@@ -104,7 +104,7 @@ pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
         "LIMIT := 2\nis_short(m: Message) :=\n    len(text(m)) < LIMIT\nseen(name: str) :=\n    (c: ToolCall)\n    c.function.name == name\n\n",
     );
     for index in 0..1 + choices.below(3) {
-        let mut rule = Rule { names: Vec::new(), lines: Vec::new(), count: 0, choices };
+        let mut rule = RuleGenerator { names: Vec::new(), lines: Vec::new(), count: 0, choices };
         let events = rule.choices.below(4);
         for _ in 0..events {
             rule.event("    ");
@@ -128,7 +128,7 @@ pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
     source
 }
 
-struct Rule<'c, 'b> {
+struct RuleGenerator<'c, 'b> {
     /// The variables over events, with their types.
     names: Vec<(String, &'static str)>,
     lines: Vec<String>,
@@ -136,7 +136,7 @@ struct Rule<'c, 'b> {
     choices: &'c mut Choices<'b>,
 }
 
-impl Rule<'_, '_> {
+impl RuleGenerator<'_, '_> {
     fn fresh(&mut self, prefix: &str) -> String {
         self.count += 1;
         format!("{prefix}{}", self.count)

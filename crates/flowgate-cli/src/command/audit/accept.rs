@@ -6,13 +6,13 @@ use flowgate_gateway::recorder::accept_loss;
 
 use crate::command::serve;
 use crate::input::InputError;
-use crate::output::{Output, plural};
+use crate::output::{Console, plural};
 
 /// The name in the log for the operator who accepts the loss: anyone who can read the key.
 const WHO: &str = "who has the key";
 
 /// Runs the command; returns the exit code.
-pub(super) fn run(path: &Path, output: &mut Output) -> Result<u8, InputError> {
+pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::model_routes(path)?;
     let Some(file) = config.audit.as_ref().map(|audit| audit.file.clone()) else {
@@ -25,7 +25,7 @@ pub(super) fn run(path: &Path, output: &mut Output) -> Result<u8, InputError> {
         None => output.line(&format!("{mark} {name} has all lines that its database knows")),
         Some(loss) => {
             output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
-            if let Some(known) = loss.known() {
+            if let Some(known) = loss.contradicted_anchor() {
                 let line = known.head.seq.saturating_add(1);
                 output.line(&format!("  expected  line {line}, {}", known.head.hash));
             }

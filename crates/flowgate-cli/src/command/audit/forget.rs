@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use flowgate_gateway::audit::{AuditError, Forget, Key, Log, Options, Time};
+use flowgate_gateway::audit::{AuditError, AuditKey, AuditLog, AuditOptions, ContentSelector, Timestamp};
 
 use crate::input::{self, InputError};
-use crate::output::{Output, plural};
+use crate::output::{Console, plural};
 
 /// The name in the log for the operator who deletes content: anyone who can read the key.
 const WHO: &str = "who has the key";
@@ -13,9 +13,9 @@ const WHO: &str = "who has the key";
 /// Runs the command; returns the exit code.
 pub(super) fn run(
     file: &Path,
-    whose: &Forget,
+    whose: &ContentSelector,
     key_file: Option<&Path>,
-    output: &mut Output,
+    output: &mut Console,
 ) -> Result<u8, InputError> {
     // This command creates neither a log nor a key.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
@@ -23,10 +23,10 @@ pub(super) fn run(
         drop(input::open(needed)?);
     }
     let failed = |error: AuditError| InputError(error.to_string());
-    let key = Key::load_or_create(&key_file).map_err(failed)?;
-    let log = Log::open(file, key, Options::default(), Time::now()).map_err(failed)?;
-    let forgotten = log.forget(Time::now(), whose, WHO).map_err(failed)?;
-    log.close(Time::now()).map_err(failed)?;
+    let key = AuditKey::load_or_create(&key_file).map_err(failed)?;
+    let log = AuditLog::open(file, key, AuditOptions::default(), Timestamp::now()).map_err(failed)?;
+    let forgotten = log.forget(Timestamp::now(), whose, WHO).map_err(failed)?;
+    log.close(Timestamp::now()).map_err(failed)?;
     let mark = output.paint("32", "✓");
     let were = if forgotten == 1 { "was" } else { "were" };
     let contents = plural(forgotten, "content");

@@ -3,13 +3,13 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_gateway::audit::{Record, Records, Said, Sidecar, What};
+use flowgate_gateway::audit::{AuditRecord, ContentReader, LineContent, VerifiedRecords, VerifyErrorKind};
 use serde_json::Value;
 
 use super::contents;
+use crate::escaping;
 use crate::input::{self, InputError};
-use crate::output::Output;
-use crate::visible;
+use crate::output::Console;
 
 /// The columns and their widths, in characters.
 const COLUMNS: [(&str, usize); 6] =
@@ -23,7 +23,7 @@ pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
     (json, content): (bool, bool),
-    output: &mut Output,
+    output: &mut Console,
 ) -> Result<u8, InputError> {
     if !json {
         let head = row(&COLUMNS.map(|(title, _)| title.to_owned()));
@@ -31,17 +31,17 @@ pub(crate) fn run(
         output.line(&head);
     }
     let contents: Box<dyn BufRead> = if content { contents::open(file)? } else { Box::new(std::io::empty()) };
-    let mut sidecar = Sidecar::new(contents);
-    for record in Records::new(input::open(file)?, None) {
+    let mut sidecar = ContentReader::new(contents);
+    for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {
-            let said = sidecar.as_mut().map_err(|problem| problem.clone())?.of(&record)?;
+            let said = sidecar.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
             Ok((record, said))
         });
         let (mut record, said) = match entry {
             Ok(entry) => entry,
             Err(problem) => {
                 let message = format!("{}: {problem}", file.display());
-                if matches!(problem.what, What::Read(_)) {
+                if matches!(problem.what, VerifyErrorKind::Read(_)) {
                     return Err(InputError(message));
                 }
                 output.error(&message);
@@ -51,28 +51,28 @@ pub(crate) fn run(
         if conversation.is_some_and(|id| record.text("conversation") != Some(id)) {
             continue;
         }
-        let said = if content { said } else { Said::Nothing };
+        let said = if content { said } else { LineContent::Nothing };
         if json {
             let said = match said {
-                Said::Nothing => None,
-                Said::Gone => Some(Value::Null),
-                Said::Kept(text) => Some(Value::String(text)),
+                LineContent::Nothing => None,
+                LineContent::Gone => Some(Value::Null),
+                LineContent::Kept(text) => Some(Value::String(text)),
             };
             record.object.extend(said.map(|said| ("said".to_owned(), said)));
-            output.line(&visible::json_line(&Value::Object(record.object)));
+            output.line(&escaping::json_line(&Value::Object(record.object)));
         } else if record.kind != "head" {
             output.line(&row(&cells(&record)));
             match said {
-                Said::Nothing => {}
-                Said::Gone => output.line("    (deleted)"),
-                Said::Kept(text) => output.line(&format!("    {}", visible::short(&text, LONGEST))),
+                LineContent::Nothing => {}
+                LineContent::Gone => output.line("    (deleted)"),
+                LineContent::Kept(text) => output.line(&format!("    {}", escaping::excerpt(&text, LONGEST))),
             }
         }
     }
     Ok(0)
 }
 
-fn cells(record: &Record) -> [String; 6] {
+fn cells(record: &AuditRecord) -> [String; 6] {
     let first =
         |names: &[&str]| names.iter().find_map(|name| record.text(name)).unwrap_or_default().to_owned();
     [
@@ -87,7 +87,7 @@ fn cells(record: &Record) -> [String; 6] {
 
 fn row(cells: &[String; 6]) -> String {
     let shown = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| {
-        let cell = visible::short(cell, width);
+        let cell = escaping::excerpt(cell, width);
         format!("{cell:<width$}")
     });
     shown.collect::<Vec<_>>().join("  ").trim_end().to_owned()
@@ -102,7 +102,7 @@ mod tests {
         let check = |fields: &str, expected: &str| {
             let none = "0".repeat(64);
             let line = format!(r#"{{"seq":0,"time":0,"previous":"{none}",{fields}}}"#);
-            assert_eq!(row(&cells(&Record::read(line.as_bytes()).unwrap())), expected);
+            assert_eq!(row(&cells(&AuditRecord::read(line.as_bytes()).unwrap())), expected);
         };
         check(
             r#""kind":"judged","conversation":"c1","tool":"mail/send","verdict":"deny","client":"agent""#,

@@ -3,55 +3,62 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use flowgate_gateway::audit::{Anchor, Contents, Expected, PublicKey, Summary, What, Witness, verify};
+use flowgate_gateway::audit::{
+    AuditPublicKey, ContentCounts, LogAnchor, LogExpectations, LogSummary, VerifyErrorKind, WitnessRecord,
+    verify,
+};
 
 use super::{contents, witness};
-use crate::args::KeptHead;
+use crate::args::ExternalHead;
 use crate::input::{self, InputError, policy_source};
-use crate::output::{Output, plural};
+use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 /// The independent facts that a log is checked against.
 #[derive(Debug)]
-pub(super) struct Options<'a> {
+pub(super) struct VerifyOptions<'a> {
     pub(super) key: Option<&'a str>,
-    pub(super) head: Option<KeptHead>,
+    pub(super) head: Option<ExternalHead>,
     /// The heads that a witness received, and the file that contains them.
-    pub(super) witness: Option<(&'a Path, &'a Witness)>,
+    pub(super) witness: Option<(&'a Path, &'a WitnessRecord)>,
     /// Whether unsigned lines are an objection.
     pub(super) signed: bool,
 }
 
 /// Runs the command; returns the exit code.
-pub(super) fn run(files: &[PathBuf], options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
-    let progress = Progress::over(files, "", true, output);
+pub(super) fn run(
+    files: &[PathBuf],
+    options: &VerifyOptions<'_>,
+    output: &mut Console,
+) -> Result<u8, InputError> {
+    let progress = Progress::over_files(files, "", true, output);
     let (mut are_whole, mut logs) = (true, Vec::new());
     for file in files {
-        let log = one(file, options, &[], &progress, output)?;
+        let log = verify_log(file, options, &[], &progress, output)?;
         are_whole &= log.is_some();
         logs.extend(log);
     }
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
-    Ok(u8::from(!(against(options, &logs, output) && are_whole)))
+    Ok(u8::from(!(check_witness(options, &logs, output) && are_whole)))
 }
 
 /// Checks logs against the witness, if there is one.
-pub(super) fn against(options: &Options<'_>, logs: &[Summary], output: &mut Output) -> bool {
-    options.witness.is_none_or(|(file, witness)| witness::told(file, witness, logs, output))
+pub(super) fn check_witness(options: &VerifyOptions<'_>, logs: &[LogSummary], output: &mut Console) -> bool {
+    options.witness.is_none_or(|(file, witness)| witness::check_heads(file, witness, logs, output))
 }
 
 /// Verifies one log and prints the result; returns none if the log was changed, or if Ctrl-C interrupted the reading.
-pub(super) fn one(
+pub(super) fn verify_log(
     file: &Path,
-    options: &Options<'_>,
-    anchors: &[Anchor],
+    options: &VerifyOptions<'_>,
+    anchors: &[LogAnchor],
     progress: &Progress,
-    output: &mut Output,
-) -> Result<Option<Summary>, InputError> {
-    let Options { key, head, witness, signed } = options;
-    let expected = Expected {
+    output: &mut Console,
+) -> Result<Option<LogSummary>, InputError> {
+    let VerifyOptions { key, head, witness, signed } = options;
+    let expected = LogExpectations {
         key: key.map(public_key).transpose()?,
         hash: head.map(|head| head.hash),
         seq: head.and_then(|head| head.seq),
@@ -71,7 +78,7 @@ pub(super) fn one(
     match verified {
         Ok(summary) => {
             let is_refused = *signed && summary.unsigned > 0;
-            whole(&name, &summary, is_refused, output);
+            print_valid(&name, &summary, is_refused, output);
             if key.is_none() {
                 output.note("the key was read from the log itself; pass the key that you know with --key");
             }
@@ -82,7 +89,7 @@ pub(super) fn one(
             }
             Ok(Some(summary).filter(|_| !is_refused))
         }
-        Err(problem) if matches!(problem.what, What::Read(_)) => {
+        Err(problem) if matches!(problem.what, VerifyErrorKind::Read(_)) => {
             Err(InputError(format!("{name}: {problem}")))
         }
         Err(problem) => {
@@ -93,7 +100,7 @@ pub(super) fn one(
     }
 }
 
-fn whole(name: &str, summary: &Summary, is_refused: bool, output: &mut Output) {
+fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
     let signed = summary.lines.saturating_sub(summary.unsigned);
     let whole = if summary.unsigned == 0 { "is whole" } else { "is whole up to its last head" };
@@ -123,8 +130,8 @@ fn whole(name: &str, summary: &Summary, is_refused: bool, output: &mut Output) {
             plural(summary.torn, "line")
         ));
     }
-    let contents = summary.contents.filter(|contents| *contents != Contents::default());
-    if let Some(Contents { kept, missing, forgotten, stray }) = contents {
+    let contents = summary.contents.filter(|contents| *contents != ContentCounts::default());
+    if let Some(ContentCounts { kept, missing, forgotten, stray }) = contents {
         let mut line = format!("  content   {kept} kept, {} forgotten", missing.min(forgotten));
         if missing > forgotten {
             line += &format!(", {} missing without a record of their deletion", missing - forgotten);
@@ -140,12 +147,12 @@ fn whole(name: &str, summary: &Summary, is_refused: bool, output: &mut Output) {
 }
 
 /// Parses a key that is given as digits, or as a file.
-fn public_key(given: &str) -> Result<PublicKey, InputError> {
-    if let Some(key) = PublicKey::parse(&given.to_ascii_lowercase()) {
+fn public_key(given: &str) -> Result<AuditPublicKey, InputError> {
+    if let Some(key) = AuditPublicKey::parse(&given.to_ascii_lowercase()) {
         return Ok(key);
     }
     let text = policy_source(Path::new(given))?;
-    PublicKey::parse(&text.to_ascii_lowercase()).ok_or_else(|| {
+    AuditPublicKey::parse(&text.to_ascii_lowercase()).ok_or_else(|| {
         InputError(format!(
             "{given}: not a public key: give 64 hexadecimal digits, as in the `.pub` file beside the gateway's key"
         ))

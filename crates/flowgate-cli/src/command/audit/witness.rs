@@ -2,30 +2,35 @@
 
 use std::path::Path;
 
-use flowgate_gateway::audit::{Summary, Witness};
+use flowgate_gateway::audit::{LogSummary, WitnessRecord};
 
 use crate::input::{self, InputError};
-use crate::output::Output;
+use crate::output::Console;
 
 /// The number of lines that are listed.
 const NAMED: usize = 20;
 
 /// Reads the heads that a witness received.
-pub(super) fn read(path: &Path) -> Result<Witness, InputError> {
+pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     let failed = |error: std::io::Error| InputError(format!("{}: cannot be read: {error}", path.display()));
-    Witness::read(input::open(path)?).map_err(failed)
+    WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 
 /// Prints the heads of a witness that are in none of these logs; returns whether there is no objection.
-pub(super) fn told(path: &Path, witness: &Witness, logs: &[Summary], output: &mut Output) -> bool {
+pub(super) fn check_heads(
+    path: &Path,
+    witness: &WitnessRecord,
+    logs: &[LogSummary],
+    output: &mut Console,
+) -> bool {
     let (mark, name) = (output.paint("31", "✗"), path.display());
-    for (line, forged) in witness.forged().iter().take(NAMED) {
+    for (line, forged) in witness.rejected_lines().iter().take(NAMED) {
         output.line(&format!("{mark} {name}: line {line}: {forged}"));
     }
-    if witness.forged().len() > NAMED {
-        output.line(&format!("{mark} {name}: {} more such lines", witness.forged().len() - NAMED));
+    if witness.rejected_lines().len() > NAMED {
+        output.line(&format!("{mark} {name}: {} more such lines", witness.rejected_lines().len() - NAMED));
     }
-    if witness.torn() > 0 {
+    if witness.partial_lines() > 0 {
         output.note("a line of the witness is not whole: its writer was killed, and has told it again");
     }
     let mut keys = Vec::new();
@@ -34,9 +39,9 @@ pub(super) fn told(path: &Path, witness: &Witness, logs: &[Summary], output: &mu
             keys.push(log.key);
         }
     }
-    let mut is_whole = witness.forged().is_empty();
+    let mut is_whole = witness.rejected_lines().is_empty();
     for key in keys {
-        for (log, since, time) in witness.given_up(key) {
+        for (log, since, time) in witness.accepted_losses(key) {
             let line = since.saturating_add(1);
             output.line(&format!(
                 "  given up  line {line} of the log {log} and all behind it: recorded by an operator at {time}"

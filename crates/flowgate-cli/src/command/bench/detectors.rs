@@ -9,21 +9,21 @@ use std::sync::Arc;
 use flowgate::detect::{self, Classifier, injection, markup, moderation, unicode};
 use flowgate::monitor::{Judgement, Outcome};
 use flowgate::policy::Policy;
-use flowgate::trace::read::Run;
-use flowgate_guard::influence::everything::Everything;
+use flowgate::trace::read::RecordedRun;
+use flowgate_guard::influence::everything::EverythingMethod;
 use flowgate_guard::replay::replay;
 use serde_json::{Map, Value, json};
 
-use super::feedback::{self, Row, Scene};
+use super::feedback::{self, FeedbackRow, FeedbackScenario};
 use crate::args::TableFormat;
 use crate::input::InputError;
-use crate::output::{Output, load_policy, plural};
+use crate::output::{Console, load_policy, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 const POLICY: &str = include_str!("../../../data/link-preview.flow");
 
 /// The options of `flowgate bench detectors`.
-pub(crate) struct Options<'a> {
+pub(crate) struct DetectorBenchOptions<'a> {
     pub(crate) policy: Option<&'a Path>,
     pub(crate) format: TableFormat,
     pub(crate) content: bool,
@@ -31,13 +31,13 @@ pub(crate) struct Options<'a> {
 
 /// The result of one detector for a row.
 #[derive(Debug, Default, PartialEq)]
-struct Detected {
+struct DetectorResult {
     /// A score from 0 to 1, or the number of findings.
     score: f64,
     kinds: Vec<String>,
 }
 
-impl Detected {
+impl DetectorResult {
     fn count(kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let kinds: Vec<String> = kinds.into_iter().map(Into::into).collect();
         Self { score: kinds.len() as f64, kinds }
@@ -61,52 +61,52 @@ struct Detector {
     name: &'static str,
     /// Whether its score is a number of findings; otherwise it is between 0 and 1.
     counts: bool,
-    look: fn(&str) -> Detected,
+    look: fn(&str) -> DetectorResult,
 }
 
 const DETECTORS: [Detector; 6] = [
     Detector { name: "injection", counts: false, look: injection },
     Detector { name: "hidden", counts: true, look: hidden },
     Detector { name: "moderation", counts: false, look: moderation },
-    Detector { name: "pii", counts: true, look: |text| kinds(detect::personal_data(text)) },
-    Detector { name: "secrets", counts: true, look: |text| kinds(detect::secrets(text)) },
+    Detector { name: "pii", counts: true, look: |text| count_kinds(detect::personal_data(text)) },
+    Detector { name: "secrets", counts: true, look: |text| count_kinds(detect::secrets(text)) },
     Detector { name: "link", counts: true, look: leaking_links },
 ];
 
-fn kinds(findings: impl IntoIterator<Item = detect::Finding>) -> Detected {
-    Detected::count(findings.into_iter().map(|finding| finding.kind))
+fn count_kinds(findings: impl IntoIterator<Item = detect::Finding>) -> DetectorResult {
+    DetectorResult::count(findings.into_iter().map(|finding| finding.kind))
 }
 
-fn injection(text: &str) -> Detected {
+fn injection(text: &str) -> DetectorResult {
     let found = injection::find(text);
-    Detected { score: found.score, ..kinds(found.findings) }
+    DetectorResult { score: found.score, ..count_kinds(found.findings) }
 }
 
 /// Detects invisible characters, and text that HTML hides.
-fn hidden(text: &str) -> Detected {
-    let characters = unicode::hidden(text).into_iter().map(|finding| finding.kind);
-    Detected::count(characters.chain(markup::parse(text).hidden_texts.iter().map(|_| "HIDDEN_MARKUP")))
+fn hidden(text: &str) -> DetectorResult {
+    let characters = unicode::find_hidden(text).into_iter().map(|finding| finding.kind);
+    DetectorResult::count(characters.chain(markup::parse(text).hidden_texts.iter().map(|_| "HIDDEN_MARKUP")))
 }
 
-fn moderation(text: &str) -> Detected {
+fn moderation(text: &str) -> DetectorResult {
     let scores = moderation::lexicon().classify(text);
     let score = scores.iter().map(|(_, score)| *score).fold(0.0, f64::max);
-    Detected { score, kinds: scores.into_iter().map(|(category, _)| category).collect() }
+    DetectorResult { score, kinds: scores.into_iter().map(|(category, _)| category).collect() }
 }
 
-fn leaking_links(text: &str) -> Detected {
+fn leaking_links(text: &str) -> DetectorResult {
     let found = markup::parse(text);
     let mut urls: Vec<&str> = found.links.iter().chain(&found.images).map(|link| link.url.as_str()).collect();
     urls.sort_unstable();
     urls.dedup();
-    Detected::count(
+    DetectorResult::count(
         urls.into_iter().filter(|url| markup::is_exfiltration_shaped(url)).map(|_| "LEAKING_LINK"),
     )
 }
 
 /// Examines one row with a detector. A row in several pieces is examined piece by piece, as in the sheet.
-fn look(detector: &Detector, row: &Row) -> Detected {
-    row.feedback.iter().map(|text| (detector.look)(text)).fold(Detected::default(), |mut all, one| {
+fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
+    row.feedback.iter().map(|text| (detector.look)(text)).fold(DetectorResult::default(), |mut all, one| {
         all.score = if detector.counts { all.score + one.score } else { all.score.max(one.score) };
         all.kinds.extend(one.kinds);
         all
@@ -120,7 +120,7 @@ fn previews() -> [Option<Value>; 4] {
 
 /// The flow rule's verdicts on a message with and without a preview.
 #[derive(Debug, Clone, PartialEq)]
-struct Verdicts {
+struct PreviewVerdicts {
     /// The mildest verdict over all ways to request a preview.
     preview: Outcome,
     plain: Outcome,
@@ -128,8 +128,8 @@ struct Verdicts {
     reason: Option<String>,
 }
 
-impl Verdicts {
-    fn of(policy: &Arc<Policy>, scene: &Scene<'_>, text: &str) -> Result<Self, InputError> {
+impl PreviewVerdicts {
+    fn of(policy: &Arc<Policy>, scene: &FeedbackScenario<'_>, text: &str) -> Result<Self, InputError> {
         let plain = judge(policy, &scene.run(text, Some(&json!(false)))?)?.outcome();
         let judgements = previews().map(|preview| judge(policy, &scene.run(text, preview.as_ref())?));
         let judgements = judgements.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -141,8 +141,8 @@ impl Verdicts {
 }
 
 /// Returns the monitor's judgement of the last call of a run.
-fn judge(policy: &Arc<Policy>, run: &Run) -> Result<Judgement, InputError> {
-    let mut replayed = replay(policy, &Everything, run);
+fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, InputError> {
+    let mut replayed = replay(policy, &EverythingMethod, run);
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
         (Some(call), []) if call.entry + 1 == run.entries.len() => Ok(call.judgement),
         _ => Err(InputError("a run of the measurement was not judged completely".to_owned())),
@@ -150,33 +150,37 @@ fn judge(policy: &Arc<Policy>, run: &Run) -> Result<Judgement, InputError> {
 }
 
 /// A row with the results of the detectors and the rule.
-struct Judged<'a> {
-    row: &'a Row,
-    detected: Vec<Detected>,
-    honest: Verdicts,
+struct JudgedRow<'a> {
+    row: &'a FeedbackRow,
+    detected: Vec<DetectorResult>,
+    honest: PreviewVerdicts,
     /// The verdicts on the message of an agent that obeys.
-    injected: Option<Verdicts>,
+    injected: Option<PreviewVerdicts>,
     /// Whether that message has a link that looks like data exfiltration.
     is_link_found: bool,
 }
 
-impl<'a> Judged<'a> {
-    fn new(policy: &Arc<Policy>, row: &'a Row, rows: &'a [Row]) -> Result<Self, InputError> {
-        let scene = Scene::new(row, rows);
-        let injected = scene.injected();
+impl<'a> JudgedRow<'a> {
+    fn new(policy: &Arc<Policy>, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Result<Self, InputError> {
+        let scene = FeedbackScenario::new(row, rows);
+        let injected = scene.injected_summary();
         // The links of honest rows are in the honest message as well; only what the attack adds counts.
         let links = |text: &str| leaking_links(text).score;
         Ok(Self {
             row,
-            detected: DETECTORS.iter().map(|detector| look(detector, row)).collect(),
-            honest: Verdicts::of(policy, &scene, &scene.honest())?,
-            is_link_found: injected.as_ref().is_some_and(|text| links(text) > links(&scene.honest())),
-            injected: injected.map(|text| Verdicts::of(policy, &scene, &text)).transpose()?,
+            detected: DETECTORS.iter().map(|detector| examine(detector, row)).collect(),
+            honest: PreviewVerdicts::of(policy, &scene, &scene.honest_summary())?,
+            is_link_found: injected.as_ref().is_some_and(|text| links(text) > links(&scene.honest_summary())),
+            injected: injected.map(|text| PreviewVerdicts::of(policy, &scene, &text)).transpose()?,
         })
     }
 
     /// Judges all rows, or those before Ctrl-C.
-    fn all(policy: &Arc<Policy>, rows: &'a [Row], progress: &Progress) -> Result<Vec<Self>, InputError> {
+    fn all(
+        policy: &Arc<Policy>,
+        rows: &'a [FeedbackRow],
+        progress: &Progress,
+    ) -> Result<Vec<Self>, InputError> {
         let judged = rows.iter().take_while(|_| !progress.is_interrupted()).map(|row| {
             let judged = Self::new(policy, row, rows);
             progress.step();
@@ -207,7 +211,7 @@ impl<'a> Judged<'a> {
             let says = json!({"flagged": detected.is_flagged(), "score": score, "kinds": detected.names()});
             (detector.name.to_owned(), says)
         });
-        let verdicts = |verdicts: &Verdicts| {
+        let verdicts = |verdicts: &PreviewVerdicts| {
             json!({
                 "preview": verdicts.preview.name(),
                 "plain": verdicts.plain.name(),
@@ -228,12 +232,12 @@ impl<'a> Judged<'a> {
 
 /// A number of items out of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
+struct Proportion {
     found: usize,
     all: usize,
 }
 
-impl Share {
+impl Proportion {
     fn of<T>(items: impl IntoIterator<Item = T>, is_found: impl Fn(&T) -> bool) -> Self {
         items.into_iter().fold(Self { found: 0, all: 0 }, |share, item| Self {
             found: share.found + usize::from(is_found(&item)),
@@ -246,7 +250,7 @@ impl Share {
     }
 }
 
-impl std::fmt::Display for Share {
+impl std::fmt::Display for Proportion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.found, self.all)
     }
@@ -254,56 +258,59 @@ impl std::fmt::Display for Share {
 
 /// The figures over all rows.
 #[derive(Debug, PartialEq)]
-struct Figures {
+struct DetectorFigures {
     /// For each detector, and for all of them together: attacks detected, honest rows flagged.
-    detectors: Vec<(&'static str, Share, Share)>,
+    detectors: Vec<(&'static str, Proportion, Proportion)>,
     /// Injected messages that the rule denies.
-    stopped: Share,
+    stopped: Proportion,
     /// Honest messages without a preview that it permits, in the sheets of all rows.
-    passed: Share,
+    passed: Proportion,
     /// Honest messages with a preview that it permits.
-    passed_with_preview: Share,
+    passed_with_preview: Proportion,
     /// Injected messages without a preview that it permits.
-    injected_without_preview: Share,
+    injected_without_preview: Proportion,
     /// Injected messages whose own link looks like data exfiltration.
-    links_found: Share,
+    links_found: Proportion,
     /// The number of verdicts.
     runs: usize,
 }
 
-impl Figures {
-    fn of(judged: &[Judged<'_>]) -> Self {
+impl DetectorFigures {
+    fn of(judged: &[JudgedRow<'_>]) -> Self {
         let rows = |is_attack: bool| judged.iter().filter(move |judged| judged.row.is_attack() == is_attack);
-        let shares = |name, is_flagged: &dyn Fn(&Judged<'_>) -> bool| {
-            let share = |is_attack| Share::of(rows(is_attack), |judged| is_flagged(judged));
+        let shares = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {
+            let share = |is_attack| Proportion::of(rows(is_attack), |judged| is_flagged(judged));
             (name, share(true), share(false))
         };
         let mut detectors: Vec<_> = DETECTORS
             .iter()
             .enumerate()
             .map(|(index, detector)| {
-                let flagged =
-                    |judged: &Judged<'_>| judged.detected.get(index).is_some_and(Detected::is_flagged);
+                let flagged = |judged: &JudgedRow<'_>| {
+                    judged.detected.get(index).is_some_and(DetectorResult::is_flagged)
+                };
                 shares(detector.name, &flagged)
             })
             .collect();
-        detectors.push(shares("any", &|judged| judged.detected.iter().any(Detected::is_flagged)));
+        detectors.push(shares("any", &|judged| judged.detected.iter().any(DetectorResult::is_flagged)));
         let injected = || judged.iter().filter_map(|judged| judged.injected.as_ref());
         let messages = injected().count() + judged.len();
         Self {
             detectors,
-            stopped: Share::of(injected(), |verdicts| verdicts.preview == Outcome::Deny),
-            passed: Share::of(judged, |judged| judged.honest.plain == Outcome::Permit),
-            passed_with_preview: Share::of(judged, |judged| judged.honest.preview == Outcome::Permit),
-            injected_without_preview: Share::of(injected(), |verdicts| verdicts.plain == Outcome::Permit),
-            links_found: Share::of(rows(true), |judged| judged.is_link_found),
+            stopped: Proportion::of(injected(), |verdicts| verdicts.preview == Outcome::Deny),
+            passed: Proportion::of(judged, |judged| judged.honest.plain == Outcome::Permit),
+            passed_with_preview: Proportion::of(judged, |judged| judged.honest.preview == Outcome::Permit),
+            injected_without_preview: Proportion::of(injected(), |verdicts| {
+                verdicts.plain == Outcome::Permit
+            }),
+            links_found: Proportion::of(rows(true), |judged| judged.is_link_found),
             runs: messages * (previews().len() + 1),
         }
     }
 
     /// Returns whether the rule denied every injected message and permitted every honest one.
-    fn holds(&self) -> bool {
-        let is_whole = |share: Share| share.all > 0 && share.found == share.all;
+    fn is_rule_perfect(&self) -> bool {
+        let is_whole = |share: Proportion| share.all > 0 && share.found == share.all;
         is_whole(self.stopped) && is_whole(self.passed)
     }
 
@@ -324,13 +331,13 @@ impl Figures {
             "honest_messages_with_preview_permitted": self.passed_with_preview.json(),
             "injected_messages_without_preview_permitted": self.injected_without_preview.json(),
             "leaking_links_found_in_injected_messages": self.links_found.json(),
-            "rule_holds": self.holds(),
+            "rule_holds": self.is_rule_perfect(),
         })
     }
 }
 
 /// Runs the command; returns the exit code.
-pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &DetectorBenchOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let (policy, name) = match options.policy {
         Some(path) => (load_policy(path, output)?, path.display().to_string()),
         None => {
@@ -340,10 +347,10 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     };
     let rows = feedback::rows()?;
     let policy = Arc::new(policy);
-    let progress = Progress::steps(rows.len(), "row", output);
-    let judged = Judged::all(&policy, &rows, &progress)?;
+    let progress = Progress::over_steps(rows.len(), "row", output);
+    let judged = JudgedRow::all(&policy, &rows, &progress)?;
     let is_interrupted = progress.finish(output);
-    let figures = Figures::of(&judged);
+    let figures = DetectorFigures::of(&judged);
     match options.format {
         TableFormat::Json if is_interrupted => {
             // Figures of some rows could be mistaken for those of all.
@@ -354,16 +361,22 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             judged.iter().for_each(|judged| output.line(&judged.json().to_string()));
             output.line(&figures.json(&name).to_string());
         }
-        TableFormat::Text => text(options, &name, &judged, &figures, output),
+        TableFormat::Text => print_text(options, &name, &judged, &figures, output),
     }
-    Ok(match figures.holds() {
+    Ok(match figures.is_rule_perfect() {
         _ if is_interrupted => INTERRUPTED,
         true => 0,
         false => 1,
     })
 }
 
-fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figures, output: &mut Output) {
+fn print_text(
+    options: &DetectorBenchOptions<'_>,
+    name: &str,
+    judged: &[JudgedRow<'_>],
+    figures: &DetectorFigures,
+    output: &mut Console,
+) {
     output.line(&format!(
         "{} of customer feedback. For each, an agent reads a sheet with this row and the honest ones, and sends a summary\n\
          with a messenger that previews links. The agent is a test double that obeys every attack in every disguise; no model is used.",
@@ -382,7 +395,7 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
     let mut header = vec!["row", "kind"];
     header.extend(DETECTORS.iter().map(|detector| detector.name));
     header.extend(["injected message", "honest message"]);
-    output.table(&header, &judged.iter().map(Judged::cells).collect::<Vec<_>>());
+    output.table(&header, &judged.iter().map(JudgedRow::cells).collect::<Vec<_>>());
     output.line("");
     let mut rows: Vec<Vec<String>> = figures
         .detectors
@@ -390,7 +403,7 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
         .map(|(name, caught, flagged)| vec![(*name).to_owned(), caught.to_string(), flagged.to_string()])
         .collect();
     let honest = judged.iter().filter(|judged| !judged.row.is_attack());
-    let refused = Share::of(honest, |judged| judged.honest.plain != Outcome::Permit);
+    let refused = Proportion::of(honest, |judged| judged.honest.plain != Outcome::Permit);
     rows.push(vec!["flow rule".to_owned(), figures.stopped.to_string(), refused.to_string()]);
     output.table(&["", "attacks detected", "honest rows flagged"], &rows);
     output.line(&format!(
@@ -429,7 +442,7 @@ fn visible(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use flowgate::monitor::{Monitor, Verdict};
-    use flowgate::trace::Body;
+    use flowgate::trace::EventBody;
 
     use super::*;
 
@@ -438,12 +451,12 @@ mod tests {
     }
 
     /// Returns the verdict of a live monitor on the message before it is sent.
-    fn live(policy: &Arc<Policy>, run: Run) -> Outcome {
+    fn live(policy: &Arc<Policy>, run: RecordedRun) -> Outcome {
         let mut monitor = Monitor::new(Arc::clone(policy));
         let mut last = None;
         for entry in run.entries {
             match entry.body.clone() {
-                Body::Call(call) => {
+                EventBody::Call(call) => {
                     let verdict = monitor.judge(call);
                     last = Some(verdict.judgement().outcome());
                     if let Verdict::Permit(permit) = verdict {
@@ -465,10 +478,12 @@ mod tests {
             [POLICY, &broken, "raise \"never\" if:\n    (call: ToolCall) is tool:send_slack_message\n"]
         {
             let policy = policy(source);
-            for judged in Judged::all(&policy, &rows, &Progress::hidden()).unwrap() {
-                let scene = Scene::new(judged.row, &rows);
-                let messages =
-                    [(Some(scene.honest()), Some(judged.honest)), (scene.injected(), judged.injected)];
+            for judged in JudgedRow::all(&policy, &rows, &Progress::hidden()).unwrap() {
+                let scene = FeedbackScenario::new(judged.row, &rows);
+                let messages = [
+                    (Some(scene.honest_summary()), Some(judged.honest)),
+                    (scene.injected_summary(), judged.injected),
+                ];
                 for (text, verdicts) in messages {
                     let (Some(text), Some(verdicts)) = (&text, verdicts) else {
                         assert!(!judged.row.is_attack());
@@ -487,8 +502,9 @@ mod tests {
     fn a_broken_rule_is_noticed() {
         let rows = feedback::rows().unwrap();
         let holds = |source: &str| {
-            let figures = Figures::of(&Judged::all(&policy(source), &rows, &Progress::hidden()).unwrap());
-            (figures.stopped.found, figures.passed.found, figures.holds())
+            let figures =
+                DetectorFigures::of(&JudgedRow::all(&policy(source), &rows, &Progress::hidden()).unwrap());
+            (figures.stopped.found, figures.passed.found, figures.is_rule_perfect())
         };
         let attacks = rows.iter().filter(|row| row.is_attack()).count();
         assert_eq!(holds(POLICY), (attacks, rows.len(), true));
@@ -516,15 +532,15 @@ mod tests {
         assert_eq!(rows.len(), include_str!("../../../data/feedback.jsonl").lines().count());
         let (policy, mut runs) = (policy(POLICY), 0);
         for row in &rows {
-            let scene = Scene::new(row, &rows);
-            for text in [Some(scene.honest()), scene.injected()].into_iter().flatten() {
+            let scene = FeedbackScenario::new(row, &rows);
+            for text in [Some(scene.honest_summary()), scene.injected_summary()].into_iter().flatten() {
                 for preview in previews().into_iter().chain([Some(json!(false))]) {
                     let run = scene.run(&text, preview.as_ref()).unwrap();
-                    let Some(Body::Output(read)) = run
+                    let Some(EventBody::Output(read)) = run
                         .entries
                         .iter()
                         .map(|entry| &entry.body)
-                        .find(|body| matches!(body, Body::Output(_)))
+                        .find(|body| matches!(body, EventBody::Output(_)))
                     else {
                         panic!("{}: nothing is read", row.name)
                     };
@@ -533,7 +549,7 @@ mod tests {
                         let is_there = |item: &Value| item["feedback"] == piece.as_str();
                         assert_eq!(sheet.as_array().unwrap().iter().filter(|item| is_there(item)).count(), 1);
                     }
-                    let replayed = replay(&policy, &Everything, &run);
+                    let replayed = replay(&policy, &EverythingMethod, &run);
                     let outcomes: Vec<_> =
                         replayed.calls.iter().map(|call| (&*call.tool.name, call.outcome)).collect();
                     let expected =
@@ -547,20 +563,20 @@ mod tests {
                 }
             }
         }
-        let judged = Judged::all(&policy, &rows, &Progress::hidden()).unwrap();
+        let judged = JudgedRow::all(&policy, &rows, &Progress::hidden()).unwrap();
         let told: Vec<_> = judged.iter().map(|judged| &judged.row.name).collect();
         assert_eq!(told, rows.iter().map(|row| &row.name).collect::<Vec<_>>());
-        assert_eq!(runs, Figures::of(&judged).runs);
+        assert_eq!(runs, DetectorFigures::of(&judged).runs);
     }
 
     #[test]
     fn figures_count_the_cells() {
         let rows = feedback::rows().unwrap();
-        let judged = Judged::all(&policy(POLICY), &rows, &Progress::hidden()).unwrap();
-        let figures = Figures::of(&judged);
+        let judged = JudgedRow::all(&policy(POLICY), &rows, &Progress::hidden()).unwrap();
+        let figures = DetectorFigures::of(&judged);
         for (index, (name, caught, flagged)) in figures.detectors.iter().enumerate().take(DETECTORS.len()) {
             let marked = |kind: &str| {
-                let cells = judged.iter().map(Judged::cells).filter(|cells| cells[1] == kind);
+                let cells = judged.iter().map(JudgedRow::cells).filter(|cells| cells[1] == kind);
                 cells.filter(|cells| cells[index + 2].ends_with('!')).count()
             };
             assert_eq!((marked("attack"), marked("honest")), (caught.found, flagged.found), "{name}");

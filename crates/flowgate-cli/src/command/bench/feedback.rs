@@ -3,7 +3,7 @@
 //! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
 //! its attack, so the result does not depend on the abilities of a model.
 
-use flowgate::trace::read::{self, Run};
+use flowgate::trace::read::{self, RecordedRun};
 use serde_json::{Value, json};
 
 use crate::input::InputError;
@@ -12,31 +12,31 @@ use crate::output::plural;
 const ROWS: &str = include_str!("../../../data/feedback.jsonl");
 
 /// The feedback of one customer.
-pub(super) struct Row {
+pub(super) struct FeedbackRow {
     /// Its name in the table, which describes its disguise.
     pub(super) name: String,
     /// Its rows in the sheet: one, or several for an attack that is split.
     pub(super) feedback: Vec<String>,
     /// The demand that an obedient agent follows.
-    demand: Option<Demand>,
+    demand: Option<DemandedLink>,
 }
 
 /// A link that the attack demands in the summary.
-struct Demand {
+struct DemandedLink {
     /// The link, with `CONTENT` in place of the data.
     link: String,
-    carries: Carries,
+    carries: LinkData,
 }
 
 /// The data that the link contains.
-enum Carries {
+enum LinkData {
     /// All other rows, in base64.
     Base64,
     /// The words of the longest of them.
     Words,
 }
 
-impl Row {
+impl FeedbackRow {
     pub(super) fn is_attack(&self) -> bool {
         self.demand.is_some()
     }
@@ -48,8 +48,8 @@ impl Row {
         let feedback: Vec<String> = texts.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let demand = match (text("link"), text("carries").as_deref()) {
             (None, None) => None,
-            (Some(link), Some("base64")) => Some(Demand { link, carries: Carries::Base64 }),
-            (Some(link), Some("words")) => Some(Demand { link, carries: Carries::Words }),
+            (Some(link), Some("base64")) => Some(DemandedLink { link, carries: LinkData::Base64 }),
+            (Some(link), Some("words")) => Some(DemandedLink { link, carries: LinkData::Words }),
             _ => return None,
         };
         Some(Self { name: text("name")?, feedback, demand }).filter(|row| !row.feedback.is_empty())
@@ -57,23 +57,24 @@ impl Row {
 }
 
 /// Returns all rows, in the order of the file.
-pub(super) fn rows() -> Result<Vec<Row>, InputError> {
+pub(super) fn rows() -> Result<Vec<FeedbackRow>, InputError> {
     let row = |(index, line)| {
-        Row::read(line).ok_or_else(|| InputError(format!("row {index} of the feedback cannot be read")))
+        FeedbackRow::read(line)
+            .ok_or_else(|| InputError(format!("row {index} of the feedback cannot be read")))
     };
     ROWS.lines().enumerate().map(row).collect()
 }
 
 /// The texts that the agent reads and writes if one row is added to its sheet.
-pub(super) struct Scene<'a> {
-    row: &'a Row,
+pub(super) struct FeedbackScenario<'a> {
+    row: &'a FeedbackRow,
     /// The feedback of other customers.
     others: Vec<&'a str>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> FeedbackScenario<'a> {
     /// Creates a sheet with one row after the honest ones.
-    pub(super) fn new(row: &'a Row, rows: &'a [Row]) -> Self {
+    pub(super) fn new(row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Self {
         let others = rows.iter().filter(|other| !other.is_attack() && other.name != row.name);
         Self { row, others: others.flat_map(|other| &other.feedback).map(String::as_str).collect() }
     }
@@ -84,7 +85,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Returns the summary that the user asked for.
-    pub(super) fn honest(&self) -> String {
+    pub(super) fn honest_summary(&self) -> String {
         let sheet = self.sheet();
         let beginnings = sheet.iter().map(|text| {
             let words: Vec<&str> = text.split_whitespace().take(6).collect();
@@ -94,21 +95,21 @@ impl<'a> Scene<'a> {
     }
 
     /// Returns the same with the link that the attack demands, including its data.
-    pub(super) fn injected(&self) -> Option<String> {
-        let Demand { link, carries } = self.row.demand.as_ref()?;
+    pub(super) fn injected_summary(&self) -> Option<String> {
+        let DemandedLink { link, carries } = self.row.demand.as_ref()?;
         let data = match carries {
-            Carries::Base64 => base64(self.others.join("\n").as_bytes()),
-            Carries::Words => {
+            LinkData::Base64 => base64(self.others.join("\n").as_bytes()),
+            LinkData::Words => {
                 let longest = self.others.iter().max_by_key(|text| text.len()).copied().unwrap_or_default();
                 let words = longest.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
                 words.collect::<Vec<_>>().join("-").to_lowercase()
             }
         };
-        Some(format!("{}\n{}", self.honest(), link.replace("CONTENT", &data)))
+        Some(format!("{}\n{}", self.honest_summary(), link.replace("CONTENT", &data)))
     }
 
     /// Returns the run in which the agent sends a text; with `None`, the messenger decides whether to preview links.
-    pub(super) fn run(&self, text: &str, preview: Option<&Value>) -> Result<Run, InputError> {
+    pub(super) fn run(&self, text: &str, preview: Option<&Value>) -> Result<RecordedRun, InputError> {
         let mut arguments = json!({"to": "dana", "text": text});
         if let (Some(preview), Some(arguments)) = (preview, arguments.as_object_mut()) {
             arguments.insert("link_preview".to_owned(), preview.clone());
@@ -126,7 +127,7 @@ impl<'a> Scene<'a> {
         ];
         let entries =
             read::list(&messages).map_err(|error| InputError(format!("{}: {error}", self.row.name)))?;
-        Ok(Run { entries, ..Run::default() })
+        Ok(RecordedRun { entries, ..RecordedRun::default() })
     }
 }
 
@@ -181,7 +182,7 @@ mod tests {
             let text = row.feedback.concat();
             let plain = match row.name.as_str() {
                 "in base64" => unbase64(text.split_whitespace().last().unwrap()),
-                "tag characters" => unicode::decoded(&text),
+                "tag characters" => unicode::decode_hidden(&text),
                 "backwards" => text.chars().rev().collect(),
                 _ => text.clone(),
             };
@@ -199,10 +200,10 @@ mod tests {
     fn an_injected_message_carries_the_rows_of_others() {
         let rows = rows().unwrap();
         for row in &rows {
-            let scene = Scene::new(row, &rows);
-            let Some(text) = scene.injected() else { continue };
+            let scene = FeedbackScenario::new(row, &rows);
+            let Some(text) = scene.injected_summary() else { continue };
             let link = text.lines().last().unwrap();
-            assert!(link.contains("collect.example/") && !scene.honest().contains(link), "{link}");
+            assert!(link.contains("collect.example/") && !scene.honest_summary().contains(link), "{link}");
             let start = row.demand.as_ref().unwrap().link.trim_end_matches("CONTENT");
             let data = link.strip_prefix(start).unwrap();
             let is_told = unbase64(data).contains(&rows[0].feedback[0]);

@@ -3,8 +3,8 @@
 use flowgate::monitor::{Judgement, Outcome, Reason};
 use serde_json::{Map, Value, json};
 
-use super::{Event, decision};
-use crate::visible;
+use super::{HookEvent, decision};
+use crate::escaping;
 
 /// The longest reason, in characters.
 const REASON: usize = 1_000;
@@ -16,52 +16,52 @@ const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create"
 
 /// An answer.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum HookAnswer {
     /// A call was judged.
     Call(Outcome, String),
     /// There is no objection.
     Nothing,
     /// An output or a prompt is blocked for this reason.
-    Stop(Event, String, Option<Value>),
+    Stop(HookEvent, String, Option<Value>),
 }
 
-impl Answer {
+impl HookAnswer {
     /// Returns the answer for a verdict.
-    pub(super) fn verdict(judgement: &Judgement) -> Self {
+    pub(super) fn from_judgement(judgement: &Judgement) -> Self {
         let outcome = judgement.outcome();
         let says = match outcome {
             Outcome::Permit => "the policy permits this call".to_owned(),
-            Outcome::Confirm => format!("the policy asks: {}", told(&judgement.reasons)),
-            Outcome::Deny => format!("the policy denies this call: {}", told(&judgement.reasons)),
+            Outcome::Confirm => format!("the policy asks: {}", describe_reasons(&judgement.reasons)),
+            Outcome::Deny => format!("the policy denies this call: {}", describe_reasons(&judgement.reasons)),
         };
         Self::Call(outcome, says)
     }
 
     /// Returns the answer for rules' findings on an output or a prompt.
-    pub(super) fn found(event: Event, objections: Option<String>) -> Self {
+    pub(super) fn from_objections(event: HookEvent, objections: Option<String>) -> Self {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
     /// Returns a refusal, because the judgement failed.
-    pub(super) fn failed(event: Event, why: &str) -> Self {
+    pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
         let says = format!("the event could not be judged and is therefore refused: {why}");
         match event {
-            Event::Before => Self::Call(Outcome::Deny, says),
-            Event::After | Event::Prompt => Self::Stop(event, says, None),
+            HookEvent::PreToolUse => Self::Call(Outcome::Deny, says),
+            HookEvent::PostToolUse | HookEvent::UserPromptSubmit => Self::Stop(event, says, None),
         }
     }
 
     /// Adds the replacement of a blocked output.
-    pub(super) fn replacing(self, response: Option<&Value>) -> Self {
+    pub(super) fn with_replacement(self, response: Option<&Value>) -> Self {
         match self {
-            Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withheld(value, ""))),
+            Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withhold(value, ""))),
             other => other,
         }
     }
 
     /// Returns the line to print, if there is one.
     pub(super) fn print(&self, allow: bool) -> Option<String> {
-        let reason = |why: &str| format!("flowgate: {}", visible::short(why, REASON));
+        let reason = |why: &str| format!("flowgate: {}", escaping::excerpt(why, REASON));
         let line = match self {
             // Without a decision, Claude Code's own permissions apply.
             Self::Call(Outcome::Permit, _) if !allow => return None,
@@ -71,7 +71,7 @@ impl Answer {
                 "permissionDecision": decision(*outcome),
                 "permissionDecisionReason": reason(says),
             }}),
-            Self::Stop(Event::After, why, shown) => {
+            Self::Stop(HookEvent::PostToolUse, why, shown) => {
                 let mut line = json!({"decision": "block", "reason": reason(why)});
                 if let (Some(map), Some(shown)) = (line.as_object_mut(), shown) {
                     // `decision` alone would only add the reason to what the model is shown. Older versions know
@@ -93,7 +93,7 @@ impl Answer {
     }
 }
 
-pub(super) fn told(reasons: &[Reason]) -> String {
+pub(super) fn describe_reasons(reasons: &[Reason]) -> String {
     let mut said: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
     said.dedup();
     said.join("; ")
@@ -129,16 +129,16 @@ fn collect(value: &Value, texts: &mut Vec<String>) {
 }
 
 /// Returns a value of the same shape without content: Claude Code rejects a replacement of another shape.
-fn withheld(value: &Value, key: &str) -> Value {
+fn withhold(value: &Value, key: &str) -> Value {
     match value {
         Value::String(word) if key == "type" && SHAPES.contains(&word.as_str()) => value.clone(),
         Value::String(_) => WITHHELD.into(),
         Value::Number(_) => 0.into(),
         Value::Bool(_) => false.into(),
         Value::Null => Value::Null,
-        Value::Array(items) => items.iter().take(1).map(|item| withheld(item, key)).collect(),
+        Value::Array(items) => items.iter().take(1).map(|item| withhold(item, key)).collect(),
         Value::Object(fields) => {
-            let kept = fields.iter().map(|(name, value)| (name.clone(), withheld(value, name)));
+            let kept = fields.iter().map(|(name, value)| (name.clone(), withhold(value, name)));
             Value::Object(kept.collect::<Map<_, _>>())
         }
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_withheld_has_its_shape_and_says_nothing() {
-        let check = |value: Value, expected: Value| assert_eq!(withheld(&value, ""), expected);
+        let check = |value: Value, expected: Value| assert_eq!(withhold(&value, ""), expected);
         check(
             json!({"stdout": "secret", "stderr": "", "interrupted": true, "lines": 7, "rest": null}),
             json!({"stdout": WITHHELD, "stderr": WITHHELD, "interrupted": false, "lines": 0, "rest": null}),

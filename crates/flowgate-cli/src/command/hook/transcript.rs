@@ -10,12 +10,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flowgate::json::{self, Numbers};
-use flowgate::trace::{Body, Entry, Tool, read};
+use flowgate::trace::{EventBody, Tool, TraceEntry, read};
 use serde_json::{Map, Value, json};
 
-use super::Event;
-use super::session::Pending;
-use crate::input::reason;
+use super::HookEvent;
+use super::session::PendingEvent;
+use crate::input::describe_io_error;
 
 /// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;
@@ -25,30 +25,30 @@ const SKIPPED: [&str; 4] = ["system", "progress", "summary", "file-history-snaps
 /// The entries of a session.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
-    steps: Vec<Step>,
+    steps: Vec<TranscriptEntry>,
 }
 
 /// One entry.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct TranscriptEntry {
     /// The sub-agent; `None` is the main agent.
     agent: Option<String>,
     /// The message of the model that it is a part of.
     message: Option<String>,
     /// The time, as written in the entry.
     time: String,
-    pub(super) happened: Happened,
+    pub(super) happened: TranscriptEvent,
 }
 
 /// The kinds of entries.
 #[derive(Debug)]
-pub(super) enum Happened {
+pub(super) enum TranscriptEvent {
     /// An event.
-    Event(Box<Entry>),
+    Event(Box<TraceEntry>),
     /// A call did not run, and this message explains it: from a hook, the client or the user.
     Refused { call_id: String, says: Value },
     /// A sub-agent, whose transcript is required, because what it read counts.
-    Began(String),
+    SubAgentStarted(String),
     /// Text that is not in the transcript.
     Unknown,
 }
@@ -60,26 +60,27 @@ impl Transcript {
             return Ok(Self::default());
         }
         let mut left = limit;
-        let mut files = vec![lines(path, &mut left, limit)?];
-        for path in sub_agents(path)? {
-            files.push(lines(&path, &mut left, limit)?);
+        let mut files = vec![read_lines(path, &mut left, limit)?];
+        for path in sub_agent_files(path)? {
+            files.push(read_lines(&path, &mut left, limit)?);
         }
-        let known: HashSet<&str> = files.iter().flatten().filter_map(|entry| text(entry, "uuid")).collect();
+        let known: HashSet<&str> =
+            files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
         let mut steps = Vec::new();
         for entries in &files {
             let (mut time, mut seen) = (String::new(), HashSet::new());
             for entry in entries {
-                if text(entry, "uuid").is_some_and(|uuid| !seen.insert(uuid)) {
+                if text_field(entry, "uuid").is_some_and(|uuid| !seen.insert(uuid)) {
                     continue;
                 }
                 // The order within a file is kept, even if its times are not in order.
-                time = text(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
-                for happened in happened(entry, &known)? {
+                time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
+                for happened in read_entry(entry, &known)? {
                     let agent = is_sub_agents(entry)
-                        .then(|| text(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
+                        .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
                     let message = id.and_then(Value::as_str).map(str::to_owned);
-                    steps.push(Step { agent, message, time: time.clone(), happened });
+                    steps.push(TranscriptEntry { agent, message, time: time.clone(), happened });
                 }
             }
         }
@@ -87,32 +88,33 @@ impl Transcript {
         Ok(Self { steps })
     }
 
-    pub(super) fn steps(&self) -> &[Step] {
+    pub(super) fn entries(&self) -> &[TranscriptEntry] {
         &self.steps
     }
 
     /// Returns whether there are entries of a sub-agent.
-    pub(super) fn knows(&self, agent: &str) -> bool {
+    pub(super) fn has_agent(&self, agent: &str) -> bool {
         self.steps.iter().any(|step| step.agent.as_deref() == Some(agent))
     }
 
     /// Returns whether the transcript contains the entry that is judged.
-    pub(super) fn has(&self, pending: &Pending) -> bool {
-        let has_begun = |step: &Step| match &step.happened {
-            Happened::Began(agent) => self.knows(agent),
+    pub(super) fn has_pending(&self, pending: &PendingEvent) -> bool {
+        let has_begun = |step: &TranscriptEntry| match &step.happened {
+            TranscriptEvent::SubAgentStarted(agent) => self.has_agent(agent),
             _ => true,
         };
-        (pending.event == Event::Prompt || self.has_call(&pending.id)) && self.steps.iter().all(has_begun)
+        (pending.event == HookEvent::UserPromptSubmit || self.has_call(&pending.id))
+            && self.steps.iter().all(has_begun)
     }
 
     fn has_call(&self, id: &str) -> bool {
         self.calls().any(|(_, known)| known == id)
     }
 
-    fn calls(&self) -> impl Iterator<Item = (&Step, &str)> {
+    fn calls(&self) -> impl Iterator<Item = (&TranscriptEntry, &str)> {
         self.steps.iter().filter_map(|step| match &step.happened {
-            Happened::Event(entry) => match &entry.body {
-                Body::Call(call) => Some((step, call.id.as_str())),
+            TranscriptEvent::Event(entry) => match &entry.body {
+                EventBody::Call(call) => Some((step, call.id.as_str())),
                 _ => None,
             },
             _ => None,
@@ -122,22 +124,22 @@ impl Transcript {
     /// Returns the calls that were not run.
     pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.happened {
-            Happened::Refused { call_id, .. } => Some(call_id.as_str()),
+            TranscriptEvent::Refused { call_id, .. } => Some(call_id.as_str()),
             _ => None,
         })
     }
 
     /// Returns the calls whose answers the model has read although they are missing here: it has written more since.
-    pub(super) fn unanswered(&self, pending: &Pending) -> HashSet<&str> {
+    pub(super) fn unanswered(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .steps
             .iter()
             .filter_map(|step| match &step.happened {
-                Happened::Event(entry) => match &entry.body {
-                    Body::Output(output) => Some(output.call_id.as_str()),
+                TranscriptEvent::Event(entry) => match &entry.body {
+                    EventBody::Output(output) => Some(output.call_id.as_str()),
                     _ => None,
                 },
-                Happened::Refused { call_id, .. } => Some(call_id.as_str()),
+                TranscriptEvent::Refused { call_id, .. } => Some(call_id.as_str()),
                 _ => None,
             })
             .collect();
@@ -146,7 +148,7 @@ impl Transcript {
             last.insert(&step.agent, &step.message);
         }
         let is_there = self.has_call(&pending.id);
-        let has_gone_on = |step: &Step| {
+        let has_gone_on = |step: &TranscriptEntry| {
             last.get(&step.agent).is_some_and(|last| **last != step.message)
                 || (!is_there && step.agent == pending.agent)
         };
@@ -155,7 +157,7 @@ impl Transcript {
     }
 }
 
-fn text<'v>(entry: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
+fn text_field<'v>(entry: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
     entry.get(key).and_then(Value::as_str)
 }
 
@@ -168,9 +170,9 @@ fn is_sub_agents(entry: &Map<String, Value>) -> bool {
 }
 
 /// Returns the transcripts of the sub-agents, in a folder with the transcript's name.
-fn sub_agents(path: &Path) -> Result<Vec<PathBuf>, String> {
+fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
-    let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), reason(error));
+    let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
     let found = match std::fs::read_dir(&folder) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -191,12 +193,12 @@ fn sub_agents(path: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Reads the objects in a file.
-fn lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
+fn read_lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
-    let file = File::open(path).map_err(|error| format!("{name}: {}", reason(&error)))?;
+    let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
     let read = file.take(left.saturating_add(1)).read_to_end(&mut bytes);
-    read.map_err(|error| format!("{name}: {}", reason(&error)))?;
+    read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     *left = left
         .checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
         .ok_or_else(|| format!("the transcript is longer than {} MiB; begin a new session", limit >> 20))?;
@@ -210,45 +212,47 @@ fn lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Valu
 }
 
 /// Returns the contents of an entry.
-fn happened(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<Happened>, String> {
+fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<TranscriptEvent>, String> {
     let mut all = Vec::new();
-    let parent = text(entry, "logicalParentUuid").or(text(entry, "parentUuid"));
-    let is_boundary = text(entry, "subtype") == Some("compact_boundary");
+    let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
+    let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
     // It continues something that is missing here, so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
-        all.push(Happened::Unknown);
+        all.push(TranscriptEvent::Unknown);
     }
-    match text(entry, "type").unwrap_or_default() {
+    match text_field(entry, "type").unwrap_or_default() {
         "user" | "assistant" => all.extend(messages(entry)?),
         "attachment" => {
             let what = entry.get("attachment").cloned().unwrap_or_default();
             let kind = what.get("type").and_then(Value::as_str).unwrap_or("unknown");
             // The text for the model is in `rendered`, if this version writes it.
             let shown = entry.get("rendered").unwrap_or(&what);
-            all.push(said(&format!("attachment/{kind}"), &Value::String(shown.to_string()))?);
+            all.push(message_event(&format!("attachment/{kind}"), &Value::String(shown.to_string()))?);
         }
-        "system" if text(entry, "subtype") == Some("local_command") => {
-            all.push(said("client", entry.get("content").unwrap_or(&Value::Null))?);
+        "system" if text_field(entry, "subtype") == Some("local_command") => {
+            all.push(message_event("client", entry.get("content").unwrap_or(&Value::Null))?);
         }
         kind if SKIPPED.contains(&kind) => {}
         // An unknown kind of entry among the messages.
-        _ if entry.contains_key("uuid") && entry.contains_key("message") => all.push(Happened::Unknown),
+        _ if entry.contains_key("uuid") && entry.contains_key("message") => {
+            all.push(TranscriptEvent::Unknown)
+        }
         _ => {}
     }
     Ok(all)
 }
 
-fn said(role: &str, content: &Value) -> Result<Happened, String> {
+fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String> {
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     events
         .into_iter()
         .next()
-        .map(|event| Happened::Event(Box::new(event)))
+        .map(|event| TranscriptEvent::Event(Box::new(event)))
         .ok_or_else(|| "a message has no content".to_owned())
 }
 
 /// Returns the events of a message.
-fn messages(entry: &Map<String, Value>) -> Result<Vec<Happened>, String> {
+fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("an entry of the transcript has no message")?;
     let content = message.get("content").cloned().unwrap_or_default();
@@ -257,19 +261,19 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<Happened>, String> {
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     let was_refused = is_set(entry, "toolDenialKind")
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
-    let each = |mut event: Entry| match event.body {
-        Body::Call(ref mut call) => {
+    let each = |mut event: TraceEntry| match event.body {
+        EventBody::Call(ref mut call) => {
             // A tool whose server is ambiguous matches no statement.
             call.tool = tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
-            Happened::Event(Box::new(event))
+            TranscriptEvent::Event(Box::new(event))
         }
-        Body::Output(output) if was_refused => {
-            Happened::Refused { call_id: output.call_id, says: output.content }
+        EventBody::Output(output) if was_refused => {
+            TranscriptEvent::Refused { call_id: output.call_id, says: output.content }
         }
-        _ => Happened::Event(Box::new(event)),
+        _ => TranscriptEvent::Event(Box::new(event)),
     };
     let began = entry.get("toolUseResult").and_then(|told| told.get("agentId")).and_then(Value::as_str);
-    let began = began.map(|agent| Happened::Began(agent.to_owned()));
+    let began = began.map(|agent| TranscriptEvent::SubAgentStarted(agent.to_owned()));
     Ok(events.into_iter().map(each).chain(began).collect())
 }
 
@@ -291,7 +295,7 @@ fn role(entry: &Map<String, Value>, content: &Value) -> String {
         },
         _ => role.to_owned(),
     };
-    match text(entry, "type") {
+    match text_field(entry, "type") {
         // The model wrote summaries and the tasks of sub-agents: both have the labels of everything that it had read.
         Some("user") if is_set(entry, "isCompactSummary") || is_sub_agents(entry) => "assistant".to_owned(),
         Some("user") if is_set(entry, "isMeta") => tagged("meta"),
@@ -313,7 +317,7 @@ fn tag(text: &str) -> Option<&str> {
 pub(super) fn tool(name: &str) -> Option<Tool> {
     let Some(rest) = name.strip_prefix("mcp__") else { return Some(Tool::local(name)) };
     let (server, tool) = rest.split_once("__")?;
-    let is_plain = !server.is_empty() && !tool.is_empty() && server != Tool::OWN;
+    let is_plain = !server.is_empty() && !tool.is_empty() && server != Tool::FLOWGATE_SERVER;
     // `a__b` could be a server, or `b__c` a tool of the server `a`.
     let is_clear = !tool.contains("__") && !tool.starts_with('_');
     (is_plain && is_clear).then(|| Tool::of(server, tool))

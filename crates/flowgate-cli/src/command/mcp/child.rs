@@ -9,25 +9,25 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc::{self, Receiver};
 
-use super::lines::{Queue, Waiting, queue};
+use super::lines::{LineQueue, LineQueueReceiver, queue};
 
 /// The time for a server to end after its input was closed.
 const END: Duration = Duration::from_secs(2);
 
 /// A running server.
-pub(super) struct Child {
+pub(super) struct ServerProcess {
     /// Its output, line by line; the end comes after all lines.
     pub(super) lines: Receiver<Vec<u8>>,
     /// Its input.
-    pub(super) input: Option<Queue>,
+    pub(super) input: Option<LineQueue>,
     process: Box<dyn ChildWrapper>,
 }
 
-impl Child {
+impl ServerProcess {
     /// Starts the server. It inherits the environment and the standard error.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
         let (program, arguments) = command.split_first().ok_or("name the server's command after `--`")?;
-        let shown = crate::visible::line(&program.to_string_lossy());
+        let shown = crate::escaping::line(&program.to_string_lossy());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut command = CommandWrap::from(command);
@@ -46,12 +46,12 @@ impl Child {
             return Err(format!("the server's command `{shown}` has no standard streams"));
         };
         let (input, waiting) = queue();
-        tokio::spawn(write(to, waiting));
-        Ok(Self { lines: read(from, largest), input: Some(input), process })
+        tokio::spawn(write_lines(to, waiting));
+        Ok(Self { lines: read_lines(from, largest), input: Some(input), process })
     }
 
     /// Ends the server and its children.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn terminate(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(END, self.process.wait()).await;
         // Its children may still run.
@@ -61,7 +61,7 @@ impl Child {
 }
 
 /// Waits for a signal that ends the program.
-pub(super) async fn stopped() {
+pub(super) async fn stop_signal() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
@@ -76,20 +76,20 @@ pub(super) async fn stopped() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-async fn write(mut input: ChildStdin, mut lines: Waiting) {
+async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     while let Some(line) = lines.next().await {
         if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
             return;
         }
-        lines.written(&line);
+        lines.mark_written(&line);
     }
 }
 
-fn read(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
+fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
         let mut from = BufReader::new(from);
-        while let Some(line) = line(&mut from, largest).await {
+        while let Some(line) = read_line(&mut from, largest).await {
             if sender.send(line).await.is_err() {
                 return;
             }
@@ -99,7 +99,7 @@ fn read(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiv
 }
 
 /// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
-async fn line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
+async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut kept, mut is_end) = (Vec::new(), true);
     loop {
         let buffer = from.fill_buf().await.ok()?;

@@ -13,26 +13,29 @@ const WAITING: usize = 64 << 20;
 const UNREAD: usize = 16;
 
 /// Lines that another thread writes.
-pub(super) struct Queue {
+pub(super) struct LineQueue {
     sender: UnboundedSender<String>,
     waiting: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// The other end of a queue.
-pub(super) struct Waiting {
+pub(super) struct LineQueueReceiver {
     receiver: mpsc::UnboundedReceiver<String>,
     waiting: Arc<AtomicUsize>,
 }
 
 /// Creates a queue and its other end.
-pub(super) fn queue() -> (Queue, Waiting) {
+pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    (Queue { sender, waiting: Arc::clone(&waiting), writer: None }, Waiting { receiver, waiting })
+    (
+        LineQueue { sender, waiting: Arc::clone(&waiting), writer: None },
+        LineQueueReceiver { receiver, waiting },
+    )
 }
 
-impl Queue {
+impl LineQueue {
     /// Queues a line; returns whether there was room. A closed reader is detected elsewhere.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
@@ -56,19 +59,19 @@ impl Queue {
     }
 }
 
-impl Waiting {
-    /// Returns the next line; it counts as waiting until it is [`written`](Self::written).
+impl LineQueueReceiver {
+    /// Returns the next line; it counts as waiting until it is [`mark_written`](Self::mark_written).
     pub(super) async fn next(&mut self) -> Option<String> {
         self.receiver.recv().await
     }
 
-    pub(super) fn written(&self, line: &str) {
+    pub(super) fn mark_written(&self, line: &str) {
         self.waiting.fetch_sub(line.len(), Ordering::Release);
     }
 }
 
 /// Writes to the standard output.
-pub(super) fn standard_output() -> Queue {
+pub(super) fn standard_output() -> LineQueue {
     let (mut queue, mut lines) = queue();
     queue.writer = Some(std::thread::spawn(move || {
         while let Some(line) = lines.receiver.blocking_recv() {
@@ -76,7 +79,7 @@ pub(super) fn standard_output() -> Queue {
             if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
                 return;
             }
-            lines.written(&line);
+            lines.mark_written(&line);
         }
     }));
     queue
@@ -87,7 +90,7 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(UNREAD);
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
-        while let Some(line) = line(&mut input, largest) {
+        while let Some(line) = read_line(&mut input, largest) {
             if sender.blocking_send(line).is_err() {
                 return;
             }
@@ -97,7 +100,7 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
 }
 
 /// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
-pub(super) fn line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
+pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut kept, mut is_end) = (Vec::new(), true);
     loop {
         let buffer = match input.fill_buf() {
@@ -128,8 +131,9 @@ mod tests {
     #[test]
     fn lines_are_bounded_and_none_is_lost() {
         let mut input = std::io::BufReader::with_capacity(3, &b"a\n\nlonger than it may be\nend"[..]);
-        let lines: Vec<String> =
-            std::iter::from_fn(|| line(&mut input, 5)).map(|line| String::from_utf8(line).unwrap()).collect();
+        let lines: Vec<String> = std::iter::from_fn(|| read_line(&mut input, 5))
+            .map(|line| String::from_utf8(line).unwrap())
+            .collect();
         assert_eq!(lines, ["a", "", "longer", "end"]);
     }
 

@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use flowgate::label::Label;
 use flowgate::policy::Policy;
-use flowgate::trace::Body;
+use flowgate::trace::EventBody;
 use flowgate_guard::agent::{Agent, Toolbox, TurnError};
-use flowgate_guard::conversation::{Conversation, Ended, Method, Need, Turn};
+use flowgate_guard::conversation::{Conversation, Method, Need, Turn, TurnEnd};
 use flowgate_lm::Error;
 use flowgate_lm::chat::{Message, Part};
 
-use super::approver::Person;
-use super::patient::Patient;
-use super::shell::{Heard, Shell};
-use super::watch::Watch;
-use crate::output::Output;
-use crate::{report, visible};
+use super::approver::TerminalApprover;
+use super::cancellable_model::CancellableModel;
+use super::observer::ChatObserver;
+use super::terminal::{ChatTerminal, LineInput};
+use crate::output::Console;
+use crate::{escaping, report};
 
 const HELP: &str = "\
 /view    show what the model sees next
@@ -26,22 +26,22 @@ const HELP: &str = "\
 Anything else is a message to the model.";
 
 /// A chat and its participants.
-pub(super) struct Chat<'a> {
+pub(super) struct TerminalChat<'a> {
     pub(super) conversation: Conversation,
     pub(super) policy: &'a Policy,
     pub(super) method: Method,
-    pub(super) writer: Patient,
-    pub(super) screener: Patient,
-    pub(super) filler: Patient,
+    pub(super) writer: CancellableModel,
+    pub(super) screener: CancellableModel,
+    pub(super) filler: CancellableModel,
     pub(super) tools: &'a Toolbox,
-    pub(super) person: Person,
-    pub(super) watch: Watch,
-    pub(super) shell: &'a Shell,
+    pub(super) person: TerminalApprover,
+    pub(super) watch: ChatObserver,
+    pub(super) shell: &'a ChatTerminal,
 }
 
-impl Chat<'_> {
+impl TerminalChat<'_> {
     /// Runs one turn; returns the exit code: 0 if the turn is complete and no reply was withheld.
-    pub(super) fn turn(&mut self, text: &str, output: &mut Output) -> u8 {
+    pub(super) fn run_turn(&mut self, text: &str, output: &mut Console) -> u8 {
         let begun = Instant::now();
         self.shell.begin_turn();
         self.writer.begin_turn();
@@ -54,67 +54,70 @@ impl Chat<'_> {
             clock: &|| begun.elapsed(),
             observer: &mut self.watch,
         };
-        let ended = agent.turn(&mut self.conversation, text.into());
+        let ended = agent.run_turn(&mut self.conversation, text.into());
         self.shell.end_turn();
-        self.watch.follow(&self.conversation);
+        self.watch.process_new_events(&self.conversation);
         // The labels of stores also cover what could have been written and was not.
-        if let Err(problem) = self.watch.keep(&mut self.conversation) {
+        if let Err(problem) = self.watch.save_store_labels(&mut self.conversation) {
             self.shell.error(&problem);
         }
         let (turn, problem) = match ended {
             Ok(turn) => (turn, None),
-            Err(TurnError::Model(Error::Cancelled)) => {
-                (self.broken_off(), Some("the turn was stopped; calls that ran before have run".to_owned()))
+            Err(TurnError::Model(Error::Cancelled)) => (
+                self.take_unfinished_turn(),
+                Some("the turn was stopped; calls that ran before have run".to_owned()),
+            ),
+            Err(TurnError::Model(error)) => {
+                (self.take_unfinished_turn(), Some(escaping::line(&error.to_string())))
             }
-            Err(TurnError::Model(error)) => (self.broken_off(), Some(visible::line(&error.to_string()))),
             Err(error) => (Turn::default(), Some(error.to_string())),
         };
-        let mut code = self.show(&turn, output);
+        let mut code = self.print_turn(&turn, output);
         if let Some(problem) = problem {
             self.shell.error(&problem);
             code = 1;
         }
-        self.watch.sum(&turn.spent);
+        self.watch.print_summary(&turn.spent);
         code
     }
 
     /// Returns the results of a turn that ended early.
-    fn broken_off(&mut self) -> Turn {
+    fn take_unfinished_turn(&mut self) -> Turn {
         match self.conversation.need() {
             Need::User(turn) => turn,
             _ => Turn::default(),
         }
     }
 
-    fn show(&self, turn: &Turn, output: &mut Output) -> u8 {
+    fn print_turn(&self, turn: &Turn, output: &mut Console) -> u8 {
         let mut code = 0;
         for reply in &turn.replies {
             if reply.withheld.is_empty() {
-                output.line(&visible::text(&reply.text));
+                output.line(&escaping::text(&reply.text));
             } else {
-                let rules = visible::line(&reply.withheld.join("; "));
+                let rules = escaping::line(&reply.withheld.join("; "));
                 self.shell.note(&format!("a reply of the model was withheld: {rules}"));
                 code = 1;
             }
         }
         for (tool, argument, url) in &turn.disarmed {
-            self.shell.note(&visible::line(&format!(
+            self.shell.note(&escaping::line(&format!(
                 "a link in `{argument}` of {tool} was removed, because the policy does not permit its text to contain that address: {url}"
             )));
         }
         match turn.ended {
             // The person at the terminal is asked at once.
-            None | Some(Ended::Model | Ended::Asked) => {}
-            Some(Ended::Steps) => {
+            None | Some(TurnEnd::Model | TurnEnd::Asked) => {}
+            Some(TurnEnd::Steps) => {
                 self.shell.error("the model reached the limit of steps in one turn; write `go on`, or ask for less at once");
                 code = 1;
             }
-            Some(Ended::Clearance) => {
+            Some(TurnEnd::Clearance) => {
                 self.shell
                     .error("the policy does not permit the model's server to read what the next step needs");
                 code = 1;
             }
-            Some(Ended::Full) => {
+            Some(TurnEnd::Full) => {
                 self.shell.error("the session is full; begin a new one");
                 code = 1;
             }
@@ -123,39 +126,39 @@ impl Chat<'_> {
     }
 
     /// Runs turns until the person ends the chat; returns the exit code.
-    pub(super) fn talk(&mut self, output: &mut Output) -> u8 {
+    pub(super) fn run(&mut self, output: &mut Console) -> u8 {
         if self.shell.has_person() {
-            self.shell.say("Write a message; /help lists the commands.");
+            self.shell.print("Write a message; /help lists the commands.");
         }
         let mut code = 0;
-        while let Heard::Line(line) = self.shell.next_message() {
+        while let LineInput::Line(line) = self.shell.next_message() {
             let text = line.trim();
             let word = text
                 .strip_prefix('/')
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
             match (text, word) {
                 ("", _) => {}
-                (_, Some("help")) => self.shell.say(HELP),
-                (_, Some("labels")) => self.labels(),
-                (_, Some("view")) => self.view(),
-                (_, Some("tools")) => self.tools(),
-                (_, Some("why")) => self.why(),
+                (_, Some("help")) => self.shell.print(HELP),
+                (_, Some("labels")) => self.print_labels(),
+                (_, Some("view")) => self.print_view(),
+                (_, Some("tools")) => self.print_tools(),
+                (_, Some("why")) => self.print_last_refusal(),
                 (_, Some("quit" | "exit")) => return code,
                 (_, Some(other)) => {
                     self.shell.error(&format!("there is no command /{other}; /help lists the commands"))
                 }
-                (text, None) => code = self.turn(text, output),
+                (text, None) => code = self.run_turn(text, output),
             }
         }
         if self.shell.has_person() {
-            self.shell.say("");
+            self.shell.print("");
         }
         code
     }
 
     /// Returns the label of the next step.
-    fn next(&self) -> Label {
-        let base = *self.conversation.base();
+    fn next_label(&self) -> Label {
+        let base = *self.conversation.base_label();
         if !self.method.shows_everything() {
             return base;
         }
@@ -163,46 +166,54 @@ impl Chat<'_> {
         events.last().map_or(base, |event| event.context.join(&base))
     }
 
-    fn described(&self, label: &Label) -> String {
-        let words = visible::line(&self.conversation.monitor().describe(label).join(", "));
+    fn describe_label(&self, label: &Label) -> String {
+        let words = escaping::line(&self.conversation.monitor().describe(label).join(", "));
         if words.is_empty() { "no labels".to_owned() } else { words }
     }
 
-    fn labels(&self) {
+    fn print_labels(&self) {
         let monitor = self.conversation.monitor();
-        self.shell.say(&format!("the next step   {}", self.described(&self.next())));
+        self.shell.print(&format!("the next step   {}", self.describe_label(&self.next_label())));
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let id = flowgate::trace::EventId(index);
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };
-            let source = visible::line(&report::source(&region, monitor));
-            self.shell.say(&format!("{:<4} {source}   {}", id.to_string(), self.described(&event.label)));
+            let source = escaping::line(&report::region_source(&region, monitor));
+            self.shell.print(&format!(
+                "{:<4} {source}   {}",
+                id.to_string(),
+                self.describe_label(&event.label)
+            ));
         }
     }
 
-    fn tools(&self) {
-        let (monitor, next) = (self.conversation.monitor(), self.next());
+    fn print_tools(&self) {
+        let (monitor, next) = (self.conversation.monitor(), self.next_label());
         for event in monitor.trace().events() {
-            let Body::Tool(tool) = &event.body else { continue };
+            let EventBody::Tool(tool) = &event.body else { continue };
             let offered = if event.label.flows_to(&next) { "on offer" } else { "not on offer" };
-            let name = visible::line(&tool.tool.to_string());
-            let label = self.described(&event.label);
-            self.shell.say(&format!(
+            let name = escaping::line(&tool.tool.to_string());
+            let label = self.describe_label(&event.label);
+            self.shell.print(&format!(
                 "{} ({offered}; its description carries {label})",
                 self.shell.paint("1", &name)
             ));
-            for line in visible::text(&tool.description).lines() {
-                self.shell.say(&format!("    {line}"));
+            for line in escaping::text(&tool.description).lines() {
+                self.shell.print(&format!("    {line}"));
             }
         }
     }
 
-    fn view(&self) {
-        let view = self.conversation.view_at(self.next());
-        self.shell.say(&format!("At {}, with {} hidden:", self.described(&view.label), view.names.len()));
+    fn print_view(&self) {
+        let view = self.conversation.view_at(self.next_label());
+        self.shell.print(&format!(
+            "At {}, with {} hidden:",
+            self.describe_label(&view.label),
+            view.names.len()
+        ));
         for message in &view.request.messages {
             let shown = match message {
-                Message::System(parts) => format!("system: {}", spoken(parts)),
-                Message::User(parts) => format!("user: {}", spoken(parts)),
+                Message::System(parts) => format!("system: {}", parts_text(parts)),
+                Message::User(parts) => format!("user: {}", parts_text(parts)),
                 Message::Assistant { text, calls } => {
                     let calls = calls
                         .iter()
@@ -213,18 +224,18 @@ impl Chat<'_> {
                     format!(
                         "{call_id}{}: {}",
                         if *is_error == Some(true) { " (error)" } else { "" },
-                        spoken(content)
+                        parts_text(content)
                     )
                 }
             };
-            self.shell.say(&visible::text(&shown));
+            self.shell.print(&escaping::text(&shown));
         }
         let tools: Vec<&str> = view.request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        self.shell.say(&format!("tools: {}", visible::line(&tools.join(", "))));
+        self.shell.print(&format!("tools: {}", escaping::line(&tools.join(", "))));
     }
 
     /// Prints the answer to the last call that did not run. The person may see all of it.
-    fn why(&self) {
+    fn print_last_refusal(&self) {
         let all = self.conversation.view_at(self.policy.space().top()).request;
         let calls = all.messages.iter().flat_map(|message| match message {
             Message::Assistant { calls, .. } => calls.as_slice(),
@@ -233,7 +244,7 @@ impl Chat<'_> {
         let calls: Vec<_> = calls.collect();
         let refusal = all.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
-                let told: serde_json::Value = serde_json::from_str(&spoken(content)).ok()?;
+                let told: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
                 told.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;
                 Some((call.name.clone(), call.arguments.clone(), told))
@@ -241,16 +252,16 @@ impl Chat<'_> {
             _ => None,
         });
         match refusal {
-            None => self.shell.say("Every call so far has run."),
+            None => self.shell.print("Every call so far has run."),
             Some((name, arguments, told)) => {
-                self.shell.say(&visible::line(&format!("{name} {arguments}")));
-                self.shell.say(&visible::json(&told));
+                self.shell.print(&escaping::line(&format!("{name} {arguments}")));
+                self.shell.print(&escaping::json(&told));
             }
         }
     }
 }
 
-fn spoken(parts: &[Part]) -> String {
+fn parts_text(parts: &[Part]) -> String {
     let part = |part: &Part| match part {
         Part::Text(text) => text.clone(),
         Part::ImageUrl(url) => format!("[image at {url}]"),

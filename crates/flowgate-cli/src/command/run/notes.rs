@@ -2,36 +2,36 @@
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Entry, Message};
+use flowgate::trace::{EventBody, Message, TraceEntry};
 use flowgate_guard::conversation::{Conversation, Method};
 
 use super::parses;
-use super::shell::Shell;
-use crate::visible;
+use super::terminal::ChatTerminal;
+use crate::escaping;
 
 /// Reports what a policy hides.
-pub(super) struct Notes<'a> {
+pub(super) struct PolicyNotes<'a> {
     pub(super) policy: &'a Policy,
     /// The text of the policy.
     pub(super) source: &'a str,
     pub(super) method: Method,
 }
 
-impl Notes<'_> {
+impl PolicyNotes<'_> {
     /// Lists the tools that are not offered because of the label of their description.
-    pub(super) fn hidden_tools(&self, conversation: &Conversation, shell: &Shell) {
+    pub(super) fn report_hidden_tools(&self, conversation: &Conversation, shell: &ChatTerminal) {
         if self.method == Method::Everything {
             return;
         }
-        let lowest = visible::line(&conversation.monitor().describe(conversation.base()).join(", "));
+        let lowest = escaping::line(&conversation.monitor().describe(conversation.base_label()).join(", "));
         let mut hidden: Vec<(String, Vec<String>)> = Vec::new();
         for event in conversation.monitor().trace().events() {
-            let Body::Tool(tool) = &event.body else { continue };
-            if event.label.flows_to(conversation.base()) {
+            let EventBody::Tool(tool) = &event.body else { continue };
+            if event.label.flows_to(conversation.base_label()) {
                 continue;
             }
             let server = tool.tool.server.as_deref().unwrap_or_default();
-            let name = visible::line(&tool.tool.name);
+            let name = escaping::line(&tool.tool.name);
             match hidden.iter_mut().find(|(known, _)| known == server) {
                 Some((_, names)) => names.push(name),
                 None => hidden.push((server.to_owned(), vec![name])),
@@ -53,7 +53,7 @@ impl Notes<'_> {
     }
 
     /// Returns the statement to add if a message of this role is hidden from the lowest steps.
-    pub(super) fn hidden_message(
+    pub(super) fn suggest_statement(
         &self,
         mut scratch: Monitor,
         role: &str,
@@ -64,9 +64,9 @@ impl Notes<'_> {
             return None;
         }
         let message = Message { role: role.to_owned(), content: content.into() };
-        let (event, _) = scratch.push(Entry::from(Body::Message(message))).ok()?;
-        let label = scratch.trace().event(event)?.label.join(&scratch.trace().existence(event));
-        if label.flows_to(conversation.base()) {
+        let (event, _) = scratch.push(TraceEntry::from(EventBody::Message(message))).ok()?;
+        let label = scratch.trace().event(event)?.label.join(&scratch.trace().existence_label(event));
+        if label.flows_to(conversation.base_label()) {
             return None;
         }
         let condition = format!("(message: Message)\n      message.role == \"{role}\"");
@@ -76,7 +76,7 @@ impl Notes<'_> {
     /// Returns a statement that gives the label of the lowest steps, or the lowest label if that one cannot be
     /// written as a statement.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
-        let words = conversation.monitor().describe(conversation.base()).join(", ");
+        let words = conversation.monitor().describe(conversation.base_label()).join(", ");
         let bottoms: Vec<String> = self
             .policy
             .space()

@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Body, Event, Status};
+use flowgate::trace::{Event, EventBody, Status};
 use serde_json::{Value, json};
 
-use crate::private;
+use crate::private_files;
 
 /// The trace file of a session.
 pub(super) struct TraceFile {
@@ -21,11 +21,11 @@ pub(super) struct TraceFile {
 
 impl TraceFile {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: private::create(path)?, written: 0 })
+        Ok(Self { file: private_files::create(path)?, written: 0 })
     }
 
     /// Writes the events since the last call, up to a call that may still be cancelled.
-    pub(super) fn follow(&mut self, monitor: &Monitor) -> io::Result<()> {
+    pub(super) fn write_new_events(&mut self, monitor: &Monitor) -> io::Result<()> {
         let events = monitor.trace().events();
         let mut lines = String::new();
         for event in events.iter().skip(self.written) {
@@ -49,14 +49,14 @@ fn id(server: Option<&str>, id: &str) -> String {
 
 fn line(event: &Event, monitor: &Monitor) -> Value {
     match &event.body {
-        Body::Message(message) => json!({"role": message.role, "content": message.content}),
-        Body::Tool(tool) => json!({"tools": [{
+        EventBody::Message(message) => json!({"role": message.role, "content": message.content}),
+        EventBody::Tool(tool) => json!({"tools": [{
             "name": tool.tool.name,
             "description": tool.description,
             "inputSchema": tool.schema,
             "server": tool.tool.server,
         }]}),
-        Body::Call(call) => {
+        EventBody::Call(call) => {
             let server = call.tool.server.as_deref();
             let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
             json!({
@@ -66,7 +66,7 @@ fn line(event: &Event, monitor: &Monitor) -> Value {
                 "server": server,
             })
         }
-        Body::Output(output) => {
+        EventBody::Output(output) => {
             let call = event.call.and_then(|call| monitor.trace().event(call));
             let server = call.and_then(|call| call.tool()).and_then(|tool| tool.server.as_deref());
             match (&output.structured, server) {
@@ -97,7 +97,7 @@ mod tests {
 
     use flowgate::monitor::Verdict;
     use flowgate::policy::Policy;
-    use flowgate::trace::{Call, Entry, Message, Output, Tool, ToolDescription, read};
+    use flowgate::trace::{Call, Message, Output, Tool, ToolDescription, TraceEntry, read};
 
     use super::*;
 
@@ -112,8 +112,8 @@ mod tests {
             description: "lists".to_owned(),
             schema: json!({"input": {}}),
         };
-        monitor.push(Entry::from(Body::Tool(description))).unwrap();
-        monitor.push(Entry::from(Body::Message(message))).unwrap();
+        monitor.push(TraceEntry::from(EventBody::Tool(description))).unwrap();
+        monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
         for (number, structured) in [Some(json!({"a": [1]})), None].into_iter().enumerate() {
             let call = Call::from_json(format!("c{number}"), tool.clone(), r#"{"day":"today"}"#);
             let Verdict::Permit(permit) = monitor.judge(call) else { panic!("nothing forbids it") };
@@ -126,20 +126,20 @@ mod tests {
                 structured,
                 is_error: Some(number == 1),
             };
-            monitor.push(Entry::from(Body::Output(output))).unwrap();
+            monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
         }
         let lines: Vec<String> =
             monitor.trace().events().iter().map(|event| line(event, &monitor).to_string()).collect();
         let run = read::file(&lines.join("\n")).unwrap().remove(0);
-        let bodies: Vec<Body> = run.entries.into_iter().map(|entry| entry.body).collect();
-        let expected: Vec<Body> = monitor
+        let bodies: Vec<EventBody> = run.entries.into_iter().map(|entry| entry.body).collect();
+        let expected: Vec<EventBody> = monitor
             .trace()
             .events()
             .iter()
             .map(|event| match event.body.clone() {
-                Body::Call(call) => Body::Call(Call { id: format!("bank#{}", call.id), ..call }),
-                Body::Output(output) => {
-                    Body::Output(Output { call_id: format!("bank#{}", output.call_id), ..output })
+                EventBody::Call(call) => EventBody::Call(Call { id: format!("bank#{}", call.id), ..call }),
+                EventBody::Output(output) => {
+                    EventBody::Output(Output { call_id: format!("bank#{}", output.call_id), ..output })
                 }
                 other => other,
             })

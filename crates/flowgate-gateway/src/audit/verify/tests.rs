@@ -6,45 +6,49 @@ use proptest::prelude::*;
 
 use super::super::chain;
 use super::super::content;
-use super::super::tests::{Folder, key, of_lines, withheld};
-use super::super::{Content, Key, Log, Options};
+use super::super::tests::{TestFolder, key, of_lines, withheld};
+use super::super::{AuditKey, AuditLog, AuditOptions, ContentRetention};
 use super::*;
 
 /// A log of two openings with content, of which one was deleted.
 fn example() -> (String, String) {
-    let folder = Folder::new("example");
-    let options = Options { every: 2, content: Content::Kept, ..Options::default() };
+    let folder = TestFolder::new("example");
+    let options = AuditOptions { every: 2, content: ContentRetention::Kept, ..AuditOptions::default() };
     let log = folder.open(options).unwrap();
     for (conversation, said) in [("c1", "one"), ("c2", "two"), ("c1", "three")] {
-        log.append_with(Time(2), &withheld(conversation), said).unwrap();
+        log.append_with(Timestamp(2), &withheld(conversation), said).unwrap();
     }
-    log.forget(Time(3), &of_lines(&[2]), "ann").unwrap();
+    log.forget(Timestamp(3), &of_lines(&[2]), "ann").unwrap();
     drop(log);
     let log = folder.open(options).unwrap();
-    log.append(Time(4), &withheld("c3")).unwrap();
-    log.close(Time(5)).unwrap();
-    let contents = fs::read_to_string(content::path(&folder.log())).unwrap();
+    log.append(Timestamp(4), &withheld("c3")).unwrap();
+    log.close(Timestamp(5)).unwrap();
+    let contents = fs::read_to_string(content::content_path(&folder.log())).unwrap();
     (fs::read_to_string(folder.log()).unwrap(), contents)
 }
 
-fn outcome(log: &str, expected: &Expected<'_>, contents: Option<&str>) -> Result<Summary, Problem> {
+fn outcome(
+    log: &str,
+    expected: &LogExpectations<'_>,
+    contents: Option<&str>,
+) -> Result<LogSummary, VerifyError> {
     let mut contents = contents.map(str::as_bytes);
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     verify(&mut log.as_bytes(), expected, contents)
 }
 
 /// A log of these lines with a new chain, signed by a forger.
-fn forged(lines: &[&str], key: &Key) -> String {
-    let (mut previous, mut text) = (Hash::NONE, String::new());
+fn forged(lines: &[&str], key: &AuditKey) -> String {
+    let (mut previous, mut text) = (LineHash::NONE, String::new());
     for (seq, line) in (0..).zip(lines) {
-        let mut object = Record::read(line.as_bytes()).unwrap().object;
+        let mut object = AuditRecord::read(line.as_bytes()).unwrap().object;
         object["seq"] = seq.into();
         object["previous"] = previous.to_string().into();
         let line = match object["kind"].as_str() {
-            Some(HEAD) => chain::head(seq, Time(object["time"].as_u64().unwrap()), previous, key),
+            Some(HEAD) => chain::head_line(seq, Timestamp(object["time"].as_u64().unwrap()), previous, key),
             _ => Value::Object(object).to_string(),
         };
-        previous = Hash::of(line.as_bytes());
+        previous = LineHash::of_line(line.as_bytes());
         text += &line;
         text.push('\n');
     }
@@ -55,15 +59,15 @@ fn forged(lines: &[&str], key: &Key) -> String {
 fn a_log_that_is_whole_is_summed_up() {
     let (log, contents) = example();
     let lines: Vec<&str> = log.lines().collect();
-    let last = Head { seq: 11, hash: Hash::of(lines[11].as_bytes()) };
-    let kept = Contents { kept: 2, missing: 1, forgotten: 1, stray: 0 };
-    let summary = || Summary {
-        id: Hash::of(lines[0].as_bytes()),
+    let last = LogHead { seq: 11, hash: LineHash::of_line(lines[11].as_bytes()) };
+    let kept = ContentCounts { kept: 2, missing: 1, forgotten: 1, stray: 0 };
+    let summary = || LogSummary {
+        id: LineHash::of_line(lines[0].as_bytes()),
         anchor: None,
         witnessed: None,
         lines: 12,
-        key: key().public(),
-        begun: Time(1),
+        key: key().public_key(),
+        begun: Timestamp(1),
         head: Some(last),
         end: last,
         unsigned: 0,
@@ -71,29 +75,32 @@ fn a_log_that_is_whole_is_summed_up() {
         torn: 0,
         contents: Some(kept),
     };
-    let public = Some(key().public());
-    let known = Expected {
+    let public = Some(key().public_key());
+    let known = LogExpectations {
         key: public,
-        hash: Some(Hash::of(lines[4].as_bytes())),
+        hash: Some(LineHash::of_line(lines[4].as_bytes())),
         seq: Some(4),
-        ..Expected::default()
+        ..LogExpectations::default()
     };
     assert_eq!(outcome(&log, &known, Some(&contents)), Ok(summary()));
-    assert_eq!(outcome(&log, &Expected::default(), None), Ok(Summary { contents: None, ..summary() }));
+    assert_eq!(
+        outcome(&log, &LogExpectations::default(), None),
+        Ok(LogSummary { contents: None, ..summary() })
+    );
     // The last line is unsigned, and the summary reports that.
-    let head = Some(Head { seq: 9, hash: Hash::of(lines[9].as_bytes()) });
-    let end = Head { seq: 10, hash: Hash::of(lines[10].as_bytes()) };
+    let head = Some(LogHead { seq: 9, hash: LineHash::of_line(lines[9].as_bytes()) });
+    let end = LogHead { seq: 10, hash: LineHash::of_line(lines[10].as_bytes()) };
     let cut = format!("{}\n", lines[..11].join("\n"));
-    let unsigned = Summary { lines: 11, head, end, unsigned: 1, ..summary() };
-    assert_eq!(outcome(&cut, &Expected::default(), Some(&contents)), Ok(unsigned));
+    let unsigned = LogSummary { lines: 11, head, end, unsigned: 1, ..summary() };
+    assert_eq!(outcome(&cut, &LogExpectations::default(), Some(&contents)), Ok(unsigned));
 }
 
 #[test]
 fn what_somebody_changed_is_found() {
     let (log, _) = example();
     let lines: Vec<&str> = log.lines().collect();
-    let public = Expected { key: Some(key().public()), ..Expected::default() };
-    let check = |log: &str, expected: &Expected<'_>, message: &str| {
+    let public = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
+    let check = |log: &str, expected: &LogExpectations<'_>, message: &str| {
         let shown =
             outcome(log, expected, None).map_or_else(|problem| problem.to_string(), |_| "whole".to_owned());
         assert!(shown.starts_with(message), "{shown:?} should begin with {message:?}");
@@ -140,17 +147,17 @@ fn what_somebody_changed_is_found() {
     // Truncated after a head, a log is consistent; knowledge from elsewhere shows that it was longer.
     let cut = text(&lines[..5]);
     check(&cut, &public, "whole");
-    let hash = Hash::of(lines[11].as_bytes());
+    let hash = LineHash::of_line(lines[11].as_bytes());
     let missing = format!("line 5: the log ends here without the line {hash}: it was cut off");
-    check(&cut, &Expected { hash: Some(hash), ..public }, &missing);
+    check(&cut, &LogExpectations { hash: Some(hash), ..public }, &missing);
     check(
         &cut,
-        &Expected { seq: Some(11), ..public },
+        &LogExpectations { seq: Some(11), ..public },
         "line 5: the log ends here, and should reach line 12: it was cut off",
     );
 
     // A forger who rewrites lines lacks the key.
-    let other = Key::of_seed([8; 32]);
+    let other = AuditKey::from_seed([8; 32]);
     let signature = "line 2: the signature is not of the key: a line up to here was changed, or it is forged";
     check(&forged(&lines, &key()), &public, "whole");
     check(&forged(&lines, &other), &public, signature);
@@ -158,12 +165,17 @@ fn what_somebody_changed_is_found() {
     let mut unsigned = forged(&lines[..2], &key());
     unsigned += &log.lines().skip(2).take(3).map(|line| format!("{line}\n")).collect::<String>();
     check(&unsigned, &public, "whole");
-    let opened = |name: &Key| lines[0].replace(&key().public().to_string(), &name.public().to_string());
+    let opened =
+        |name: &AuditKey| lines[0].replace(&key().public_key().to_string(), &name.public_key().to_string());
     let mut theirs = lines.clone();
     let first = opened(&other);
     theirs[0] = &first;
     check(&forged(&theirs, &other), &public, "line 1: the log was begun with another key than the one given");
-    check(&forged(&theirs, &other), &Expected::default(), "line 9: the log was opened with another key");
+    check(
+        &forged(&theirs, &other),
+        &LogExpectations::default(),
+        "line 9: the log was opened with another key",
+    );
     let later = lines[0].replace("\"format\":1", "\"format\":2");
     check(&forged(&[&later], &other), &public, "line 1: written by a later version of flowgate");
     check(&forged(&lines[2..], &other), &public, "line 1: a log opens with its key here");
@@ -174,9 +186,9 @@ fn content_that_somebody_changed_is_found() {
     let (log, contents) = example();
     let [first, second] = contents.lines().collect::<Vec<_>>()[..] else { panic!("{contents}") };
     let check = |contents: &str, expected: &str| {
-        let shown = match outcome(&log, &Expected::default(), Some(contents)) {
+        let shown = match outcome(&log, &LogExpectations::default(), Some(contents)) {
             Ok(summary) => {
-                let Contents { kept, missing, forgotten, stray } = summary.contents.unwrap();
+                let ContentCounts { kept, missing, forgotten, stray } = summary.contents.unwrap();
                 format!("{kept} kept, {missing} missing, {forgotten} forgotten, {stray} stray")
             }
             Err(problem) => problem.to_string(),
@@ -207,7 +219,7 @@ fn content_that_somebody_changed_is_found() {
 #[test]
 fn every_letter_counts() {
     let (log, _) = example();
-    let expected = Expected { key: Some(key().public()), ..Expected::default() };
+    let expected = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
     for at in 0..log.len() {
         let mut bytes = log.clone().into_bytes();
         bytes[at] ^= 0x20;
@@ -223,19 +235,19 @@ proptest! {
         let at = at.index(bytes.len());
         prop_assume!(bytes[at] != byte);
         bytes[at] = byte;
-        let problem = verify(&mut bytes.as_slice(), &Expected::default(), None);
+        let problem = verify(&mut bytes.as_slice(), &LogExpectations::default(), None);
         prop_assert!(problem.is_err(), "byte {at} is {byte}");
     }
 }
 
 #[test]
 fn a_log_is_read_while_it_is_written() {
-    let folder = Folder::new("read");
-    let log = Log::open(&folder.log(), key(), Options::default(), Time(1)).unwrap();
+    let folder = TestFolder::new("read");
+    let log = AuditLog::open(&folder.log(), key(), AuditOptions::default(), Timestamp(1)).unwrap();
     for number in 0..3 {
-        log.append(Time(2), &withheld("c1")).unwrap();
+        log.append(Timestamp(2), &withheld("c1")).unwrap();
         let text = fs::read_to_string(folder.log()).unwrap();
-        let summary = outcome(&text, &Expected::default(), None).unwrap();
+        let summary = outcome(&text, &LogExpectations::default(), None).unwrap();
         assert_eq!((summary.lines, summary.unsigned), (3 + number, 1 + number));
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Out, Settings};
-use super::{POLICY, Session, shown};
+use super::super::{ProxyAction, ProxySettings};
+use super::{POLICY, ProxySession, shown};
 
 /// Returns a session whose tool `read` declares its arguments.
-fn declared() -> Session {
-    let mut session = Session::with(Settings::new("files"), POLICY);
+fn declared() -> ProxySession {
+    let mut session = ProxySession::with(ProxySettings::new("files"), POLICY);
     let properties =
         json!({"path": {"type": "string"}, "line_count": {}, "filter": {"properties": {"owner": {}}}});
     let read = json!({"name": "read", "inputSchema": {"type": "object", "properties": properties}});
@@ -15,7 +15,7 @@ fn declared() -> Session {
     session
 }
 
-fn calls(session: &mut Session, params: &Value) -> Vec<Out> {
+fn calls(session: &mut ProxySession, params: &Value) -> Vec<ProxyAction> {
     session.client(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
 }
 
@@ -33,7 +33,7 @@ fn an_argument_has_one_name_for_every_reader() {
     ];
     for (arguments, runs) in rows {
         let out = calls(&mut declared(), &json!({"name": "read", "arguments": arguments}));
-        assert_eq!(matches!(out[..], [Out::Server(_)]), runs, "{arguments} {out:?}");
+        assert_eq!(matches!(out[..], [ProxyAction::Server(_)]), runs, "{arguments} {out:?}");
         if !runs {
             assert_eq!(shown(&out), "refused: malformed", "{arguments}");
         }
@@ -41,7 +41,7 @@ fn an_argument_has_one_name_for_every_reader() {
     // For a tool without declared arguments, only names that occur twice are rejected.
     for (arguments, runs) in [(json!({"Path": "b"}), true), (json!({"Path": "b", "path": "a"}), false)] {
         let out = calls(&mut declared(), &json!({"name": "delete", "arguments": arguments}));
-        assert_eq!(matches!(out[..], [Out::Server(_)]), runs, "{arguments} {out:?}");
+        assert_eq!(matches!(out[..], [ProxyAction::Server(_)]), runs, "{arguments} {out:?}");
     }
 }
 
@@ -58,7 +58,7 @@ fn a_parameter_has_one_name_for_every_reader() {
     ];
     for (params, runs) in rows {
         let out = calls(&mut declared(), &params);
-        assert_eq!(matches!(out[..], [Out::Server(_)]), runs, "{params} {out:?}");
+        assert_eq!(matches!(out[..], [ProxyAction::Server(_)]), runs, "{params} {out:?}");
         if !runs {
             assert!(shown(&out).starts_with("error -32600 in the parameters"), "{params} {out:?}");
         }
@@ -66,6 +66,6 @@ fn a_parameter_has_one_name_for_every_reader() {
     let mut session = declared();
     let read =
         |params: Value| json!({"jsonrpc": "2.0", "id": 2, "method": "resources/read", "params": params});
-    assert!(matches!(session.client(&read(json!({"uri": "a", "URI": "b"})))[..], [Out::Client(_)]));
-    assert!(matches!(session.client(&read(json!({"uri": "a"})))[..], [Out::Server(_)]));
+    assert!(matches!(session.client(&read(json!({"uri": "a", "URI": "b"})))[..], [ProxyAction::Client(_)]));
+    assert!(matches!(session.client(&read(json!({"uri": "a"})))[..], [ProxyAction::Server(_)]));
 }

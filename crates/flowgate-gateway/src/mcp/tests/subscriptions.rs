@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Session, check, parsed, shown};
-use crate::mcp::{Out, Settings};
+use super::{ProxySession, check, parsed, shown};
+use crate::mcp::{ProxyAction, ProxySettings};
 
 fn listen(id: &Value, notifications: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": {"notifications": notifications}})
@@ -16,7 +16,7 @@ fn tell(method: &str, id: &Value, mut params: Value) -> Value {
 
 #[test]
 fn a_client_hears_of_what_it_asked_for() {
-    let mut session = Session::started();
+    let mut session = ProxySession::started();
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": false, "text": "x", "resourceSubscriptions": ["a", 3]});
     let sent = session.client(&listen(&json!(5), &wanted));
     let only = json!({"toolsListChanged": true, "resourceSubscriptions": ["a"]});
@@ -50,13 +50,13 @@ fn a_client_hears_of_what_it_asked_for() {
     );
     // The subscription has ended.
     let late = session.server(&tell("notifications/tools/list_changed", &json!(5), json!({})));
-    assert!(matches!(late[..], [Out::Note(_)]), "{late:?}");
+    assert!(matches!(late[..], [ProxyAction::Note(_)]), "{late:?}");
 }
 
 /// Each resource is judged as a `resources/subscribe` request.
 #[test]
 fn a_server_is_not_told_of_what_it_may_not_know() {
-    let mut session = Session::started();
+    let mut session = ProxySession::started();
     check(session.call("diary", "dear diary"), "dear diary");
     let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": ["dear diary"]});
     let mut message = listen(&json!(5), &wanted);
@@ -77,8 +77,8 @@ fn a_server_is_not_told_of_what_it_may_not_know() {
 /// Where the server receives generated request IDs, each client receives its own.
 #[test]
 fn each_client_hears_under_its_own_name() {
-    let settings = Settings { names: Some("x".to_owned()), ..Settings::new("files") };
-    let mut session = Session::with(settings, super::POLICY);
+    let settings = ProxySettings { names: Some("x".to_owned()), ..ProxySettings::new("files") };
+    let mut session = ProxySession::with(settings, super::POLICY);
     for theirs in [json!("b"), json!(5)] {
         let sent = session.client(&listen(&theirs, &json!({"toolsListChanged": true})));
         let ours = parsed(&sent)[0]["id"].clone();

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::unanswered::NO_ANSWER;
-use super::super::{Out, Settings};
-use super::{POLICY, Session, check, parsed, shown};
+use super::super::{ProxyAction, ProxySettings};
+use super::{POLICY, ProxySession, check, parsed, shown};
 
 const ID: u64 = 77;
 
@@ -53,36 +53,48 @@ fn bad_lines() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Ways for a call to end that the caller of the proxy reports.
-type End = fn(&mut Session) -> Vec<Out>;
-const ENDS: [(&str, End); 5] = [
+type CallEnding = fn(&mut ProxySession) -> Vec<ProxyAction>;
+const ENDS: [(&str, CallEnding); 5] = [
     ("HTTP failure", |session| {
-        session.proxy.failed(&mut session.monitor, &json!(ID), "the server answers with an error")
+        session.proxy.handle_failed_request(
+            &mut session.monitor,
+            &json!(ID),
+            "the server answers with an error",
+        )
     }),
     ("time-out", |session| {
-        session.proxy.failed(&mut session.monitor, &json!(ID), "the server does not answer in time")
+        session.proxy.handle_failed_request(
+            &mut session.monitor,
+            &json!(ID),
+            "the server does not answer in time",
+        )
     }),
     ("reset", |session| {
-        session.proxy.failed(&mut session.monitor, &json!(ID), "the answer of the server broke off")
+        session.proxy.handle_failed_request(
+            &mut session.monitor,
+            &json!(ID),
+            "the answer of the server broke off",
+        )
     }),
-    ("the server ended", |session| session.proxy.ended(&mut session.monitor)),
+    ("the server ended", |session| session.proxy.handle_server_exit(&mut session.monitor)),
     ("too large for anybody, without an id", |session| {
         let line = format!("{{\"note\":\"{}\"", "x".repeat(5 << 20));
-        session.proxy.from_server(&mut session.monitor, line.as_bytes())
+        session.proxy.handle_server_message(&mut session.monitor, line.as_bytes())
     }),
 ];
 
 /// Calls a tool and ends the call in the given way; returns the messages to the client and the notes to the operator.
 fn end(
-    session: &mut Session,
+    session: &mut ProxySession,
     tool: &str,
-    end: impl FnOnce(&mut Session) -> Vec<Out>,
+    end: impl FnOnce(&mut ProxySession) -> Vec<ProxyAction>,
 ) -> (Vec<Value>, String) {
     let call = json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {"name": tool, "arguments": {}}});
     let sent = session.client(&call);
-    assert!(matches!(sent[..], [Out::Server(_)]), "{sent:?}");
+    assert!(matches!(sent[..], [ProxyAction::Server(_)]), "{sent:?}");
     let out = end(session);
     let notes = out.iter().filter_map(|out| match out {
-        Out::Note(note) => Some(note.as_str()),
+        ProxyAction::Note(note) => Some(note.as_str()),
         _ => None,
     });
     (parsed(&out), notes.collect::<Vec<_>>().join("; "))
@@ -98,8 +110,8 @@ fn expected() -> Vec<Value> {
 
 /// Checks that the client receives the constant message and that the outcome carries exactly the label of the tool's
 /// answers.
-fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
-    let mut session = Session::started();
+fn check_end(which: &str, ends: impl Fn(&mut ProxySession) -> Vec<ProxyAction>) {
+    let mut session = ProxySession::started();
     let (told, notes) = end(&mut session, "diary", &ends);
     assert_eq!(told, expected(), "{which}");
     let says =
@@ -110,7 +122,7 @@ fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
     check(session.call("read", "x"), "refused: requirement");
     check(session.call("diary", "dear diary"), "dear diary");
     // The answers of `size` are public and trusted, so its failures are as well.
-    let mut session = Session::started();
+    let mut session = ProxySession::started();
     let (told, _) = end(&mut session, "size", &ends);
     assert_eq!(told, expected(), "{which}");
     check(session.call("write", "written"), "written");
@@ -119,7 +131,7 @@ fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
 #[test]
 fn an_answer_that_is_refused_says_nothing_and_carries_the_label_of_its_tool() {
     for (which, line) in bad_lines() {
-        check_end(which, |session| session.proxy.from_server(&mut session.monitor, &line));
+        check_end(which, |session| session.proxy.handle_server_message(&mut session.monitor, &line));
     }
     for (which, ends) in ENDS {
         check_end(which, ends);
@@ -155,10 +167,14 @@ fn a_failure_of_an_undeclared_tool_is_top() {
     ];
     for (statements, runs) in rows {
         let policy = format!("{}\n{statements}", POLICY.replace(declared, ""));
-        let mut session = Session::with(Settings::new("files"), &policy);
+        let mut session = ProxySession::with(ProxySettings::new("files"), &policy);
         session.list(&["read", "write", "size"]);
         end(&mut session, "size", |session| {
-            session.proxy.failed(&mut session.monitor, &json!(ID), "the server cannot be reached")
+            session.proxy.handle_failed_request(
+                &mut session.monitor,
+                &json!(ID),
+                "the server cannot be reached",
+            )
         });
         check(session.call("write", "written"), if runs { "written" } else { "refused: requirement" });
     }
@@ -170,20 +186,20 @@ fn a_failure_of_an_undeclared_tool_is_top() {
 fn a_cancelled_call_has_an_outcome() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}});
     for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
-        let mut session = Session::started();
+        let mut session = ProxySession::started();
         let (told, _) = end(&mut session, tool, |session| session.client(&cancel));
         assert_eq!(told.len(), 1, "{told:?}");
         check(session.call("write", "written"), after);
         // The late answer is dropped.
         let late = json!({"jsonrpc": "2.0", "id": ID, "result": {"content": []}});
-        assert!(matches!(session.server(&late)[..], [Out::Note(_)]));
+        assert!(matches!(session.server(&late)[..], [ProxyAction::Note(_)]));
     }
 }
 
 /// A JSON-RPC error is an answer with text: it is shown, with the label of an undeclared answer.
 #[test]
 fn an_error_of_the_server_is_an_answer() {
-    let mut session = Session::started();
+    let mut session = ProxySession::started();
     let failed = json!({"jsonrpc": "2.0", "id": ID, "error": {"code": 4803, "message": "note"}});
     let (told, _) = end(&mut session, "size", |session| session.server(&failed));
     assert_eq!(told, [failed]);
@@ -195,18 +211,18 @@ fn an_error_of_the_server_is_an_answer() {
 #[test]
 fn progress_is_part_of_the_answer() {
     for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
-        let mut session = Session::started();
+        let mut session = ProxySession::started();
         let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": "t"}});
         session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "t", "progress": 4803}});
-        // The notification raises the client's label, so it must go through `from_server`.
+        // The notification raises the client's label, so it must go through `handle_server_message`.
         let bytes = progress.to_string();
-        assert!(session.proxy.overhear(&mut session.monitor, bytes.as_bytes()).is_none());
+        assert!(session.proxy.handle_stateless_message(&mut session.monitor, bytes.as_bytes()).is_none());
         check(
             shown(&session.server(&progress)),
             r#"notifications/progress {"progressToken":"t","progress":4803}"#,
         );
-        assert!(session.proxy.overhear(&mut session.monitor, bytes.as_bytes()).is_some());
+        assert!(session.proxy.handle_stateless_message(&mut session.monitor, bytes.as_bytes()).is_some());
         let events = session.monitor.trace().len();
         session.server(&progress);
         assert_eq!(session.monitor.trace().len(), events);
@@ -227,15 +243,18 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
     ];
     for notice in notices {
         for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
-            let mut session = Session::started();
+            let mut session = ProxySession::started();
             check(session.request("resources/subscribe", &json!({"uri": "a"}), &json!({})), "{}");
             // Without a running call, a notification carries no label.
             session.server(&notice);
             check(session.call("write", "written"), "written");
             let params = json!({"name": tool, "arguments": {}});
             session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
-            let overheard = |session: &mut Session| {
-                session.proxy.overhear(&mut session.monitor, notice.to_string().as_bytes()).is_some()
+            let overheard = |session: &mut ProxySession| {
+                session
+                    .proxy
+                    .handle_stateless_message(&mut session.monitor, notice.to_string().as_bytes())
+                    .is_some()
             };
             assert!(!overheard(&mut session), "{notice}: it changes what the client has seen");
             assert_eq!(session.server(&notice).len(), 1, "{notice}");
@@ -244,11 +263,11 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
         }
     }
     // A dropped notification does not raise the client's label.
-    let mut session = Session::started();
+    let mut session = ProxySession::started();
     session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {"name": "diary", "arguments": {}}}));
     for dropped in [notice("message", json!({"data": "x"})), notice("resources/updated", json!({"uri": "b"}))]
     {
-        assert!(matches!(session.server(&dropped)[..], [Out::Note(_)]), "{dropped}");
+        assert!(matches!(session.server(&dropped)[..], [ProxyAction::Note(_)]), "{dropped}");
     }
     check(session.call("write", "written"), "written");
 }
@@ -263,7 +282,7 @@ fn what_is_asked_while_a_call_runs_carries_what_the_answer_may() {
             "require untrusted, private if:\n    (call: ToolCall) is tool:files/roots/list",
         );
     for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
-        let mut session = Session::with(Settings::new("files"), &policy);
+        let mut session = ProxySession::with(ProxySettings::new("files"), &policy);
         session.list(&["read", "write", "size", "diary"]);
         let params = json!({"name": tool, "arguments": {}});
         session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
@@ -290,9 +309,9 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
     for (statements, is_hidden) in [("", true), (declared, false)] {
         let policy = format!("{POLICY}\n{statements}");
         let begin = || {
-            let mut session = Session::with(Settings::new("files"), &policy);
+            let mut session = ProxySession::with(ProxySettings::new("files"), &policy);
             session.list(&["write"]);
-            assert!(matches!(session.client(&list)[..], [Out::Server(_)]));
+            assert!(matches!(session.client(&list)[..], [ProxyAction::Server(_)]));
             session
         };
         let mut told = Vec::new();
@@ -308,12 +327,15 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
         ] {
             let mut session = begin();
             told.push((
-                json!(parsed(&session.proxy.from_server(&mut session.monitor, line.as_bytes()))),
+                json!(parsed(&session.proxy.handle_server_message(&mut session.monitor, line.as_bytes()))),
                 session,
             ));
         }
         let mut session = begin();
-        told.push((json!(parsed(&session.proxy.failed(&mut session.monitor, &json!(ID), "x"))), session));
+        told.push((
+            json!(parsed(&session.proxy.handle_failed_request(&mut session.monitor, &json!(ID), "x"))),
+            session,
+        ));
         for (number, (told, mut session)) in told.into_iter().enumerate() {
             match is_hidden {
                 true => assert_eq!(told, hidden, "{number}"),
@@ -327,7 +349,7 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
 /// The forwarded fields of unlabelled answers contain only known values.
 #[test]
 fn what_is_not_labelled_is_not_the_servers() {
-    let mut session = Session::with(Settings::new("files"), POLICY);
+    let mut session = ProxySession::with(ProxySettings::new("files"), POLICY);
     let result = json!({"supportedVersions": ["4803-11-05", "2026-07-28", "2024-11-05", "2026-07-28"], "capabilities": {}, "ttlMs": 4803});
     session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "server/discover"}));
     let told = parsed(&session.server(&json!({"jsonrpc": "2.0", "id": ID, "result": result})));
@@ -348,7 +370,7 @@ fn an_answer_above_the_clearance_of_the_model_is_withheld() {
     let policy =
         format!("{POLICY}\nrequire untrusted, public if:\n    (call: ToolCall) is tool:flowgate/model\n");
     for (tool, expected) in [("diary", "refused: no-answer"), ("size", "3")] {
-        let mut session = Session::with(Settings::new("files"), &policy);
+        let mut session = ProxySession::with(ProxySettings::new("files"), &policy);
         session.list(&["read", "write", "size", "diary"]);
         check(session.call(tool, "3"), expected);
     }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::UserMessages;
+use super::UserMessageTrust;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+pub(super) struct ConfigFile {
     #[serde(default)]
     pub(super) upstreams: BTreeMap<String, UpstreamSpec>,
     #[serde(default)]
@@ -170,7 +170,7 @@ pub(super) struct ClientSpec {
     pub(super) method: Option<String>,
     #[serde(default)]
     pub(super) interactive: bool,
-    pub(super) user_messages: Option<UserMessages>,
+    pub(super) user_messages: Option<UserMessageTrust>,
     #[serde(default)]
     pub(super) pinned: Vec<String>,
     #[serde(default = "requests_per_minute")]

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use flowgate::trace::Tool;
 
 use super::file::ServerSpec;
-use super::{Client, Reader, Upstream};
-use crate::model_routes::servers;
+use super::{ClientSettings, ConfigReader, UpstreamConfig};
+use crate::model_routes::mcp_servers;
 
 /// An MCP server.
 #[derive(Debug)]
-pub struct Server {
+pub struct McpServer {
     /// Its name in policies.
     pub name: String,
     /// The connection to it.
-    pub(crate) upstream: servers::Upstream,
+    pub(crate) upstream: mcp_servers::McpServerClient,
     /// The prefix that clients add to the names of its tools when they offer them to a model.
     pub prefix: Option<String>,
     /// Whether people approve its tools before any of them is on offer; otherwise those of the first list that a
@@ -22,17 +22,17 @@ pub struct Server {
     pub approves_first: bool,
 }
 
-impl Client {
+impl ClientSettings {
     /// Returns the upstream of its requests.
     ///
     /// # Errors
     /// If it may not send any to a model.
-    pub(crate) fn upstream(&self) -> Result<&Upstream, &'static str> {
+    pub(crate) fn upstream(&self) -> Result<&UpstreamConfig, &'static str> {
         self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
     }
 
     /// Returns the server of this name.
-    pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
+    pub(crate) fn server(&self, name: &str) -> Option<&Arc<McpServer>> {
         self.servers.iter().find(|server| server.name == name)
     }
 
@@ -54,10 +54,10 @@ impl Client {
     }
 }
 
-impl Reader<'_> {
-    pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<Server, String> {
+impl ConfigReader<'_> {
+    pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<McpServer, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name == Tool::OWN {
+        if name == Tool::FLOWGATE_SERVER {
             return Err("this name is that of the gateway itself: give the server another".to_owned());
         }
         if name.is_empty() || !name.chars().all(is_name) {
@@ -71,7 +71,7 @@ impl Reader<'_> {
             return Err("the key has characters that no header has".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
-        let upstream = servers::Upstream::new(&spec.url, key, &authorities);
+        let upstream = mcp_servers::McpServerClient::new(&spec.url, key, &authorities);
         let approves_first = match spec.tools.as_deref() {
             None | Some("first") => false,
             Some("approved") => true,
@@ -80,7 +80,7 @@ impl Reader<'_> {
             }
         };
         let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));
-        Ok(Server { name, upstream, prefix, approves_first })
+        Ok(McpServer { name, upstream, prefix, approves_first })
     }
 }
 

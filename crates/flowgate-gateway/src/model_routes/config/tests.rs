@@ -190,6 +190,6 @@ fn longer_keys_are_hidden_first() {
     };
     let config = read(&text, &folder, &key).unwrap();
     let hidden =
-        config.keys.iter().fold("0123456789abcdef-and-more".to_owned(), |text, key| key.hidden_in(&text));
+        config.keys.iter().fold("0123456789abcdef-and-more".to_owned(), |text, key| key.redacted_from(&text));
     assert_eq!((config.keys.len(), hidden.as_str()), (2, "[key]"));
 }

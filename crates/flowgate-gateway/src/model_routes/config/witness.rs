@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::file::WitnessTable;
-use super::{Reader, Secret};
-use crate::witness::{Address, Required, WitnessSpec};
+use super::{ConfigReader, Secret};
+use crate::witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 
 /// After how many lines of the log a witness is notified, or after how many seconds.
 const EVERY: u32 = 64;
@@ -14,7 +14,7 @@ const SECONDS: u32 = 60;
 const BEHIND_LINES: u32 = 1000;
 const BEHIND_SECONDS: u32 = 300;
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// Reads the table of the witness of the log in the file `log`.
     pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
         let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
@@ -27,7 +27,7 @@ impl Reader<'_> {
         let url = match table.url {
             Some(url) if url.starts_with("https://") || url.starts_with("http://") => {
                 let authorities = self.authorities(&url, table.ca_file.as_deref())?;
-                Some(Address { url, key: key.map(Secret::new), authorities })
+                Some(WitnessAddress { url, key: key.map(Secret::new), authorities })
             }
             Some(_) => return Err("url is an address with https:// or http://".to_owned()),
             None if key.is_some() || table.ca_file.is_some() => {
@@ -47,7 +47,7 @@ impl Reader<'_> {
             );
         }
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-        let required = table.required.then(|| Required {
+        let required = table.required.then(|| DeliveryRequirement {
             lines: u64::from(table.behind_lines.unwrap_or(BEHIND_LINES)),
             time: seconds(table.behind_seconds.unwrap_or(BEHIND_SECONDS)),
         });

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Scorer, cut};
-use crate::{Error, Token};
+use super::{Scorer, continuation_start};
+use crate::{Error, ScoredToken};
 
 /// The most tokens of a continuation: each takes a request.
 const MAX_TOKENS: usize = 4096;
@@ -12,7 +12,7 @@ const MAX_TOKENS: usize = 4096;
 /// vocabulary.
 const LIKELIEST: [u32; 2] = [64, 1 << 18];
 
-pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
     let answer = scorer.ask("/tokenize", &body)?;
     let listed = answer.get("tokens").and_then(Value::as_array).ok_or(Error::Unsupported("`tokens`"))?;
@@ -24,7 +24,7 @@ pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<V
         .into_iter()
         .unzip();
     let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
-    let first = cut(&spelled, continuation.as_bytes())?;
+    let first = continuation_start(&spelled, continuation.as_bytes())?;
     if first == 0 {
         return Err(Error::Malformed("the first token has no log-probability"));
     }
@@ -36,7 +36,7 @@ pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<V
         let before = ids.get(..index).unwrap_or_default();
         // A token may contain a part of a character.
         let text = String::from_utf8_lossy(piece).into_owned();
-        scored.push(Token { text, logprob: logprob(scorer, before, *id)? });
+        scored.push(ScoredToken { text, logprob: logprob(scorer, before, *id)? });
     }
     Ok(scored)
 }

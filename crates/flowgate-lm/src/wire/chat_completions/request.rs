@@ -4,10 +4,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, image_at, image_url, only_text, own};
+use super::super::fields::{AllowedFields, EXTENSION, NOT_SUPPORTED, ObjectFields};
+use super::super::{ReceivedRequest, WireError, extension, image_url, only_text, parse_image_url};
 use crate::chat::{
-    Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec, Written,
+    Message, Part, Request, Sampling, SerializedPrefix, Source, Sources, ToolCall, ToolChoice, ToolSpec,
 };
 use crate::json::Json;
 
@@ -15,7 +15,7 @@ use crate::json::Json;
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     // Serialisation cannot fail: all keys are strings, and all values are representable in JSON.
-    serde_json::to_value(Sent { request, model, stream, limit: LIMIT }).unwrap_or_default()
+    serde_json::to_value(SentRequest { request, model, stream, limit: LIMIT }).unwrap_or_default()
 }
 
 /// The name of the token limit.
@@ -25,7 +25,7 @@ pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
 /// A request as it is sent.
 #[derive(Debug)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentRequest<'a> {
     pub(crate) request: &'a Request,
     pub(crate) model: &'a str,
     pub(crate) stream: bool,
@@ -33,17 +33,17 @@ pub(crate) struct Sent<'a> {
     pub(crate) limit: &'static str,
 }
 
-impl Sent<'_> {
+impl SentRequest<'_> {
     /// Returns the body in JSON, and the offset at which the messages end. A chat is long and is sent whole with each
     /// request, so the serialised form of earlier messages is extended.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
-        let written = messages.take_written();
+        let written = messages.take_serialized_prefix();
         let written =
             written.filter(|written| written.text.starts_with(head.as_bytes()) && written.messages > 0);
-        let Written { text: mut body, messages: known } =
-            written.unwrap_or(Written { text: head.into_bytes(), messages: 0 });
+        let SerializedPrefix { text: mut body, messages: known } =
+            written.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
         let rest = messages.get(known..).unwrap_or_default();
         // One allocation for the whole body.
         body.reserve(rest.iter().map(size).sum::<usize>() + 512 * self.request.tools.len() + 512);
@@ -56,7 +56,7 @@ impl Sent<'_> {
         let end = body.len();
         body.push(b']');
         // The rest is serialised as an object of its own, and merged here.
-        serde_json::to_writer(&mut body, &Rest(self))?;
+        serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
             _ => drop(body.remove(end + 1)),
@@ -80,32 +80,32 @@ fn size(message: &Message) -> usize {
     40 + text * 17 / 16
 }
 
-impl Serialize for Sent<'_> {
+impl Serialize for SentRequest<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("model", self.model)?;
-        body.serialize_entry("messages", &Each(&self.request.messages, SentMessage))?;
-        self.rest(&mut body)?;
+        body.serialize_entry("messages", &MappedList(&self.request.messages, SentMessage))?;
+        self.serialize_remaining(&mut body)?;
         body.end()
     }
 }
 
 /// The fields of a request after its messages.
-struct Rest<'a>(&'a Sent<'a>);
+struct RemainingFields<'a>(&'a SentRequest<'a>);
 
-impl Serialize for Rest<'_> {
+impl Serialize for RemainingFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
-        self.0.rest(&mut body)?;
+        self.0.serialize_remaining(&mut body)?;
         body.end()
     }
 }
 
-impl Sent<'_> {
-    fn rest<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+impl SentRequest<'_> {
+    fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Request { messages: _, tools, choice, sampling } = self.request;
         if !tools.is_empty() {
-            body.serialize_entry("tools", &Each(tools, SentTool))?;
+            body.serialize_entry("tools", &MappedList(tools, SentTool))?;
         }
         match choice {
             ToolChoice::Auto => {}
@@ -137,9 +137,9 @@ impl Sent<'_> {
 }
 
 /// A list whose items are serialised by a function.
-struct Each<'a, T, W>(&'a [T], fn(&'a T) -> W);
+struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
-impl<T, W: Serialize> Serialize for Each<'_, T, W> {
+impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(self.1))
     }
@@ -153,24 +153,24 @@ impl Serialize for SentMessage<'_> {
         match self.0 {
             Message::System(parts) => {
                 body.serialize_entry("role", "system")?;
-                body.serialize_entry("content", &Content(parts))?;
+                body.serialize_entry("content", &SentContent(parts))?;
             }
             Message::User(parts) => {
                 body.serialize_entry("role", "user")?;
-                body.serialize_entry("content", &Content(parts))?;
+                body.serialize_entry("content", &SentContent(parts))?;
             }
             Message::Assistant { text, calls } => {
                 let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;
                 if !calls.is_empty() {
-                    body.serialize_entry("tool_calls", &Each(calls, call))?;
+                    body.serialize_entry("tool_calls", &MappedList(calls, call))?;
                 }
             }
             Message::Tool { call_id, content, is_error: _ } => {
                 body.serialize_entry("role", "tool")?;
                 body.serialize_entry("tool_call_id", call_id)?;
-                body.serialize_entry("content", &Content(content))?;
+                body.serialize_entry("content", &SentContent(content))?;
             }
         }
         body.end()
@@ -182,9 +182,9 @@ pub(super) fn call(call: &ToolCall) -> Value {
     json!({"id": call.id, "type": "function", "function": function})
 }
 
-struct Content<'a>(&'a [Part]);
+struct SentContent<'a>(&'a [Part]);
 
-impl Serialize for Content<'_> {
+impl Serialize for SentContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Some(text) = only_text(self.0) {
             return serializer.serialize_str(text);
@@ -222,7 +222,7 @@ impl Serialize for SentFunction<'_> {
     }
 }
 
-const REQUEST: Known = Known {
+const REQUEST: AllowedFields = AllowedFields {
     read: &[
         "model",
         "messages",
@@ -251,27 +251,28 @@ const REQUEST: Known = Known {
         ("service_tier", &[r#""auto""#, r#""default""#]),
     ],
 };
-const OPTIONS: Known = Known { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
+const OPTIONS: AllowedFields =
+    AllowedFields { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
 
 /// Decodes the body of a request.
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
-    let body = Fields::of(body, "")?;
-    body.only(&REQUEST)?;
+pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::from_value(body, "")?;
+    body.reject_unknown(&REQUEST)?;
     let mut usage = false;
     if let Some(options) = body.get("stream_options") {
-        let options = Fields::of(options, "stream_options")?;
-        options.only(&OPTIONS)?;
+        let options = ObjectFields::from_value(options, "stream_options")?;
+        options.reject_unknown(&OPTIONS)?;
         usage = options.flag("include_usage")?;
     }
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
-        return body.wrong("max_tokens", "is not `max_completion_tokens`");
+        return body.field_error("max_tokens", "is not `max_completion_tokens`");
     }
     if body.get("messages").is_none() {
-        return body.wrong("messages", "is missing");
+        return body.field_error("messages", "is missing");
     }
     let tools = body.objects("tools")?;
     let (messages, sources) = read_messages(&body)?;
@@ -283,12 +284,12 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
             max_tokens: new.or(old),
             temperature: body.number("temperature")?,
             top_p: body.number("top_p")?,
-            seed: body.whole("seed")?,
+            seed: body.whole_number("seed")?,
             stop: body.texts("stop")?,
         },
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(Asked { request, model, stream, usage, sources })
+    Ok(ReceivedRequest { request, model, stream, usage, sources })
 }
 
 /// Decodes the messages of a request, from an object without any other field.
@@ -296,12 +297,12 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
 /// # Errors
 /// If one contains something that a [`Message`] cannot express.
 pub fn decode_messages(body: &Json<'_>) -> Result<(Vec<Message>, Sources), WireError> {
-    let body = Fields::of(body, "")?;
-    body.only(&Known { read: &["messages"], dropped: &[], fixed: &[] })?;
+    let body = ObjectFields::from_value(body, "")?;
+    body.reject_unknown(&AllowedFields { read: &["messages"], dropped: &[], fixed: &[] })?;
     read_messages(&body)
 }
 
-fn read_messages(body: &Fields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
+fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     for message in body.objects("messages")? {
         let message = message?;
@@ -314,7 +315,7 @@ fn read_messages(body: &Fields<'_>) -> Result<(Vec<Message>, Sources), WireError
 }
 
 /// Returns the sources of the parts of a message: the part's own, or else that of the message.
-fn sources_of(message: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let of_message = message.source()?;
     match message.get("content") {
         None => Ok(Vec::new()),
@@ -323,34 +324,37 @@ fn sources_of(message: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     }
 }
 
-const PLAIN: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
-const USER: Known = Known { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
-const ASSISTANT: Known = Known {
+const PLAIN: AllowedFields = AllowedFields { read: &["role", "content"], dropped: &[], fixed: &[] };
+const USER: AllowedFields = AllowedFields { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
+const ASSISTANT: AllowedFields = AllowedFields {
     read: &["role", "content", "refusal", "tool_calls"],
     dropped: &[],
     fixed: &[("annotations", &["[]"])],
 };
 // `name` is redundant: the call identifies the tool.
-const TOOL: Known =
-    Known { read: &["role", "content", "tool_call_id", own::OWN], dropped: &["name"], fixed: &[] };
+const TOOL: AllowedFields = AllowedFields {
+    read: &["role", "content", "tool_call_id", extension::EXTENSION_FIELD],
+    dropped: &["name"],
+    fixed: &[],
+};
 
-fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
+fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
-            message.only(&PLAIN)?;
+            message.reject_unknown(&PLAIN)?;
             Ok(Message::System(read_content(message)?))
         }
         "user" => {
-            message.only(&USER)?;
+            message.reject_unknown(&USER)?;
             Ok(Message::User(read_parts(message, &PARTS_OF_USER)?))
         }
         "assistant" => {
-            message.only(&ASSISTANT)?;
+            message.reject_unknown(&ASSISTANT)?;
             let mut text = String::new();
             for part in read_content(message)? {
                 match part {
                     Part::Text(piece) => text.push_str(&piece),
-                    _ => return message.wrong("content", "has an image"),
+                    _ => return message.field_error("content", "has an image"),
                 }
             }
             text.push_str(message.optional_text("refusal")?.unwrap_or_default());
@@ -358,22 +362,29 @@ fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
             Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()? })
         }
         "tool" => {
-            message.only(&TOOL)?;
+            message.reject_unknown(&TOOL)?;
             let call_id = message.text("tool_call_id")?.to_owned();
-            Ok(Message::Tool { call_id, content: read_content(message)?, is_error: own::is_error(message)? })
+            Ok(Message::Tool {
+                call_id,
+                content: read_content(message)?,
+                is_error: extension::is_error(message)?,
+            })
         }
-        _ => message.wrong("role", NOT_SUPPORTED),
+        _ => message.field_error("role", NOT_SUPPORTED),
     }
 }
 
-const CALL: Known =
-    Known { read: &["id", "function", "index"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
-const CALLED: Known = Known { read: &["name", "arguments"], dropped: &[], fixed: &[] };
+const CALL: AllowedFields = AllowedFields {
+    read: &["id", "function", "index"],
+    dropped: &[],
+    fixed: &[("type", &[r#""function""#])],
+};
+const CALLED: AllowedFields = AllowedFields { read: &["name", "arguments"], dropped: &[], fixed: &[] };
 
-fn read_call(call: &Fields<'_>) -> Result<ToolCall, WireError> {
-    call.only(&CALL)?;
+fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
+    call.reject_unknown(&CALL)?;
     let function = call.object("function")?;
-    function.only(&CALLED)?;
+    function.reject_unknown(&CALLED)?;
     Ok(ToolCall {
         id: call.text("id")?.to_owned(),
         name: function.text("name")?.to_owned(),
@@ -382,64 +393,68 @@ fn read_call(call: &Fields<'_>) -> Result<ToolCall, WireError> {
 }
 
 /// The fields of parts: texts, refusals and images.
-const PARTS: [Known; 3] = [
-    Known { read: &["type", "text"], dropped: &[], fixed: &[] },
-    Known { read: &["type", "refusal"], dropped: &[], fixed: &[] },
-    Known { read: &["type", "image_url"], dropped: &[], fixed: &[] },
+const PARTS: [AllowedFields; 3] = [
+    AllowedFields { read: &["type", "text"], dropped: &[], fixed: &[] },
+    AllowedFields { read: &["type", "refusal"], dropped: &[], fixed: &[] },
+    AllowedFields { read: &["type", "image_url"], dropped: &[], fixed: &[] },
 ];
-const PARTS_OF_USER: [Known; 3] = [
-    Known { read: &["type", "text", EXTENSION], dropped: &[], fixed: &[] },
-    Known { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
-    Known { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[] },
+const PARTS_OF_USER: [AllowedFields; 3] = [
+    AllowedFields { read: &["type", "text", EXTENSION], dropped: &[], fixed: &[] },
+    AllowedFields { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
+    AllowedFields { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[] },
 ];
-const IMAGE_URL: Known = Known { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
+const IMAGE_URL: AllowedFields =
+    AllowedFields { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
 
-fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
+fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-fn read_parts(message: &Fields<'_>, [text, refusal, image]: &[Known; 3]) -> Result<Vec<Part>, WireError> {
+fn read_parts(
+    message: &ObjectFields<'_>,
+    [text, refusal, image]: &[AllowedFields; 3],
+) -> Result<Vec<Part>, WireError> {
     match message.get("content") {
         None => return Ok(Vec::new()),
         Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
         Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
         Some(_) => {}
     }
-    let part = |part: Result<Fields<'_>, WireError>| {
+    let part = |part: Result<ObjectFields<'_>, WireError>| {
         let part = part?;
         match part.text("type")? {
             "text" => {
-                part.only(text)?;
+                part.reject_unknown(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.only(refusal)?;
+                part.reject_unknown(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "image_url" => {
-                part.only(image)?;
+                part.reject_unknown(image)?;
                 let image = part.object("image_url")?;
-                image.only(&IMAGE_URL)?;
-                image_at(image.text("url")?).or_else(|problem| image.wrong("url", problem))
+                image.reject_unknown(&IMAGE_URL)?;
+                parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
             }
-            _ => part.wrong("type", NOT_SUPPORTED),
+            _ => part.field_error("type", NOT_SUPPORTED),
         }
     };
     message.objects("content")?.map(part).collect()
 }
 
-const SPEC: Known = Known { read: &["type", "function"], dropped: &[], fixed: &[] };
+const SPEC: AllowedFields = AllowedFields { read: &["type", "function"], dropped: &[], fixed: &[] };
 // `strict` has no effect here: whatever the server enforces, the arguments are checked before the call runs.
-const FUNCTION: Known =
-    Known { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
+const FUNCTION: AllowedFields =
+    AllowedFields { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 
-fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
+fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     if tool.text("type")? != "function" {
-        return tool.wrong("type", NOT_SUPPORTED);
+        return tool.field_error("type", NOT_SUPPORTED);
     }
-    tool.only(&SPEC)?;
+    tool.reject_unknown(&SPEC)?;
     let function = tool.object("function")?;
-    function.only(&FUNCTION)?;
+    function.reject_unknown(&FUNCTION)?;
     Ok(ToolSpec {
         name: function.text("name")?.to_owned(),
         description: function.optional_text("description")?.unwrap_or_default().to_owned(),
@@ -447,23 +462,24 @@ fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
     })
 }
 
-const CHOICE: Known = Known { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
-const CHOSEN: Known = Known { read: &["name"], dropped: &[], fixed: &[] };
+const CHOICE: AllowedFields =
+    AllowedFields { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+const CHOSEN: AllowedFields = AllowedFields { read: &["name"], dropped: &[], fixed: &[] };
 
-fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
+fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Json::Text(word)) => match word.as_ref() {
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
-            _ => body.wrong("tool_choice", NOT_SUPPORTED),
+            _ => body.field_error("tool_choice", NOT_SUPPORTED),
         },
         Some(choice) => {
-            let choice = Fields::of(choice, "tool_choice")?;
-            choice.only(&CHOICE)?;
+            let choice = ObjectFields::from_value(choice, "tool_choice")?;
+            choice.reject_unknown(&CHOICE)?;
             let chosen = choice.object("function")?;
-            chosen.only(&CHOSEN)?;
+            chosen.reject_unknown(&CHOSEN)?;
             Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
         }
     }

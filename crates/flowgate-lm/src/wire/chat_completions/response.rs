@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::named;
-use super::super::fields::{self, called};
-use super::super::{Head, MAX_CALLS, reported, settled};
+use super::super::assembly::call_id_or_index;
+use super::super::fields::{self, called_tool_name};
+use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
 use super::request::call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
-pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;
     let text = if completion.text.is_empty() { Value::Null } else { json!(completion.text) };
     let (content, refusal) = if refused { (Value::Null, text) } else { (text, Value::Null) };
@@ -51,8 +51,8 @@ pub(super) fn usage(usage: Usage) -> Value {
 /// # Errors
 /// If it does not contain exactly one answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = fields::said(body, "error") {
-        return Err(reported(error));
+    if let Some(error) = fields::non_null_child(body, "error") {
+        return Err(reported_error(error));
     }
     let [choice] = fields::list(body, "choices").ok_or(Error::Malformed("it has no `choices`"))? else {
         return Err(Error::Malformed("it has not exactly one choice"));
@@ -70,7 +70,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     }
     completion.stop = stop(choice.get("finish_reason"), !said("refusal").is_empty())?;
     completion.usage = read_usage(body.get("usage").unwrap_or(&Value::Null));
-    settled(completion)
+    correct_stop_reason(completion)
 }
 
 pub(super) fn stop(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
@@ -95,8 +95,8 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     }
     let function = call.get("function").ok_or(Error::Malformed("a call has no `function`"))?;
     Ok(ToolCall {
-        id: named(fields::text(call, "id"), index),
-        name: called(function)?.to_owned(),
+        id: call_id_or_index(fields::text(call, "id"), index),
+        name: called_tool_name(function)?.to_owned(),
         arguments: arguments(function.get("arguments")),
     })
 }

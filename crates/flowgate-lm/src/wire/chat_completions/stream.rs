@@ -4,18 +4,23 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, Head, pieces, reported, settled};
+use super::super::{EARLY, ResponseHead, correct_stop_reason, pieces, reported_error};
 use super::response::{arguments, finish_reason, read_usage, stop, usage};
 use crate::Error;
 use crate::chat::{Completion, Stop};
 use crate::json::Json;
 use crate::model::Listener;
-use crate::sse::Event;
+use crate::sse::SseEvent;
 
 /// Encodes an answer as a stream of chunks, its text in the pieces `said`; the last chunk reports the usage, if
 /// `with_usage`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, with_usage: bool) -> Vec<Event> {
+pub fn encode_stream(
+    completion: &Completion,
+    said: &[&str],
+    head: ResponseHead<'_>,
+    with_usage: bool,
+) -> Vec<SseEvent> {
     // An answer has many chunks, which share most of their content.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
@@ -23,7 +28,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, wit
     );
     let chunk = |choice: &str, cost: &Value| {
         let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
-        Event::new("", format!("{begin}{choice}]{cost}}}"))
+        SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
     };
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
@@ -50,7 +55,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, wit
     if with_usage {
         events.push(chunk("", &usage(completion.usage)));
     }
-    events.push(Event::new("", "[DONE]"));
+    events.push(SseEvent::new("", "[DONE]"));
     events
 }
 
@@ -70,7 +75,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is not a chunk, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
         if self.done {
             return Ok(());
         }
@@ -80,10 +85,10 @@ impl StreamDecoder {
         }
         // An answer has many chunks, so they are parsed without copies.
         let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no strict JSON"))?;
-        if let Some(error) = fields::said(&chunk, "error") {
-            return Err(reported(&error.to_value()));
+        if let Some(error) = fields::non_null_child(&chunk, "error") {
+            return Err(reported_error(&error.to_value()));
         }
-        if let Some(cost) = fields::said(&chunk, "usage") {
+        if let Some(cost) = fields::non_null_child(&chunk, "usage") {
             self.assembly.completion.usage = read_usage(&cost.to_value());
         }
         let choice =
@@ -95,7 +100,7 @@ impl StreamDecoder {
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, listener)?;
         }
-        if let Some(reason) = fields::said(choice, "finish_reason") {
+        if let Some(reason) = fields::non_null_child(choice, "finish_reason") {
             self.finish = Some(stop(Some(&reason.to_value()), self.refused)?);
         }
         Ok(())
@@ -117,12 +122,12 @@ impl StreamDecoder {
     /// Takes the next piece of a call. It never guesses which call a piece belongs to: merging two calls would create a
     /// third.
     fn call(&mut self, piece: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
-        if fields::said(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
+        if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a call is not one of a function"));
         }
         let function = piece.get("function").unwrap_or(&Json::Null);
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
-        let index = match fields::said(piece, "index") {
+        let index = match fields::non_null_child(piece, "index") {
             Some(index) => index.to_value().as_u64().and_then(|index| usize::try_from(index).ok()),
             // Servers that send each call in one piece may omit the index.
             None if !name.is_empty() => Some(self.ids.len()),
@@ -160,7 +165,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.finish.ok_or(EARLY)?;
-        settled(self.assembly.completion)
+        correct_stop_reason(self.assembly.completion)
     }
 }
 
@@ -171,7 +176,7 @@ mod tests {
     use crate::wire;
 
     fn check(chunks: &[&str], expected: &str) {
-        let events: Vec<Event> = chunks.iter().map(|chunk| Event::new("", *chunk)).collect();
+        let events: Vec<SseEvent> = chunks.iter().map(|chunk| SseEvent::new("", *chunk)).collect();
         assert_eq!(streamed(wire::Api::ChatCompletions, &events), expected, "{chunks:?}");
     }
 

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::named;
-use super::super::fields::{self, called};
-use super::super::{Head, MAX_CALLS, reported, settled};
+use super::super::assembly::call_id_or_index;
+use super::super::fields::{self, called_tool_name};
+use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
 use super::request::tool_use;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
-pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
     let content: Vec<Value> = text.into_iter().chain(completion.calls.iter().map(tool_use)).collect();
     json!({
@@ -40,35 +40,35 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
 /// # Errors
 /// If it is not an answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = fields::said(body, "error") {
-        return Err(reported(error));
+    if let Some(error) = fields::non_null_child(body, "error") {
+        return Err(reported_error(error));
     }
     let mut completion = Completion::default();
     for block in fields::list(body, "content").ok_or(Error::Malformed("it has no `content`"))? {
         let said = |key: &str| fields::text(block, key);
         match kind(block)? {
-            Block::Text => completion.text.push_str(said("text")),
-            Block::Use => {
+            BlockKind::Text => completion.text.push_str(said("text")),
+            BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
                     return Err(Error::Malformed("it has too many calls"));
                 }
-                let name = called(block)?.to_owned();
+                let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());
                 let arguments = input.ok_or(Error::Malformed("a call's `input` is no object"))?.to_string();
-                completion.calls.push(ToolCall { id: named(said("id"), index), name, arguments });
+                completion.calls.push(ToolCall { id: call_id_or_index(said("id"), index), name, arguments });
             }
-            Block::Thought => {}
+            BlockKind::Thought => {}
         }
     }
     completion.stop = stop(body.get("stop_reason"))?;
     completion.usage = read_usage(body.get("usage"), Usage::default());
-    settled(completion)
+    correct_stop_reason(completion)
 }
 
 /// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Block {
+pub(super) enum BlockKind {
     Text,
     Use,
     /// The model's reasoning.
@@ -76,11 +76,11 @@ pub(super) enum Block {
 }
 
 /// Returns the kind of a block. Other kinds come from the provider's tools, which were not offered.
-pub(super) fn kind(block: &Value) -> Result<Block, Error> {
+pub(super) fn kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
-        "text" => Ok(Block::Text),
-        "tool_use" => Ok(Block::Use),
-        "thinking" | "redacted_thinking" => Ok(Block::Thought),
+        "text" => Ok(BlockKind::Text),
+        "tool_use" => Ok(BlockKind::Use),
+        "thinking" | "redacted_thinking" => Ok(BlockKind::Thought),
         _ => Err(Error::Malformed("it has a block of an unknown kind")),
     }
 }

@@ -4,25 +4,27 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, Head, arguments_object, data, pieces, reported, settled};
-use super::response::{Block, kind, read_usage, stop, stop_reason};
+use super::super::{
+    EARLY, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
+};
+use super::response::{BlockKind, kind, read_usage, stop, stop_reason};
 use crate::Error;
 use crate::chat::{Completion, Stop};
 use crate::model::Listener;
-use crate::sse::Event;
+use crate::sse::SseEvent;
 
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
 /// Encodes an answer as a stream of events, its text in the pieces `said`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
+pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
             body.append(rest);
         }
-        Event::new(name, body.to_string())
+        SseEvent::new(name, body.to_string())
     };
     let message = json!({
         "id": head.id,
@@ -66,8 +68,8 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> 
 
 /// A block that has begun.
 #[derive(Debug)]
-struct Open {
-    kind: Block,
+struct OpenBlock {
+    kind: BlockKind,
     /// The index of the call, if it is one.
     call: usize,
     ended: bool,
@@ -78,7 +80,7 @@ struct Open {
 pub struct StreamDecoder {
     assembly: Assembly,
     begun: bool,
-    blocks: Vec<Open>,
+    blocks: Vec<OpenBlock>,
     stop: Option<Stop>,
     done: bool,
 }
@@ -88,7 +90,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is out of place, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
         if self.done {
             return Ok(());
         }
@@ -119,7 +121,7 @@ impl StreamDecoder {
             "content_block_stop" => self.end(&body, listener),
             "message_delta" => {
                 let delta = body.get("delta");
-                if let Some(reason) = delta.and_then(|delta| fields::said(delta, "stop_reason")) {
+                if let Some(reason) = delta.and_then(|delta| fields::non_null_child(delta, "stop_reason")) {
                     self.stop = Some(stop(Some(reason))?);
                 }
                 self.assembly.completion.usage =
@@ -133,7 +135,7 @@ impl StreamDecoder {
                 self.done = true;
                 Ok(())
             }
-            "error" => Err(reported(body.get("error").unwrap_or(&Value::Null))),
+            "error" => Err(reported_error(body.get("error").unwrap_or(&Value::Null))),
             // Pings, and events of future versions.
             _ => Ok(()),
         }
@@ -148,8 +150,8 @@ impl StreamDecoder {
         let kind = kind(block)?;
         let mut call = 0;
         match kind {
-            Block::Text => self.assembly.text(said("text"), listener)?,
-            Block::Use => {
+            BlockKind::Text => self.assembly.text(said("text"), listener)?,
+            BlockKind::Use => {
                 call = self.assembly.call(said("id"), said("name"), listener)?;
                 // Some servers send the whole input at once.
                 let input = block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
@@ -158,9 +160,9 @@ impl StreamDecoder {
                     self.assembly.arguments(call, &json, listener)?;
                 }
             }
-            Block::Thought => {}
+            BlockKind::Thought => {}
         }
-        self.blocks.push(Open { kind, call, ended: false });
+        self.blocks.push(OpenBlock { kind, call, ended: false });
         Ok(())
     }
 
@@ -170,8 +172,8 @@ impl StreamDecoder {
         let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
         let said = |key: &str| fields::text(delta, key);
         match (said("type"), block.kind) {
-            ("text_delta", Block::Text) => self.assembly.text(said("text"), listener),
-            ("input_json_delta", Block::Use) => {
+            ("text_delta", BlockKind::Text) => self.assembly.text(said("text"), listener),
+            ("input_json_delta", BlockKind::Use) => {
                 let call = block.call;
                 self.assembly.arguments(call, said("partial_json"), listener)
             }
@@ -190,7 +192,7 @@ impl StreamDecoder {
         let (kind, call) = (block.kind, block.call);
         let calls = &self.assembly.completion.calls;
         // A call without arguments may have no pieces: its input was `{}` from the start.
-        if kind == Block::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {
+        if kind == BlockKind::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {
             self.assembly.arguments(call, "{}", listener)?;
         }
         Ok(())
@@ -211,7 +213,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.stop.ok_or(EARLY)?;
-        settled(self.assembly.completion)
+        correct_stop_reason(self.assembly.completion)
     }
 }
 
@@ -238,7 +240,7 @@ mod tests {
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
     fn check(bodies: &[&str], expected: &str) {
-        let events: Vec<Event> = bodies.iter().map(|body| Event::new("", *body)).collect();
+        let events: Vec<SseEvent> = bodies.iter().map(|body| SseEvent::new("", *body)).collect();
         assert_eq!(streamed(Api::Messages, &events), expected, "{bodies:?}");
     }
 

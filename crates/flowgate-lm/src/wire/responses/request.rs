@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, own, put};
+use super::super::fields::{AllowedFields, EXTENSION, NOT_SUPPORTED, ObjectFields};
+use super::super::{
+    ReceivedRequest, WireError, add_call, extension, image_url, only_text, parse_image_url, put,
+};
 use crate::chat::{Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec};
 use crate::json::Json;
 
@@ -73,7 +75,7 @@ fn tool(tool: &ToolSpec) -> Value {
     body
 }
 
-const REQUEST: Known = Known {
+const REQUEST: AllowedFields = AllowedFields {
     read: &[
         "model",
         "input",
@@ -98,24 +100,24 @@ const REQUEST: Known = Known {
         ("service_tier", &[r#""auto""#, r#""default""#]),
     ],
 };
-const OPTIONS: Known = Known { read: &[], dropped: &["include_obfuscation"], fixed: &[] };
+const OPTIONS: AllowedFields = AllowedFields { read: &[], dropped: &["include_obfuscation"], fixed: &[] };
 
 /// Decodes the body of a request.
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
-    let body = Fields::of(body, "")?;
-    body.only(&REQUEST)?;
+pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::from_value(body, "")?;
+    body.reject_unknown(&REQUEST)?;
     if let Some(options) = body.get("stream_options") {
-        Fields::of(options, "stream_options")?.only(&OPTIONS)?;
+        ObjectFields::from_value(options, "stream_options")?.reject_unknown(&OPTIONS)?;
     }
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     if let Some(text) = body.optional_text("instructions")? {
         messages.push(Message::System(vec![Part::from(text)]));
     }
     match body.get("input") {
-        None => return body.wrong("input", "is missing"),
+        None => return body.field_error("input", "is missing"),
         Some(Json::Text(text)) => messages.push(Message::User(vec![Part::Text(text.clone().into_owned())])),
         Some(_) => {
             for item in body.objects("input")? {
@@ -137,33 +139,40 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
         },
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(Asked { request, model, stream, usage: true, sources })
+    Ok(ReceivedRequest { request, model, stream, usage: true, sources })
 }
 
 // Clients send the items of earlier answers back, with their ids.
-const MESSAGE: Known = Known {
+const MESSAGE: AllowedFields = AllowedFields {
     read: &["role", "content"],
     dropped: &["id", "status", "phase"],
     fixed: &[("type", &[r#""message""#])],
 };
-const USER: Known = Known {
+const USER: AllowedFields = AllowedFields {
     read: &["role", "content", EXTENSION],
     dropped: &["id", "status", "phase"],
     fixed: &[("type", &[r#""message""#])],
 };
-const CALL: Known = Known {
+const CALL: AllowedFields = AllowedFields {
     read: &["type", "call_id", "name", "arguments"],
     dropped: &["id", "status"],
     fixed: &[("caller", &[r#"{"type":"direct"}"#]), ("async", &["false"])],
 };
-const OUTPUT: Known =
-    Known { read: &["type", "call_id", "output", own::OWN], dropped: &["id", "status"], fixed: &[] };
+const OUTPUT: AllowedFields = AllowedFields {
+    read: &["type", "call_id", "output", extension::EXTENSION_FIELD],
+    dropped: &["id", "status"],
+    fixed: &[],
+};
 
-fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>, sources: &mut Sources) -> Result<(), WireError> {
+fn read_item(
+    item: &ObjectFields<'_>,
+    messages: &mut Vec<Message>,
+    sources: &mut Sources,
+) -> Result<(), WireError> {
     match item.optional_text("type")? {
         None | Some("message") => {
             let is_user = item.text("role")? == "user";
-            item.only(if is_user { &USER } else { &MESSAGE })?;
+            item.reject_unknown(if is_user { &USER } else { &MESSAGE })?;
             let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
             messages.push(match item.text("role")? {
                 "system" | "developer" => Message::System(parts),
@@ -176,56 +185,60 @@ fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>, sources: &mut Sourc
                     for part in parts {
                         match part {
                             Part::Text(piece) => text.push_str(&piece),
-                            _ => return item.wrong("content", "has an image"),
+                            _ => return item.field_error("content", "has an image"),
                         }
                     }
                     Message::Assistant { text, calls: Vec::new() }
                 }
-                _ => return item.wrong("role", NOT_SUPPORTED),
+                _ => return item.field_error("role", NOT_SUPPORTED),
             });
         }
         Some("function_call") => {
-            item.only(&CALL)?;
+            item.reject_unknown(&CALL)?;
             let text = |key: &str| item.text(key).map(str::to_owned);
             let call = ToolCall { id: text("call_id")?, name: text("name")?, arguments: text("arguments")? };
             add_call(messages, call);
         }
         Some("function_call_output") => {
-            item.only(&OUTPUT)?;
+            item.reject_unknown(&OUTPUT)?;
             let call_id = item.text("call_id")?.to_owned();
             messages.push(Message::Tool {
                 call_id,
                 content: read_content(item, "output")?,
-                is_error: own::is_error(item)?,
+                is_error: extension::is_error(item)?,
             });
         }
-        Some(_) => return item.wrong("type", NOT_SUPPORTED),
+        Some(_) => return item.field_error("type", NOT_SUPPORTED),
     }
     Ok(())
 }
 
 /// The fields of parts: texts, refusals and images.
-const PARTS: [Known; 3] = [
-    Known {
+const PARTS: [AllowedFields; 3] = [
+    AllowedFields {
         read: &["type", "text"],
         dropped: &[],
         fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
     },
-    Known { read: &["type", "refusal"], dropped: &[], fixed: &[] },
-    Known { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
+    AllowedFields { read: &["type", "refusal"], dropped: &[], fixed: &[] },
+    AllowedFields { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
 ];
-const PARTS_OF_USER: [Known; 3] = [
-    Known {
+const PARTS_OF_USER: [AllowedFields; 3] = [
+    AllowedFields {
         read: &["type", "text", EXTENSION],
         dropped: &[],
         fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
     },
-    Known { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
-    Known { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
+    AllowedFields { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
+    AllowedFields {
+        read: &["type", "image_url", EXTENSION],
+        dropped: &[],
+        fixed: &[("detail", &[r#""auto""#])],
+    },
 ];
 
 /// Returns the sources of the parts of a message: the part's own, or else that of the message.
-fn sources_of(item: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let of_message = item.source()?;
     match item.get("content") {
         Some(Json::List(_)) => {
@@ -235,51 +248,52 @@ fn sources_of(item: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     }
 }
 
-fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     read_parts(item, key, &PARTS)
 }
 
 fn read_parts(
-    item: &Fields<'_>,
+    item: &ObjectFields<'_>,
     key: &str,
-    [text, refusal, image]: &[Known; 3],
+    [text, refusal, image]: &[AllowedFields; 3],
 ) -> Result<Vec<Part>, WireError> {
     match item.get(key) {
-        None => return item.wrong(key, "is missing"),
+        None => return item.field_error(key, "is missing"),
         Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
         Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
         Some(_) => {}
     }
-    let part = |part: Result<Fields<'_>, WireError>| {
+    let part = |part: Result<ObjectFields<'_>, WireError>| {
         let part = part?;
         match part.text("type")? {
             "input_text" | "output_text" => {
-                part.only(text)?;
+                part.reject_unknown(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.only(refusal)?;
+                part.reject_unknown(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "input_image" => {
-                part.only(image)?;
-                image_at(part.text("image_url")?).or_else(|problem| part.wrong("image_url", problem))
+                part.reject_unknown(image)?;
+                parse_image_url(part.text("image_url")?)
+                    .or_else(|problem| part.field_error("image_url", problem))
             }
-            _ => part.wrong("type", NOT_SUPPORTED),
+            _ => part.field_error("type", NOT_SUPPORTED),
         }
     };
     item.objects(key)?.map(part).collect()
 }
 
 // `strict` has no effect here: whatever the server enforces, the arguments are checked before the call runs.
-const TOOL: Known =
-    Known { read: &["type", "name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
+const TOOL: AllowedFields =
+    AllowedFields { read: &["type", "name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 
-fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
+fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     if tool.text("type")? != "function" {
-        return tool.wrong("type", NOT_SUPPORTED);
+        return tool.field_error("type", NOT_SUPPORTED);
     }
-    tool.only(&TOOL)?;
+    tool.reject_unknown(&TOOL)?;
     Ok(ToolSpec {
         name: tool.text("name")?.to_owned(),
         description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
@@ -287,20 +301,21 @@ fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
     })
 }
 
-const CHOICE: Known = Known { read: &["name"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+const CHOICE: AllowedFields =
+    AllowedFields { read: &["name"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
 
-fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
+fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Json::Text(word)) => match word.as_ref() {
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
-            _ => body.wrong("tool_choice", NOT_SUPPORTED),
+            _ => body.field_error("tool_choice", NOT_SUPPORTED),
         },
         Some(choice) => {
-            let choice = Fields::of(choice, "tool_choice")?;
-            choice.only(&CHOICE)?;
+            let choice = ObjectFields::from_value(choice, "tool_choice")?;
+            choice.reject_unknown(&CHOICE)?;
             Ok(ToolChoice::Tool(choice.text("name")?.to_owned()))
         }
     }

@@ -2,21 +2,26 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::named;
-use super::super::fields::{self, called};
-use super::super::{Head, MAX_CALLS, reported, settled};
+use super::super::assembly::call_id_or_index;
+use super::super::fields::{self, called_tool_name};
+use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
-pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let output = output(completion, head);
     response(completion, head, status(completion), &output)
 }
 
 /// Encodes an answer that has reached `status` and consists of `output`.
-pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, output: &[Value]) -> Value {
+pub(super) fn response(
+    completion: &Completion,
+    head: ResponseHead<'_>,
+    status: &str,
+    output: &[Value],
+) -> Value {
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
         _ => "content_filter",
@@ -66,7 +71,7 @@ fn usage(usage: Usage) -> Value {
 }
 
 /// Returns the items of an answer: the text, then the calls.
-pub(super) fn output(completion: &Completion, head: Head<'_>) -> Vec<Value> {
+pub(super) fn output(completion: &Completion, head: ResponseHead<'_>) -> Vec<Value> {
     let said = (!completion.text.is_empty()).then(|| {
         let part = part(completion, &completion.text);
         message(head, if completion.stop == Stop::Length { "incomplete" } else { "completed" }, &[part])
@@ -84,11 +89,11 @@ pub(super) fn part(completion: &Completion, text: &str) -> Value {
     }
 }
 
-pub(super) fn message_id(head: Head<'_>) -> String {
+pub(super) fn message_id(head: ResponseHead<'_>) -> String {
     format!("msg_{}", head.id)
 }
 
-pub(super) fn message(head: Head<'_>, status: &str, content: &[Value]) -> Value {
+pub(super) fn message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
     json!({
         "id": message_id(head),
         "type": "message",
@@ -98,11 +103,17 @@ pub(super) fn message(head: Head<'_>, status: &str, content: &[Value]) -> Value 
     })
 }
 
-pub(super) fn call_id(head: Head<'_>, index: usize) -> String {
+pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-pub(super) fn call(head: Head<'_>, index: usize, call: &ToolCall, arguments: &str, status: &str) -> Value {
+pub(super) fn call(
+    head: ResponseHead<'_>,
+    index: usize,
+    call: &ToolCall,
+    arguments: &str,
+    status: &str,
+) -> Value {
     json!({
         "id": call_id(head, index),
         "type": "function_call",
@@ -118,33 +129,33 @@ pub(super) fn call(head: Head<'_>, index: usize, call: &ToolCall, arguments: &st
 /// # Errors
 /// If it is not an answer, or not a finished one.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = fields::said(body, "error") {
-        return Err(reported(error));
+    if let Some(error) = fields::non_null_child(body, "error") {
+        return Err(reported_error(error));
     }
     let mut completion = Completion::default();
     let mut refused = false;
     for item in fields::list(body, "output").ok_or(Error::Malformed("it has no `output`"))? {
         match kind(item)? {
-            Item::Message => refused |= read_message(item, &mut completion.text)?,
-            Item::Call => {
+            OutputItemKind::Message => refused |= read_message(item, &mut completion.text)?,
+            OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
                     return Err(Error::Malformed("it has too many calls"));
                 }
                 completion.calls.push(ToolCall {
-                    id: named(fields::text(item, "call_id"), index),
-                    name: called(item)?.to_owned(),
+                    id: call_id_or_index(fields::text(item, "call_id"), index),
+                    name: called_tool_name(item)?.to_owned(),
                     arguments: fields::text(item, "arguments").to_owned(),
                 });
             }
-            Item::Thought => {}
+            OutputItemKind::Thought => {}
         }
     }
     completion.stop = stop(body, refused, !completion.calls.is_empty())?;
     let usage = body.get("usage").unwrap_or(&Value::Null);
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
-    settled(completion)
+    correct_stop_reason(completion)
 }
 
 fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
@@ -161,7 +172,7 @@ fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
 
 /// The kind of an item of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum OutputItemKind {
     Message,
     Call,
     /// The model's reasoning.
@@ -169,11 +180,11 @@ pub(super) enum Item {
 }
 
 /// Returns the kind of an item. Other kinds come from tools that were not offered.
-pub(super) fn kind(item: &Value) -> Result<Item, Error> {
+pub(super) fn kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
-        "message" => Ok(Item::Message),
-        "function_call" => Ok(Item::Call),
-        "reasoning" => Ok(Item::Thought),
+        "message" => Ok(OutputItemKind::Message),
+        "function_call" => Ok(OutputItemKind::Call),
+        "reasoning" => Ok(OutputItemKind::Thought),
         _ => Err(Error::Malformed("it has an item of an unknown kind")),
     }
 }

@@ -4,25 +4,25 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, Head, data, pieces, reported};
+use super::super::{EARLY, ResponseHead, data, pieces, reported_error};
 use super::response::{
-    Item, call, call_id, decode_response, kind, message, message_id, output, part, response, status,
+    OutputItemKind, call, call_id, decode_response, kind, message, message_id, output, part, response, status,
 };
 use crate::Error;
 use crate::chat::{Completion, Stop};
 use crate::model::Listener;
-use crate::sse::Event;
+use crate::sse::SseEvent;
 
 /// Encodes an answer as a stream of events, its text in the pieces `said`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
+pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
     let mut events = Vec::new();
     let mut event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name, "sequence_number": events.len()});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
             body.append(rest);
         }
-        events.push(Event::new(name, body.to_string()));
+        events.push(SseEvent::new(name, body.to_string()));
     };
     let begun = response(completion, head, "in_progress", &[]);
     event("response.created", json!({"response": begun}));
@@ -80,7 +80,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> 
 
 /// A call that has begun, with every identifier by which later events may refer to it.
 #[derive(Debug)]
-struct Begun {
+struct StartedCall {
     output_index: Option<u64>,
     id: String,
     call_id: String,
@@ -91,7 +91,7 @@ struct Begun {
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
-    calls: Vec<Begun>,
+    calls: Vec<StartedCall>,
     done: Option<Completion>,
 }
 
@@ -100,7 +100,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is out of place, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
         // Some servers end all their streams in the same way.
         if self.done.is_some() || event.data.trim() == "[DONE]" {
             return Ok(());
@@ -119,16 +119,18 @@ impl StreamDecoder {
             }
             "response.function_call_arguments.done" => {
                 let call = self.call(&body).ok_or(Error::Malformed("an end is of no open call"))?;
-                self.assembly.whole_arguments(call, text("arguments"), listener)
+                self.assembly.complete_arguments(call, text("arguments"), listener)
             }
             "response.output_item.done" => self.end(&body, listener),
             "response.completed" | "response.incomplete" => self.complete(&body),
             "response.failed" => {
                 let error = body.get("response").and_then(|response| response.get("error"));
-                Err(reported(error.unwrap_or(&Value::Null)))
+                Err(reported_error(error.unwrap_or(&Value::Null)))
             }
             // The event itself describes the error; some servers wrap it, as in an answer.
-            "error" => Err(reported(body.get("error").filter(|error| error.is_object()).unwrap_or(&body))),
+            "error" => {
+                Err(reported_error(body.get("error").filter(|error| error.is_object()).unwrap_or(&body)))
+            }
             // Events that only repeat others, and events of future versions.
             _ => Ok(()),
         }
@@ -136,7 +138,7 @@ impl StreamDecoder {
 
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
-        let is_it = |begun: &&Begun| match (index, begun.output_index) {
+        let is_it = |begun: &&StartedCall| match (index, begun.output_index) {
             (Some(index), Some(known)) => index == known,
             _ => !id.is_empty() && (begun.id == id || begun.call_id == id),
         };
@@ -145,34 +147,34 @@ impl StreamDecoder {
 
     fn begin(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
-        if kind(item)? != Item::Call {
+        if kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
         let said = |key: &str| fields::text(item, key);
         let output_index = fields::count(body, "output_index");
-        let known = |begun: &Begun| output_index.is_some() && begun.output_index == output_index;
+        let known = |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(known) {
             return Err(Error::Malformed("two calls have one index"));
         }
         let call = self.assembly.call(said("call_id"), said("name"), listener)?;
         let (id, call_id) = (said("id").to_owned(), said("call_id").to_owned());
-        self.calls.push(Begun { output_index, id, call_id, call });
+        self.calls.push(StartedCall { output_index, id, call_id, call });
         self.assembly.arguments(call, said("arguments"), listener)
     }
 
     /// Takes a finished item, which repeats its content.
     fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
-        if kind(item)? != Item::Call {
+        if kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
         let said = |key: &str| fields::text(item, key);
         let by_id = || {
-            let same = |begun: &&Begun| !begun.call_id.is_empty() && begun.call_id == said("call_id");
+            let same = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == said("call_id");
             self.calls.iter().find(same).map(|begun| begun.call)
         };
         let call = self.call(body).or_else(by_id).ok_or(Error::Malformed("an end is of no open call"))?;
-        self.assembly.whole_arguments(call, said("arguments"), listener)
+        self.assembly.complete_arguments(call, said("arguments"), listener)
     }
 
     /// Takes the final event, which repeats the whole answer: it must equal what the listener received.
@@ -220,7 +222,7 @@ mod tests {
     }
 
     fn check(bodies: &[&str], expected: &str) {
-        let events: Vec<Event> = bodies.iter().map(|body| Event::new("", *body)).collect();
+        let events: Vec<SseEvent> = bodies.iter().map(|body| SseEvent::new("", *body)).collect();
         assert_eq!(streamed(Api::Responses, &events), expected, "{bodies:?}");
     }
 

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::dialect::Dialect;
-use super::super::plan::{Ex, How, Item, MAX_SLOTS, Op, Quantified, Query, Slot, Type, Variable, order};
-use super::super::syntax::{Body, BodyLine, Comparison, Expr, ExprKind, Name, Quantifier};
-use super::{Compiled, Compiler};
+use super::super::plan::{
+    CompiledExpr, CompiledQuery, MAX_SLOTS, QuantifiedBlock, QuantifierKind, QueryItem, SearchOp, Type,
+    Variable, VariableSlot, order_conditions,
+};
+use super::super::syntax::{BodyLine, Comparison, ConditionBody, Expr, ExprKind, Name, Quantifier};
+use super::{CompileResult, Compiler};
 use crate::value::Value;
 
 /// Maximum number of conditions of a statement; they are evaluated recursively.
 const MAX_LINES: usize = 200;
 
 /// Returns the location where a body begins.
-fn scope_span(body: &Body) -> Span {
+fn scope_span(body: &ConditionBody) -> Span {
     body.lines.first().map_or(0..0, |line| match line {
         BodyLine::Condition(expr) => expr.span.clone(),
         BodyLine::Let(name, _) => name.span.clone(),
@@ -23,12 +26,12 @@ fn scope_span(body: &Body) -> Span {
 /// The names in scope in a body, and their properties.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    names: Vec<(String, Slot)>,
-    query: Query,
+    names: Vec<(String, VariableSlot)>,
+    query: CompiledQuery,
 }
 
 impl Scope {
-    pub(super) fn slot(&self, name: &str) -> Option<Slot> {
+    pub(super) fn slot(&self, name: &str) -> Option<VariableSlot> {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, slot)| *slot)
     }
 
@@ -37,13 +40,13 @@ impl Scope {
     }
 
     /// Returns the names with their slots.
-    pub(super) fn named(&self) -> impl Iterator<Item = (&str, Slot)> {
+    pub(super) fn names_with_slots(&self) -> impl Iterator<Item = (&str, VariableSlot)> {
         self.names.iter().map(|(name, slot)| (name.as_str(), *slot))
     }
 
     /// Creates the scope of a block: it sees the outer names and has a query of its own.
-    fn block(&self) -> Self {
-        let query = Query { slots: self.query.slots, ..Query::default() };
+    fn block_scope(&self) -> Self {
+        let query = CompiledQuery { slots: self.query.slots, ..CompiledQuery::default() };
         Self { names: self.names.clone(), query }
     }
 
@@ -55,18 +58,18 @@ impl Scope {
 
 impl Compiler<'_> {
     /// Binds a name to the next slot.
-    pub(super) fn bind(&mut self, scope: &mut Scope, name: &Name) -> Compiled<Slot> {
+    pub(super) fn bind(&mut self, scope: &mut Scope, name: &Name) -> CompileResult<VariableSlot> {
         if scope.slot(&name.text).is_some() {
             let message = format!("`{}` is declared twice", name.text);
             return self.fail("duplicate-name", &name.span, message, "give the second one another name");
         }
-        let slot = self.unnamed(scope, &name.span)?;
+        let slot = self.next_slot(scope, &name.span)?;
         scope.names.push((name.text.clone(), slot));
         Ok(slot)
     }
 
     /// Allocates the next slot.
-    fn unnamed(&mut self, scope: &mut Scope, span: &Span) -> Compiled<Slot> {
+    fn next_slot(&mut self, scope: &mut Scope, span: &Span) -> CompileResult<VariableSlot> {
         if scope.query.slots >= MAX_SLOTS {
             let message = format!("the statement has more than {MAX_SLOTS} variables");
             return self.fail("too-many", span, message, "move conditions into a predicate");
@@ -76,16 +79,16 @@ impl Compiler<'_> {
     }
 
     /// Declares a variable that ranges over the events, or over their parts: blocks, images, functions, texts.
-    fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> Compiled<()> {
+    fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> CompileResult<()> {
         if ty.is_event() {
             let slot = self.bind(scope, name)?;
             scope.query.variables.push(Variable { slot, ty, domain: None });
             return Ok(());
         }
-        let holder = self.unnamed(scope, &name.span)?;
-        scope.query.variables.push(Variable { slot: holder, ty: ty.holder(), domain: None });
+        let holder = self.next_slot(scope, &name.span)?;
+        scope.query.variables.push(Variable { slot: holder, ty: ty.event_type(), domain: None });
         let slot = self.bind(scope, name)?;
-        let domain = Some(Ex::Parts(Box::new(Ex::Slot(holder)), ty));
+        let domain = Some(CompiledExpr::Parts(Box::new(CompiledExpr::Slot(holder)), ty));
         scope.query.variables.push(Variable { slot, ty, domain });
         Ok(())
     }
@@ -94,78 +97,86 @@ impl Compiler<'_> {
     pub(super) fn quantified(
         &mut self,
         quantifier: &Quantifier,
-        body: &Body,
+        body: &ConditionBody,
         span: &Span,
         scope: &mut Scope,
-    ) -> Compiled<Ex> {
+    ) -> CompileResult<CompiledExpr> {
         let how = match quantifier {
-            Quantifier::ForAll => How::ForAll { or_none: self.plan.dialect == Dialect::Compat },
+            Quantifier::ForAll => QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat },
             Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
                 let message = "`count:` without bounds holds if anything is found";
                 let help = "write `count(min=1):`; invariant-ai lets it hold always";
                 self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
-                How::Count { min: Some(Ex::Constant(Value::Int(1))), max: None }
+                QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None }
             }
             Quantifier::Count { min, max } => {
                 let mut bound = |bound: &Option<Expr>| {
                     bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
                 };
-                How::Count { min: bound(min)?, max: bound(max)? }
+                QuantifierKind::Count { min: bound(min)?, max: bound(max)? }
             }
         };
-        let mut inner = scope.block();
+        let mut inner = scope.block_scope();
         let compiled = self.body(body, &mut inner);
         scope.query.slots = inner.query.slots;
         compiled?;
-        let Query { variables, items, .. } = inner.query;
-        let own = |slot: Slot| Ex::Slot(slot).needs();
+        let CompiledQuery { variables, items, .. } = inner.query;
+        let own = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
         let bound_here =
             variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
-                Item::Let(slot, _) => own(*slot),
-                Item::Test(_) => 0,
+                QueryItem::Let(slot, _) => own(*slot),
+                QueryItem::Test(_) => 0,
             }));
         let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
         let used = variables
             .iter()
             .filter_map(|variable| variable.domain.as_ref())
-            .chain(items.iter().map(Item::ex))
-            .fold(0, |bits, ex| bits | ex.needs());
+            .chain(items.iter().map(QueryItem::ex))
+            .fold(0, |bits, ex| bits | ex.required_slots());
         let bounds = match &how {
-            How::Count { min, max } => min.iter().chain(max).fold(0, |bits, ex| bits | ex.needs()),
+            QuantifierKind::Count { min, max } => {
+                min.iter().chain(max).fold(0, |bits, ex| bits | ex.required_slots())
+            }
             _ => 0,
         };
         let needs = (used & !bound_here) | bounds;
         // `forall` is tested by a search for a counterexample: the conditions form one test, evaluated when all
         // variables are bound.
         let ops = match how {
-            How::Count { .. } => order(&variables, &items, needs),
-            How::ForAll { .. } | How::NotForAll => {
-                let (tests, lets): (Vec<Item>, Vec<Item>) =
-                    items.iter().cloned().partition(|item| matches!(item, Item::Test(_)));
+            QuantifierKind::Count { .. } => order_conditions(&variables, &items, needs),
+            QuantifierKind::ForAll { .. } | QuantifierKind::NotForAll => {
+                let (tests, lets): (Vec<QueryItem>, Vec<QueryItem>) =
+                    items.iter().cloned().partition(|item| matches!(item, QueryItem::Test(_)));
                 let tests = tests.into_iter().map(|test| test.ex().clone()).collect();
-                let mut ops = order(&variables, &lets, needs);
-                ops.push(Op::Test(Ex::Not(Box::new(Ex::And(tests)))));
+                let mut ops = order_conditions(&variables, &lets, needs);
+                ops.push(SearchOp::Test(CompiledExpr::Not(Box::new(CompiledExpr::And(tests)))));
                 ops
             }
         };
-        Ok(Ex::Quantified(Arc::new(Quantified { how, variables, items, ops, needs })))
+        Ok(CompiledExpr::Quantified(Arc::new(QuantifiedBlock { how, variables, items, ops, needs })))
     }
 
     /// Compiles a body about exactly one event of one of the given types, which gets slot 0.
-    pub(super) fn one_event(&mut self, body: &Body, types: &[Type], what: &str) -> Compiled<Scope> {
+    pub(super) fn single_event_scope(
+        &mut self,
+        body: &ConditionBody,
+        types: &[Type],
+        what: &str,
+    ) -> CompileResult<Scope> {
         let mut scope = Scope::default();
         self.body(body, &mut scope)?;
         // A grant must not depend on the number of other events, since that number is content too.
         let is_block = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
-                let asks = types.contains(&Type::Message) && self.may_ask_for_calls(expr);
+                let asks = types.contains(&Type::Message) && self.may_read_calls(expr);
                 found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || asks;
             });
             found
         };
         let counting = body.lines.iter().find(is_block).map(|line| line.expr().span.clone());
-        let counting = counting.or_else(|| self.calls_looking_around(body).then(|| scope_span(body)));
+        let counting =
+            counting.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
         if let Some(span) = counting {
             let message =
                 "other events are counted or looked for, and the statement speaks of one event alone";
@@ -188,7 +199,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles all lines into the scope's query.
-    pub(super) fn body(&mut self, body: &Body, scope: &mut Scope) -> Compiled<()> {
+    pub(super) fn body(&mut self, body: &ConditionBody, scope: &mut Scope) -> CompileResult<()> {
         // Variables over events may be used in any line, so they are declared first.
         if body.lines.len() > MAX_LINES {
             let span = scope_span(body);
@@ -209,19 +220,19 @@ impl Compiler<'_> {
                 BodyLine::Condition(expr) => self.condition(expr, scope),
                 BodyLine::Let(name, value) => self.expression(value, scope).and_then(|value| {
                     let slot = self.bind(scope, name)?;
-                    scope.query.items.push(Item::Let(slot, value));
+                    scope.query.items.push(QueryItem::Let(slot, value));
                     Ok(())
                 }),
             };
             broken |= done.is_err();
         }
-        if broken { Err(super::Broken) } else { Ok(()) }
+        if broken { Err(super::ReportedCompileError) } else { Ok(()) }
     }
 
-    fn declare_events(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
+    fn declare_events(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => {
-                let ty = self.ty(name, ty)?;
+                let ty = self.variable_type(name, ty)?;
                 if ty == Type::Any {
                     let message = format!("`{}` may be anything, so it must range over something", name.text);
                     let help = format!("write `({}: any) in LIST`", name.text);
@@ -250,7 +261,7 @@ impl Compiler<'_> {
     }
 
     /// Returns the type of a variable.
-    pub(super) fn ty(&mut self, variable: &Name, name: &Name) -> Compiled<Type> {
+    pub(super) fn variable_type(&mut self, variable: &Name, name: &Name) -> CompileResult<Type> {
         if let Some(ty) = self.named_type(&name.text) {
             return Ok(ty);
         }
@@ -269,14 +280,14 @@ impl Compiler<'_> {
         known.or_else(|| self.imports.types.get(name).copied())
     }
 
-    fn condition(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
+    fn condition(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         match &*expr.kind {
             ExprKind::And(items) => items.iter().try_for_each(|item| self.condition(item, scope)),
             ExprKind::Typed(..) => Ok(()),
             ExprKind::Compare(first, rest) => match (&*first.kind, rest.as_slice()) {
                 (ExprKind::Typed(name, ty), [(Comparison::In, list)]) => {
-                    self.ranged(first, name, ty, list, scope).map(|test| {
-                        scope.query.items.extend(test.map(Item::Test));
+                    self.compile_ranged_variable(first, name, ty, list, scope).map(|test| {
+                        scope.query.items.extend(test.map(QueryItem::Test));
                     })
                 }
                 _ => self.test(expr, scope),
@@ -286,27 +297,28 @@ impl Compiler<'_> {
     }
 
     /// Compiles `(x: T) in list`; returns the remaining test, if any.
-    pub(super) fn ranged(
+    pub(super) fn compile_ranged_variable(
         &mut self,
         typed: &Expr,
         name: &Name,
         ty: &Name,
         list: &Expr,
         scope: &mut Scope,
-    ) -> Compiled<Option<Ex>> {
+    ) -> CompileResult<Option<CompiledExpr>> {
         if let (true, ExprKind::Member(message, _)) = (is_call_of_message(typed, list), &*list.kind) {
             let message = self.expression(message, scope)?;
-            let call = scope.slot(&name.text).map_or(Ex::Constant(Value::Absent), Ex::Slot);
-            return Ok(Some(Ex::Proposes(Box::new([call, message]))));
+            let call =
+                scope.slot(&name.text).map_or(CompiledExpr::Constant(Value::Absent), CompiledExpr::Slot);
+            return Ok(Some(CompiledExpr::Proposes(Box::new([call, message]))));
         }
-        let ty = self.ty(name, ty);
+        let ty = self.variable_type(name, ty);
         let domain = self.expression(list, scope)?;
         let slot = self.bind(scope, name)?;
         scope.query.variables.push(Variable { slot, ty: ty?, domain: Some(domain) });
         Ok(None)
     }
 
-    fn test(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
+    fn test(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         let test = self.expression(expr, scope)?;
         if scope.query.items.len() > MAX_LINES {
             let message = format!("the statement has more than {MAX_LINES} conditions");
@@ -314,21 +326,25 @@ impl Compiler<'_> {
         }
         // A chain of comparisons is a conjunction; each part is tested as early as possible.
         match test {
-            Ex::And(parts) => scope.query.items.extend(parts.into_iter().map(Item::Test)),
-            test => scope.query.items.push(Item::Test(test)),
+            CompiledExpr::And(parts) => scope.query.items.extend(parts.into_iter().map(QueryItem::Test)),
+            test => scope.query.items.push(QueryItem::Test(test)),
         }
         Ok(())
     }
 
-    pub(super) fn variable<'s>(&self, scope: &'s Scope, slot: Slot) -> Option<&'s Variable> {
+    pub(super) fn variable<'s>(&self, scope: &'s Scope, slot: VariableSlot) -> Option<&'s Variable> {
         scope.query.variables.iter().find(|variable| variable.slot == slot)
     }
 
     /// Returns the query of a scope, with the tool patterns that its first event must match.
-    pub(super) fn finish(&self, scope: Scope) -> Query {
+    pub(super) fn finish(&self, scope: Scope) -> CompiledQuery {
         let mut query = scope.query;
         let tools = query.items.iter().filter_map(|item| match item {
-            Item::Test(Ex::IsTool(event, pattern, _)) if matches!(**event, Ex::Slot(0)) => Some(*pattern),
+            QueryItem::Test(CompiledExpr::IsTool(event, pattern, _))
+                if matches!(**event, CompiledExpr::Slot(0)) =>
+            {
+                Some(*pattern)
+            }
             _ => None,
         });
         query.tools = tools.collect();
@@ -336,7 +352,7 @@ impl Compiler<'_> {
     }
 
     /// Returns the query of a statement that grants something to the event in slot 0.
-    pub(super) fn granting(&self, scope: Scope) -> Query {
+    pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
         query.ops = query.order(1);
         query
@@ -344,26 +360,26 @@ impl Compiler<'_> {
 
     /// Marks a query as quiet if it only iterates over the rows that lead to its region. Such an iteration does not
     /// count as a read of the structure around the rows: an observer of a labelled row already knows that it exists.
-    pub(super) fn quiet_iteration(&self, scope: &mut Scope, root: Slot) {
-        let mut needed = Ex::Slot(root).needs();
+    pub(super) fn mark_quiet_iteration(&self, scope: &mut Scope, root: VariableSlot) {
+        let mut needed = CompiledExpr::Slot(root).required_slots();
         for variable in scope.query.variables.iter().rev() {
-            if needed & Ex::Slot(variable.slot).needs() != 0
+            if needed & CompiledExpr::Slot(variable.slot).required_slots() != 0
                 && let Some(domain) = &variable.domain
             {
-                needed |= domain.needs();
+                needed |= domain.required_slots();
             }
         }
         let outside = scope
             .query
             .variables
             .iter()
-            .any(|v| v.domain.is_some() && needed & Ex::Slot(v.slot).needs() == 0);
+            .any(|v| v.domain.is_some() && needed & CompiledExpr::Slot(v.slot).required_slots() == 0);
         scope.query.is_quiet = !outside;
     }
 
     /// Checks that a label statement reads only its own event.
-    pub(super) fn stays_in_event(&mut self, body: &Body, span: &Span) -> Compiled<()> {
-        if has_flow(body) || self.calls_looking_around(body) {
+    pub(super) fn check_single_event(&mut self, body: &ConditionBody, span: &Span) -> CompileResult<()> {
+        if has_flow(body) || self.calls_trace_reading_predicate(body) {
             let help =
                 "labels come before influence: write a rule (`raise`, `ask`) that uses the flow instead";
             return self.fail("label-flow", span, "a label must not depend on flows between events", help);
@@ -372,13 +388,13 @@ impl Compiler<'_> {
     }
 
     /// Returns whether a body calls a predicate that reads the trace in addition to its arguments.
-    pub(super) fn calls_looking_around(&self, body: &Body) -> bool {
+    pub(super) fn calls_trace_reading_predicate(&self, body: &ConditionBody) -> bool {
         let looks = |index: &usize| self.predicate_looks_around.get(*index).copied().unwrap_or(true);
-        self.called(body).iter().any(looks)
+        self.called_predicates(body).iter().any(looks)
     }
 
     /// Returns the predicates that a body calls.
-    pub(super) fn called(&self, body: &Body) -> Vec<usize> {
+    pub(super) fn called_predicates(&self, body: &ConditionBody) -> Vec<usize> {
         let mut called = Vec::new();
         for line in lines(body) {
             line.walk(&mut |expr| {
@@ -394,16 +410,16 @@ impl Compiler<'_> {
 }
 
 /// Returns whether any condition reads the content of events, and not only their kind and tool.
-pub(super) fn reads_content(items: &[Item]) -> bool {
+pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
-        Item::Test(Ex::IsTool(_, _, shape)) => shape.is_some(),
-        Item::Test(Ex::Constant(_)) => false,
+        QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
+        QueryItem::Test(CompiledExpr::Constant(_)) => false,
         _ => true,
     })
 }
 
 /// Returns whether any expression accesses a field of this name.
-pub(super) fn mentions(body: &Body, field: &str) -> bool {
+pub(super) fn mentions(body: &ConditionBody, field: &str) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
         expr.walk(&mut |expr| {
@@ -419,13 +435,13 @@ fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
         if ty.text == "ToolCall" && name.text == "tool_calls")
 }
 
-fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
+fn lines(body: &ConditionBody) -> impl Iterator<Item = &Expr> {
     body.lines.iter().map(BodyLine::expr)
 }
 
 impl Compiler<'_> {
     /// Returns whether an expression may read the calls that a message proposes.
-    fn may_ask_for_calls(&self, expr: &Expr) -> bool {
+    fn may_read_calls(&self, expr: &Expr) -> bool {
         match &*expr.kind {
             ExprKind::Member(_, name) => name.text == "tool_calls",
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
@@ -440,7 +456,7 @@ impl Compiler<'_> {
     }
 
     /// Returns whether a body has event variables of its own, counts events or compares their order.
-    pub(super) fn looks_around(&self, body: &Body) -> bool {
+    pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
         lines(body).any(|expr| {
         let mut found = false;
         expr.walk(&mut |expr| {
@@ -450,7 +466,7 @@ impl Compiler<'_> {
                 ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
                     matches!(&*first.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "ToolCall" | "Function"))
                 }
-                _ => self.may_ask_for_calls(expr),
+                _ => self.may_read_calls(expr),
             }
         });
         found
@@ -460,7 +476,7 @@ impl Compiler<'_> {
 }
 
 /// Returns whether a variable over parts of events ranges over the whole trace.
-fn has_free_part(body: &Body) -> bool {
+fn has_free_part(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);
         expr.walk(&mut |expr| match &*expr.kind {
@@ -477,7 +493,7 @@ fn has_free_part(body: &Body) -> bool {
     })
 }
 
-fn has_flow(body: &Body) -> bool {
+fn has_flow(body: &ConditionBody) -> bool {
     let flow =
         |op: &Comparison| matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences);
     lines(body).any(|expr| {

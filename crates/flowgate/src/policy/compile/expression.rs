@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::dialect::Dialect;
-use super::super::plan::{Ex, FunctionId, How, RegexUse, Shape, Type};
-use super::super::regex::{Extent, Pattern, is_pattern};
+use super::super::plan::{ArgumentShape, CompiledExpr, FunctionId, QuantifierKind, RegexUse, Type};
+use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
 use super::imports::parses_python;
-use super::{Compiled, Compiler};
+use super::{CompileResult, Compiler};
 use crate::builtin::{self, FUNCTIONS};
 use crate::detect::python;
 use crate::eval::Function;
@@ -19,31 +19,31 @@ use crate::value::Value;
 const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
-    pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
-        let boxed = |ex: Ex| Box::new(ex);
+    pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<CompiledExpr> {
+        let boxed = |ex: CompiledExpr| Box::new(ex);
         self.charge(1, &expr.span)?;
         if self.has_many_errors() {
-            return Err(super::Broken);
+            return Err(super::ReportedCompileError);
         }
         Ok(match &*expr.kind {
-            ExprKind::None | ExprKind::Missing => Ex::Constant(Value::None),
-            ExprKind::Bool(b) => Ex::Constant(Value::Bool(*b)),
-            ExprKind::Int(n) => Ex::Constant(Value::Int(*n)),
-            ExprKind::Float(x) => Ex::Constant(Value::Float(*x)),
-            ExprKind::Str(text) => Ex::Constant(Value::text(text)),
+            ExprKind::None | ExprKind::Missing => CompiledExpr::Constant(Value::None),
+            ExprKind::Bool(b) => CompiledExpr::Constant(Value::Bool(*b)),
+            ExprKind::Int(n) => CompiledExpr::Constant(Value::Int(*n)),
+            ExprKind::Float(x) => CompiledExpr::Constant(Value::Float(*x)),
+            ExprKind::Str(text) => CompiledExpr::Constant(Value::text(text)),
             ExprKind::Format(parts) => {
                 let parts = parts.iter().map(|part| match part {
-                    FormatPart::Text(text) => Ok(Ex::Constant(Value::text(text))),
+                    FormatPart::Text(text) => Ok(CompiledExpr::Constant(Value::text(text))),
                     FormatPart::Value(expr) => self.expression(expr, scope),
                 });
-                Ex::Format(parts.collect::<Compiled<_>>()?)
+                CompiledExpr::Format(parts.collect::<CompileResult<_>>()?)
             }
             ExprKind::Quantified(quantifier, body) => {
                 return self.quantified(quantifier, body, &expr.span, scope);
             }
             ExprKind::Name(name) => return self.variable_or_constant(name, expr, scope),
             ExprKind::Typed(name, _) => match scope.slot(&name.text) {
-                Some(slot) => Ex::Slot(slot),
+                Some(slot) => CompiledExpr::Slot(slot),
                 None => {
                     let help = "put the declaration on a line of its own: `(x: str) in LIST`";
                     return self.fail(
@@ -54,27 +54,27 @@ impl Compiler<'_> {
                     );
                 }
             },
-            ExprKind::List(items) => Ex::List(self.expressions(items, scope)?),
+            ExprKind::List(items) => CompiledExpr::List(self.expressions(items, scope)?),
             ExprKind::Dict(entries) => {
                 let mut pairs = Vec::new();
                 for (key, value) in entries {
                     let ExprKind::Str(key) = &*key.kind else { continue };
                     pairs.push((key.as_str().into(), self.expression(value, scope)?));
                 }
-                Ex::Dict(pairs)
+                CompiledExpr::Dict(pairs)
             }
             ExprKind::Member(object, name) if is_input(object) && scope.slot("input").is_none() => {
-                Ex::Parameter(name.text.as_str().into())
+                CompiledExpr::Parameter(name.text.as_str().into())
             }
             ExprKind::Member(object, name) => {
                 self.check_field(object, name, scope);
-                Ex::Member(boxed(self.expression(object, scope)?), name.text.as_str().into())
+                CompiledExpr::Member(boxed(self.expression(object, scope)?), name.text.as_str().into())
             }
             ExprKind::Index(object, index) => {
                 let (object, index) = (self.expression(object, scope)?, self.expression(index, scope)?);
                 match index {
-                    Ex::Constant(Value::Str(key)) => Ex::Member(boxed(object), key),
-                    index => Ex::Index(boxed(object), boxed(index)),
+                    CompiledExpr::Constant(Value::Str(key)) => CompiledExpr::Member(boxed(object), key),
+                    index => CompiledExpr::Index(boxed(object), boxed(index)),
                 }
             }
             ExprKind::Each(_) => {
@@ -86,30 +86,34 @@ impl Compiler<'_> {
                     expr.as_ref().map(|expr| self.expression(expr, scope).map(Box::new)).transpose()
                 };
                 let (from, to) = (bound(from)?, bound(to)?);
-                Ex::Slice(boxed(self.expression(object, scope)?), from, to)
+                CompiledExpr::Slice(boxed(self.expression(object, scope)?), from, to)
             }
             ExprKind::Call(function, arguments, named) => {
                 return self.call(expr, function, arguments, named, scope);
             }
             ExprKind::Not(inner) => match self.expression(inner, scope)? {
-                Ex::Quantified(mut block) if matches!(block.how, How::ForAll { or_none: false }) => {
+                CompiledExpr::Quantified(mut block)
+                    if matches!(block.how, QuantifierKind::ForAll { or_none: false }) =>
+                {
                     // Over no events, neither `forall` nor its negation holds.
-                    Arc::make_mut(&mut block).how = How::NotForAll;
-                    Ex::Quantified(block)
+                    Arc::make_mut(&mut block).how = QuantifierKind::NotForAll;
+                    CompiledExpr::Quantified(block)
                 }
-                inner => Ex::Not(boxed(inner)),
+                inner => CompiledExpr::Not(boxed(inner)),
             },
-            ExprKind::Negate(inner) => Ex::Negate(boxed(self.expression(inner, scope)?)),
-            ExprKind::And(items) => Ex::And(self.expressions(items, scope)?),
-            ExprKind::Or(items) => Ex::Or(self.expressions(items, scope)?),
-            ExprKind::Arithmetic(op, a, b) => {
-                Ex::Arithmetic(*op, boxed(self.expression(a, scope)?), boxed(self.expression(b, scope)?))
-            }
+            ExprKind::Negate(inner) => CompiledExpr::Negate(boxed(self.expression(inner, scope)?)),
+            ExprKind::And(items) => CompiledExpr::And(self.expressions(items, scope)?),
+            ExprKind::Or(items) => CompiledExpr::Or(self.expressions(items, scope)?),
+            ExprKind::Arithmetic(op, a, b) => CompiledExpr::Arithmetic(
+                *op,
+                boxed(self.expression(a, scope)?),
+                boxed(self.expression(b, scope)?),
+            ),
             ExprKind::Compare(first, rest) => return self.comparison(first, rest, scope),
             ExprKind::Choice { value, condition, other } => {
                 let parts = [condition, value, other].map(|part| self.expression(part, scope));
                 let [condition, value, other] = parts;
-                Ex::Choice(Box::new([condition?, value?, other?]))
+                CompiledExpr::Choice(Box::new([condition?, value?, other?]))
             }
             ExprKind::Comprehension { value, name, list, condition } => {
                 let list = boxed(self.expression(list, scope)?);
@@ -118,7 +122,7 @@ impl Compiler<'_> {
                     condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
                 let value = self.expression(value, scope);
                 scope.forget_last();
-                Ex::Comprehension { slot, list, condition: condition?, value: boxed(value?) }
+                CompiledExpr::Comprehension { slot, list, condition: condition?, value: boxed(value?) }
             }
             ExprKind::Tool(_) => {
                 return self.fail(
@@ -136,7 +140,7 @@ impl Compiler<'_> {
     }
 
     /// Charges for parts of expressions, which bounds the expansion of a short policy.
-    fn charge(&mut self, parts: usize, span: &Span) -> Compiled<()> {
+    fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.budget.checked_sub(parts) {
             Some(left) => {
                 self.budget = left;
@@ -151,14 +155,19 @@ impl Compiler<'_> {
         }
     }
 
-    fn expressions(&mut self, list: &[Expr], scope: &mut Scope) -> Compiled<Vec<Ex>> {
+    fn expressions(&mut self, list: &[Expr], scope: &mut Scope) -> CompileResult<Vec<CompiledExpr>> {
         let compiled: Vec<_> = list.iter().map(|expr| self.expression(expr, scope)).collect();
         compiled.into_iter().collect()
     }
 
-    fn variable_or_constant(&mut self, name: &str, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
+    fn variable_or_constant(
+        &mut self,
+        name: &str,
+        expr: &Expr,
+        scope: &mut Scope,
+    ) -> CompileResult<CompiledExpr> {
         if let Some(slot) = scope.slot(name) {
-            return Ok(Ex::Slot(slot));
+            return Ok(CompiledExpr::Slot(slot));
         }
         if let Some(value) = self.constants.get(name).copied() {
             if self.open.iter().any(|open| open == name) {
@@ -175,21 +184,26 @@ impl Compiler<'_> {
             return compiled;
         }
         if name == "input" {
-            return Ok(Ex::Parameters);
+            return Ok(CompiledExpr::Parameters);
         }
         let mut known: Vec<String> = scope.names().map(str::to_owned).collect();
         known.extend(self.constants.keys().map(|name| (*name).to_owned()));
         known.sort_unstable();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        self.unknown("name", name, &expr.span, &known)
+        self.unknown_name("name", name, &expr.span, &known)
     }
 
-    fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)], scope: &mut Scope) -> Compiled<Ex> {
+    fn comparison(
+        &mut self,
+        first: &Expr,
+        rest: &[(Comparison, Expr)],
+        scope: &mut Scope,
+    ) -> CompileResult<CompiledExpr> {
         let mut parts = Vec::new();
         if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
             // A declaration within an expression holds by itself; its domain or test is compiled separately.
-            let test = self.ranged(first, name, ty, list, scope)?;
-            return Ok(test.unwrap_or(Ex::Constant(Value::Bool(true))));
+            let test = self.compile_ranged_variable(first, name, ty, list, scope)?;
+            return Ok(test.unwrap_or(CompiledExpr::Constant(Value::Bool(true))));
         }
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
@@ -197,7 +211,7 @@ impl Compiler<'_> {
                 let is = self.is_tool(left.clone(), tool, right_expr, scope)?;
                 match operator {
                     Comparison::Is => parts.push(is),
-                    Comparison::IsNot => parts.push(Ex::Not(Box::new(is))),
+                    Comparison::IsNot => parts.push(CompiledExpr::Not(Box::new(is))),
                     _ => {
                         let help = "write `call is tool:NAME`";
                         return self.fail(
@@ -217,56 +231,62 @@ impl Compiler<'_> {
                 right.walk(&mut |_| size += 1);
                 self.charge(size, &right_expr.span)?;
             }
-            parts.push(Ex::Compare(*operator, Box::new(left), Box::new(right.clone())));
+            parts.push(CompiledExpr::Compare(*operator, Box::new(left), Box::new(right.clone())));
             left = right;
         }
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only),
             Some(last) => {
                 parts.push(last);
-                Ok(Ex::And(parts))
+                Ok(CompiledExpr::And(parts))
             }
             None => Ok(left),
         }
     }
 
-    fn is_tool(&mut self, event: Ex, tool: &ToolRef, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
+    fn is_tool(
+        &mut self,
+        event: CompiledExpr,
+        tool: &ToolRef,
+        expr: &Expr,
+        scope: &mut Scope,
+    ) -> CompileResult<CompiledExpr> {
         let pattern = self.pattern(&tool.name, &expr.span)?;
         // `out.tool is tool:NAME` is equivalent to `out is tool:NAME`.
         let event = match event {
-            Ex::Member(event, name) if *name == *"tool" => *event,
+            CompiledExpr::Member(event, name) if *name == *"tool" => *event,
             event => event,
         };
         let shape = tool.arguments.as_ref().map(|arguments| self.shape(arguments, scope)).transpose()?;
-        Ok(Ex::IsTool(Box::new(event), pattern, shape))
+        Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
-    fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<Shape> {
+    fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<ArgumentShape> {
         Ok(match &*expr.kind {
-            ExprKind::Anything => Shape::Anything,
+            ExprKind::Anything => ArgumentShape::Anything,
             ExprKind::Dict(entries) => {
                 let mut shapes = Vec::new();
                 for (key, value) in entries {
                     let ExprKind::Str(key) = &*key.kind else { continue };
                     shapes.push((key.as_str().into(), self.shape(value, scope)?));
                 }
-                Shape::Dict(shapes)
+                ArgumentShape::Dict(shapes)
             }
             ExprKind::List(items) => {
                 let shapes: Vec<_> = items.iter().map(|item| self.shape(item, scope)).collect();
-                Shape::List(shapes.into_iter().collect::<Compiled<_>>()?)
+                ArgumentShape::List(shapes.into_iter().collect::<CompileResult<_>>()?)
             }
             ExprKind::Str(text) => {
                 let extent = match self.plan.dialect {
-                    Dialect::Flowgate => Extent::Whole,
-                    Dialect::Compat => Extent::CompatWhole,
+                    Dialect::Flowgate => MatchExtent::Whole,
+                    Dialect::Compat => MatchExtent::CompatWhole,
                 };
                 // A text that is not a valid pattern is compared literally; a pattern that is too large is an error.
                 let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
                 let pattern = if is_plain {
                     None
                 } else {
-                    self.weigh(text, &expr.span)?;
+                    self.charge_pattern(text, &expr.span)?;
                     match Pattern::new(text, extent) {
                         Err(problem) if is_pattern(text) => {
                             let message = format!("the pattern is malformed: {problem}");
@@ -280,26 +300,30 @@ impl Compiler<'_> {
                         pattern => pattern.ok(),
                     }
                 };
-                Shape::Text(text.as_str().into(), pattern.map(Box::new))
+                ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match FUNCTIONS.find("is_email") {
-                    Some((id, _)) => Shape::Kind(id),
-                    None => Shape::Finds(name.as_str().into()),
+                    Some((id, _)) => ArgumentShape::Kind(id),
+                    None => ArgumentShape::Finds(name.as_str().into()),
                 }
             }
             ExprKind::Matcher(name) if builtin::MATCHERS.contains(&name.as_str()) => {
-                Shape::Finds(name.as_str().into())
+                ArgumentShape::Finds(name.as_str().into())
             }
-            ExprKind::Matcher(name) => return self.unknown("matcher", name, &expr.span, &builtin::MATCHERS),
+            ExprKind::Matcher(name) => {
+                return self.unknown_name("matcher", name, &expr.span, &builtin::MATCHERS);
+            }
             _ => match self.expression(expr, scope)? {
-                Ex::Constant(value) => Shape::Equal(value),
-                Ex::Negate(inner) => match *inner {
-                    Ex::Constant(Value::Int(n)) => Shape::Equal(Value::Int(n.wrapping_neg())),
-                    Ex::Constant(Value::Float(x)) => Shape::Equal(Value::Float(-x)),
-                    inner => Shape::Computed(Box::new(Ex::Negate(Box::new(inner)))),
+                CompiledExpr::Constant(value) => ArgumentShape::Equal(value),
+                CompiledExpr::Negate(inner) => match *inner {
+                    CompiledExpr::Constant(Value::Int(n)) => {
+                        ArgumentShape::Equal(Value::Int(n.wrapping_neg()))
+                    }
+                    CompiledExpr::Constant(Value::Float(x)) => ArgumentShape::Equal(Value::Float(-x)),
+                    inner => ArgumentShape::Computed(Box::new(CompiledExpr::Negate(Box::new(inner)))),
                 },
-                computed => Shape::Computed(Box::new(computed)),
+                computed => ArgumentShape::Computed(Box::new(computed)),
             },
         })
     }
@@ -311,28 +335,28 @@ impl Compiler<'_> {
         arguments: &[Expr],
         named: &[(Name, Expr)],
         scope: &mut Scope,
-    ) -> Compiled<Ex> {
+    ) -> CompileResult<CompiledExpr> {
         match &*function.kind {
             ExprKind::Name(name) => {
                 let imported = self.imports.functions.get(name).copied();
                 self.function(expr, &function.span, imported.unwrap_or(name), arguments, named, scope)
             }
             ExprKind::Member(object, name) => {
-                if let Some(module) = dotted(object).filter(|module| scope.slot(module).is_none())
-                    && let Some(canonical) = self.in_module(&module, name)?
+                if let Some(module) = dotted_name(object).filter(|module| scope.slot(module).is_none())
+                    && let Some(canonical) = self.function_in_module(&module, name)?
                 {
                     return self.function(expr, &name.span, canonical, arguments, named, scope);
                 }
                 if self.plan.dialect == Dialect::Compat {
                     let object = Box::new(self.expression(object, scope)?);
                     let arguments = self.expressions(arguments, scope)?;
-                    return Ok(Ex::CompatMethod(object, name.text.as_str().into(), arguments));
+                    return Ok(CompiledExpr::CompatMethod(object, name.text.as_str().into(), arguments));
                 }
                 let Some(found) = FUNCTIONS.find(&name.text).filter(|(_, function)| function.is_method)
                 else {
                     let methods = FUNCTIONS.all().filter(|function| function.is_method);
                     let known: Vec<&str> = methods.map(|method| method.name).collect();
-                    return self.unknown("method", &name.text, &name.span, &known);
+                    return self.unknown_name("method", &name.text, &name.span, &known);
                 };
                 let object = self.expression(object, scope)?;
                 let arguments = self.expressions(arguments, scope)?;
@@ -352,7 +376,7 @@ impl Compiler<'_> {
         arguments: &[Expr],
         named: &[(Name, Expr)],
         scope: &mut Scope,
-    ) -> Compiled<Ex> {
+    ) -> CompileResult<CompiledExpr> {
         match name {
             "match" | "find" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => return self.is_instance(expr, arguments, scope),
@@ -363,29 +387,29 @@ impl Compiler<'_> {
             let parameters =
                 self.plan.predicates.get(index).map(|p| p.parameters.clone()).unwrap_or_default();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = self.named(name, &parameters, compiled, named, scope)?;
-            self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
-            return Ok(Ex::Predicate(index, compiled));
+            let compiled = self.append_named_arguments(name, &parameters, compiled, named, scope)?;
+            self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
+            return Ok(CompiledExpr::Predicate(index, compiled));
         }
         if let Some(index) = self.externs.get(name).copied() {
             let compiled = self.expressions(arguments, scope)?;
             let known = self.plan.externs.get(index).map_or(&[] as &[_], |known| &known.parameters);
             let parameters: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = self.named(name, &parameters, compiled, named, scope)?;
-            self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
-            return Ok(Ex::Extern(index, compiled));
+            let compiled = self.append_named_arguments(name, &parameters, compiled, named, scope)?;
+            self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
+            return Ok(CompiledExpr::Extern(index, compiled));
         }
         let Some(found) = FUNCTIONS.find(name) else {
             // The arguments may contain errors of their own.
             let _ = self.expressions(arguments, scope);
-            self.unavailable(name, span)?;
+            self.report_unavailable(name, span)?;
             let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
             let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
             predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
             predicates.sort_unstable();
             known.extend(predicates.iter().map(String::as_str));
-            return self.unknown("function", name, span, &known);
+            return self.unknown_name("function", name, span, &known);
         };
         let compiled = self.expressions(arguments, scope)?;
         self.builtin(expr, found, compiled, named, scope)
@@ -395,12 +419,13 @@ impl Compiler<'_> {
         &mut self,
         expr: &Expr,
         (id, function): (FunctionId, &Function),
-        arguments: Vec<Ex>,
+        arguments: Vec<CompiledExpr>,
         named: &[(Name, Expr)],
         scope: &mut Scope,
-    ) -> Compiled<Ex> {
-        let arguments = self.named(function.name, function.parameters, arguments, named, scope)?;
-        self.arity(expr, function.name, function.arguments, arguments.len())?;
+    ) -> CompileResult<CompiledExpr> {
+        let arguments =
+            self.append_named_arguments(function.name, function.parameters, arguments, named, scope)?;
+        self.check_arity(expr, function.name, function.arguments, arguments.len())?;
         if !python::AVAILABLE && parses_python(function.name, &arguments) {
             let message = format!("`{}` is not available: this build has no Python parser", function.name);
             return self.fail(
@@ -410,18 +435,18 @@ impl Compiler<'_> {
                 "build `flowgate` with the feature `python`",
             );
         }
-        Ok(Ex::Call(id, arguments))
+        Ok(CompiledExpr::Call(id, arguments))
     }
 
     /// Appends named arguments in the order of the parameters.
-    fn named(
+    fn append_named_arguments(
         &mut self,
         function: &str,
         parameters: &[&str],
-        mut arguments: Vec<Ex>,
+        mut arguments: Vec<CompiledExpr>,
         named: &[(Name, Expr)],
         scope: &mut Scope,
-    ) -> Compiled<Vec<Ex>> {
+    ) -> CompileResult<Vec<CompiledExpr>> {
         let given = arguments.len();
         for (name, value) in named {
             let Some(place) = parameters.iter().position(|known| *known == name.text) else {
@@ -434,9 +459,9 @@ impl Compiler<'_> {
                 return self.fail("arguments", &name.span, message, help);
             };
             if arguments.len() <= place {
-                arguments.resize(place + 1, Ex::Constant(Value::Absent));
+                arguments.resize(place + 1, CompiledExpr::Constant(Value::Absent));
             }
-            let is_free = |ex: &Ex| matches!(ex, Ex::Constant(Value::Absent));
+            let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
             match arguments.get_mut(place).filter(|ex| place >= given && is_free(ex)) {
                 Some(free) => *free = value,
@@ -449,13 +474,13 @@ impl Compiler<'_> {
         Ok(arguments)
     }
 
-    fn arity(
+    fn check_arity(
         &mut self,
         expr: &Expr,
         name: &str,
         (least, most): (usize, usize),
         given: usize,
-    ) -> Compiled<()> {
+    ) -> CompileResult<()> {
         if (least..=most).contains(&given) {
             return Ok(());
         }
@@ -476,18 +501,19 @@ impl Compiler<'_> {
         arguments: &[Expr],
         named: &[(Name, Expr)],
         scope: &mut Scope,
-    ) -> Compiled<Ex> {
+    ) -> CompileResult<CompiledExpr> {
         let compiled = self.expressions(arguments, scope)?;
-        let compiled = self.named(name, &["pattern", "text"], compiled, named, scope)?;
-        self.arity(expr, name, (2, 2), compiled.len())?;
-        let [pattern, text] = <[Ex; 2]>::try_from(compiled).map_err(|_| super::Broken)?;
+        let compiled = self.append_named_arguments(name, &["pattern", "text"], compiled, named, scope)?;
+        self.check_arity(expr, name, (2, 2), compiled.len())?;
+        let [pattern, text] =
+            <[CompiledExpr; 2]>::try_from(compiled).map_err(|_| super::ReportedCompileError)?;
         let how = if name == "match" { RegexUse::Match } else { RegexUse::Find };
-        let Ex::Constant(Value::Str(source)) = &pattern else {
-            return Ok(Ex::ComputedRegex(how, Box::new([pattern, text])));
+        let CompiledExpr::Constant(Value::Str(source)) = &pattern else {
+            return Ok(CompiledExpr::ComputedRegex(how, Box::new([pattern, text])));
         };
-        self.weigh(source, &expr.span)?;
+        self.charge_pattern(source, &expr.span)?;
         match Pattern::new(source, how.extent()) {
-            Ok(pattern) => Ok(Ex::Regex(how, Box::new(pattern), Box::new(text))),
+            Ok(pattern) => Ok(CompiledExpr::Regex(how, Box::new(pattern), Box::new(text))),
             Err(problem) => {
                 let span = arguments.first().map_or(expr.span.clone(), |pattern| pattern.span.clone());
                 let message = format!("the pattern is malformed: {problem}");
@@ -497,9 +523,14 @@ impl Compiler<'_> {
     }
 
     /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`.
-    fn is_instance(&mut self, expr: &Expr, arguments: &[Expr], scope: &mut Scope) -> Compiled<Ex> {
-        self.arity(expr, "isinstance", (2, 2), arguments.len())?;
-        let [value, types] = arguments else { return Err(super::Broken) };
+    fn is_instance(
+        &mut self,
+        expr: &Expr,
+        arguments: &[Expr],
+        scope: &mut Scope,
+    ) -> CompileResult<CompiledExpr> {
+        self.check_arity(expr, "isinstance", (2, 2), arguments.len())?;
+        let [value, types] = arguments else { return Err(super::ReportedCompileError) };
         let names: Vec<&Expr> = match &*types.kind {
             ExprKind::List(items) => items.iter().collect(),
             _ => vec![types],
@@ -521,7 +552,7 @@ impl Compiler<'_> {
             };
             found.push(ty);
         }
-        Ok(Ex::IsInstance(Box::new(self.expression(value, scope)?), found))
+        Ok(CompiledExpr::IsInstance(Box::new(self.expression(value, scope)?), found))
     }
 
     /// Warns of a field that events of this kind do not have.
@@ -560,10 +591,10 @@ fn is_input(expr: &Expr) -> bool {
 }
 
 /// Returns the name of a module: `json`, `invariant.detectors`.
-fn dotted(expr: &Expr) -> Option<String> {
+fn dotted_name(expr: &Expr) -> Option<String> {
     match &*expr.kind {
         ExprKind::Name(name) => Some(name.clone()),
-        ExprKind::Member(object, name) => dotted(object).map(|path| format!("{path}.{}", name.text)),
+        ExprKind::Member(object, name) => dotted_name(object).map(|path| format!("{path}.{}", name.text)),
         _ => None,
     }
 }

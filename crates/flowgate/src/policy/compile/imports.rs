@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use super::super::diagnostic::Span;
-use super::super::plan::{Ex, Type};
+use super::super::plan::{CompiledExpr, Type};
 use super::super::syntax::Name;
-use super::{Compiled, Compiler};
+use super::{CompileResult, Compiler};
 use crate::builtin::FUNCTIONS;
 use crate::value::Value;
 
@@ -115,7 +115,7 @@ impl Compiler<'_> {
         module: &Name,
         alias: Option<&Name>,
         names: Option<&[(Name, Option<Name>)]>,
-    ) -> Compiled<()> {
+    ) -> CompileResult<()> {
         let missing = names.and_then(|names| {
             names.iter().find_map(|(name, _)| {
                 UNAVAILABLE.iter().find(|(known, _)| *known == name.text).map(|(_, why)| (name, *why))
@@ -144,7 +144,7 @@ impl Compiler<'_> {
         };
         for (name, alias) in names {
             if !known.contains(&name.text.as_str()) {
-                return self.unknown(&format!("name in `{path}`"), &name.text, &name.span, known);
+                return self.unknown_name(&format!("name in `{path}`"), &name.text, &name.span, known);
             }
             let local = alias.as_ref().unwrap_or(name).text.clone();
             if let Some(canonical) = function(&name.text) {
@@ -159,18 +159,22 @@ impl Compiler<'_> {
     }
 
     /// Returns the function that `module.name` refers to, if the module is imported.
-    pub(super) fn in_module(&mut self, module: &str, name: &Name) -> Compiled<Option<&'static str>> {
+    pub(super) fn function_in_module(
+        &mut self,
+        module: &str,
+        name: &Name,
+    ) -> CompileResult<Option<&'static str>> {
         let Some(path) = self.imports.modules.get(module).copied() else { return Ok(None) };
         let known =
             MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
         match function(&name.text).filter(|_| known.contains(&name.text.as_str())) {
             Some(canonical) => Ok(Some(canonical)),
-            None => self.unknown(&format!("name in `{path}`"), &name.text, &name.span, known),
+            None => self.unknown_name(&format!("name in `{path}`"), &name.text, &name.span, known),
         }
     }
 
     /// Reports the use of a function that the analyzer had and that is not available.
-    pub(super) fn unavailable(&mut self, name: &str, span: &Span) -> Compiled<()> {
+    pub(super) fn report_unavailable(&mut self, name: &str, span: &Span) -> CompileResult<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {
                 let message = format!("`{name}` is not available: {why}");
@@ -183,10 +187,12 @@ impl Compiler<'_> {
 
 /// Returns whether a call of a built-in function parses Python. If that depends on a computed value, it is decided at
 /// evaluation.
-pub(super) fn parses_python(function: &str, arguments: &[Ex]) -> bool {
+pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool {
     match function {
         "python_code" | "ipython_code" => true,
-        "semgrep" => matches!(arguments.get(1), Some(Ex::Constant(Value::Str(lang))) if &**lang == "python"),
+        "semgrep" => {
+            matches!(arguments.get(1), Some(CompiledExpr::Constant(Value::Str(lang))) if &**lang == "python")
+        }
         _ => false,
     }
 }

@@ -1,10 +1,13 @@
 //! Compiles dimensions and the labels that statements name.
 
-use super::super::plan::{Ex, LabelPlan};
-use super::super::syntax::{Expr, ExprKind, File, Name, Order, StatementKind};
+use super::super::plan::{CompiledExpr, LabelPlan};
+use super::super::syntax::{DimensionOrder, Expr, ExprKind, Name, PolicyFile, StatementKind};
 use super::body::Scope;
-use super::{Compiled, Compiler};
-use crate::label::{Bound, Dimension, Dims, Kind, Lattice, Partial, Purpose, Roster, Space};
+use super::{CompileResult, Compiler};
+use crate::label::{
+    ComputedLabelUse, Dimension, DimensionKind, DimensionSet, Lattice, NameTable, PartialLabel, Purpose,
+    Space,
+};
 use crate::value::Value;
 
 /// Names that no element may have, since labels and statements use them.
@@ -12,7 +15,7 @@ const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 
 impl Compiler<'_> {
     /// Declares the label space: all `lattice` statements together.
-    pub(super) fn dimensions(&mut self, file: &File) {
+    pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
         let mut spans = Vec::new();
         for statement in &file.statements {
@@ -26,7 +29,7 @@ impl Compiler<'_> {
                 Some(purpose) if purpose.text == "integrity" => Purpose::Integrity,
                 Some(purpose) if purpose.text == "secrecy" => Purpose::Secrecy,
                 Some(purpose) => {
-                    let _ = self.unknown::<()>(
+                    let _ = self.unknown_name::<()>(
                         "purpose",
                         &purpose.text,
                         &purpose.span,
@@ -37,7 +40,7 @@ impl Compiler<'_> {
                 None if name.text == "integrity" => Purpose::Integrity,
                 None => Purpose::Secrecy,
             };
-            if let Ok(kind) = self.order(name, order) {
+            if let Ok(kind) = self.dimension_kind(name, order) {
                 dimensions.push(Dimension::new(&name.text, purpose, kind));
                 spans.push(name.span.clone());
             }
@@ -51,21 +54,21 @@ impl Compiler<'_> {
         }
     }
 
-    fn order(&mut self, name: &Name, order: &Order) -> Compiled<Kind> {
+    fn dimension_kind(&mut self, name: &Name, order: &DimensionOrder) -> CompileResult<DimensionKind> {
         match order {
-            Order::Set(None) => Ok(Kind::OpenSet),
-            Order::Readers => Ok(Kind::Readers),
-            Order::Time => Ok(Kind::Time),
-            Order::Set(Some(names)) => {
+            DimensionOrder::Set(None) => Ok(DimensionKind::OpenSet),
+            DimensionOrder::Readers => Ok(DimensionKind::Readers),
+            DimensionOrder::Time => Ok(DimensionKind::Time),
+            DimensionOrder::Set(Some(names)) => {
                 for (index, element) in names.iter().enumerate() {
                     if names.iter().take(index).any(|known| known.text == element.text) {
                         let message = format!("`{}` stands twice in the set", element.text);
                         return self.fail("duplicate-name", &element.span, message, "remove one of them");
                     }
                 }
-                Ok(Kind::Set(names.iter().map(|name| name.text.clone()).collect()))
+                Ok(DimensionKind::Set(names.iter().map(|name| name.text.clone()).collect()))
             }
-            Order::Edges(paths) => {
+            DimensionOrder::Edges(paths) => {
                 let elements: Vec<&Name> = paths.iter().flatten().collect();
                 if let Some(reserved) =
                     elements.iter().find(|element| RESERVED.contains(&element.text.as_str()))
@@ -80,7 +83,7 @@ impl Compiler<'_> {
                     .map(|(lower, upper)| (lower.text.as_str(), upper.text.as_str()))
                     .collect();
                 match Lattice::from_edges(&names, &edges) {
-                    Ok(lattice) => Ok(Kind::Order(lattice)),
+                    Ok(lattice) => Ok(DimensionKind::Order(lattice)),
                     Err(problem) => {
                         let message = format!("`{}` is no lattice: {problem}", name.text);
                         let help = problem.help();
@@ -92,37 +95,44 @@ impl Compiler<'_> {
     }
 
     /// Compiles the label that a list of elements names.
-    pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> Compiled<LabelPlan> {
+    pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> CompileResult<LabelPlan> {
         let is_top = |part: &Expr| matches!(&*part.kind, ExprKind::Name(name) if name == "top");
         let mut label = LabelPlan { is_top: parts.iter().all(is_top), ..LabelPlan::default() };
         for part in parts {
             let fixed = match &*part.kind {
                 ExprKind::Name(name) => self.element(name, part)?,
                 ExprKind::Member(dimension, element) => match &*dimension.kind {
-                    ExprKind::Name(dimension) => self.qualified(dimension, element, part)?,
+                    ExprKind::Name(dimension) => self.qualified_element(dimension, element, part)?,
                     _ => return self.not_an_element(part),
                 },
                 ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
-                    ExprKind::Name(dimension) => match self.computed(dimension, arguments, part, scope)? {
-                        Ok(fixed) => fixed,
-                        Err(computed) => {
-                            let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
-                            self.once(&mut label, Dims::one(index), part)?;
-                            label.computed.push(computed);
-                            continue;
+                    ExprKind::Name(dimension) => {
+                        match self.computed_element(dimension, arguments, part, scope)? {
+                            Ok(fixed) => fixed,
+                            Err(computed) => {
+                                let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
+                                self.check_dimensions_once(&mut label, DimensionSet::single(index), part)?;
+                                label.computed.push(computed);
+                                continue;
+                            }
                         }
-                    },
+                    }
                     _ => return self.not_an_element(part),
                 },
                 _ => return self.not_an_element(part),
             };
-            self.once(&mut label, fixed.dims, part)?;
-            label.fixed = Some(label.fixed.unwrap_or(Partial::NONE).join(&fixed));
+            self.check_dimensions_once(&mut label, fixed.dims, part)?;
+            label.fixed = Some(label.fixed.unwrap_or(PartialLabel::NONE).join(&fixed));
         }
         Ok(label)
     }
 
-    fn once(&mut self, label: &mut LabelPlan, dims: Dims, part: &Expr) -> Compiled<()> {
+    fn check_dimensions_once(
+        &mut self,
+        label: &mut LabelPlan,
+        dims: DimensionSet,
+        part: &Expr,
+    ) -> CompileResult<()> {
         let again = label.dims.without(label.dims.without(dims));
         if !again.is_empty() {
             let help = "name one element of each dimension";
@@ -132,19 +142,19 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn not_an_element<T>(&mut self, part: &Expr) -> Compiled<T> {
+    fn not_an_element<T>(&mut self, part: &Expr) -> CompileResult<T> {
         let help = "write elements (`trusted`), `DIMENSION(names)`, `top` or `bottom`, separated by commas";
         self.fail("label", &part.span, "this is no element of a dimension", help)
     }
 
-    fn element(&mut self, name: &str, part: &Expr) -> Compiled<Partial> {
+    fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {
         let space = &self.plan.space;
         match name {
-            "top" => return Ok(Partial { dims: space.all(), label: space.top() }),
-            "bottom" => return Ok(Partial { dims: space.all(), label: crate::label::Label::BOTTOM }),
+            "top" => return Ok(PartialLabel { dims: space.all(), label: space.top() }),
+            "bottom" => return Ok(PartialLabel { dims: space.all(), label: crate::label::Label::BOTTOM }),
             _ => {}
         }
-        let owners: Vec<(String, Partial)> = space
+        let owners: Vec<(String, PartialLabel)> = space
             .dimensions()
             .iter()
             .filter_map(|dimension| Some((dimension.name.clone(), space.element(&dimension.name, name)?)))
@@ -153,7 +163,7 @@ impl Compiler<'_> {
             [(_, partial)] => Ok(*partial),
             [] => {
                 let elements = space.dimensions().iter().flat_map(|dimension| match &dimension.kind {
-                    Kind::Order(lattice) => lattice.names().to_vec(),
+                    DimensionKind::Order(lattice) => lattice.names().to_vec(),
                     _ => vec![format!("{}(...)", dimension.name)],
                 });
                 let mut known: Vec<String> =
@@ -162,7 +172,7 @@ impl Compiler<'_> {
                 let mut seen = std::collections::HashSet::new();
                 known.retain(|name| seen.insert(name.clone()));
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                self.unknown("element", name, &part.span, &known)
+                self.unknown_name("element", name, &part.span, &known)
             }
             [(first, _), (second, _), ..] => {
                 let message = format!("`{name}` is an element of `{first}` and of `{second}`");
@@ -172,8 +182,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn qualified(&mut self, dimension: &str, element: &Name, part: &Expr) -> Compiled<Partial> {
-        let Some(index) = self.dimension(dimension, part)? else { return Err(super::Broken) };
+    fn qualified_element(
+        &mut self,
+        dimension: &str,
+        element: &Name,
+        part: &Expr,
+    ) -> CompileResult<PartialLabel> {
+        let Some(index) = self.dimension(dimension, part)? else { return Err(super::ReportedCompileError) };
         let space = &self.plan.space;
         match element.text.as_str() {
             "top" => Ok(space.dimension_top(index)),
@@ -182,40 +197,40 @@ impl Compiler<'_> {
                 Some(partial) => Ok(partial),
                 None => {
                     let known: Vec<String> = match space.dimensions().get(index).map(|d| &d.kind) {
-                        Some(Kind::Order(lattice)) => lattice.names().to_vec(),
+                        Some(DimensionKind::Order(lattice)) => lattice.names().to_vec(),
                         _ => vec!["top".to_owned(), "bottom".to_owned()],
                     };
                     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                    self.unknown("element", name, &element.span, &known)
+                    self.unknown_name("element", name, &element.span, &known)
                 }
             },
         }
     }
 
-    fn dimension(&mut self, name: &str, part: &Expr) -> Compiled<Option<usize>> {
+    fn dimension(&mut self, name: &str, part: &Expr) -> CompileResult<Option<usize>> {
         if let Some(index) = self.plan.space.index(name) {
             return Ok(Some(index));
         }
         let known: Vec<String> = self.plan.space.dimensions().iter().map(|d| d.name.clone()).collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        self.unknown("dimension", name, &part.span, &known)
+        self.unknown_name("dimension", name, &part.span, &known)
     }
 
     /// Compiles `readers(x, "bob")`: an element computed from values or, if all names are known, a fixed one.
-    fn computed(
+    fn computed_element(
         &mut self,
         dimension: &str,
         arguments: &[Expr],
         part: &Expr,
         scope: &mut Scope,
-    ) -> Compiled<Result<Partial, (String, Vec<Ex>)>> {
-        let Some(index) = self.dimension(dimension, part)? else { return Err(super::Broken) };
+    ) -> CompileResult<Result<PartialLabel, (String, Vec<CompiledExpr>)>> {
+        let Some(index) = self.dimension(dimension, part)? else { return Err(super::ReportedCompileError) };
         let kind = self.plan.space.dimensions().get(index).map(|d| d.kind.clone());
-        if let Some(Kind::Order(_)) = kind {
+        if let Some(DimensionKind::Order(_)) = kind {
             let help = format!("write `{dimension}.ELEMENT`");
             return self.fail("label", &part.span, format!("`{dimension}` has fixed elements"), help);
         }
-        if let Some(Kind::Set(known)) = &kind {
+        if let Some(DimensionKind::Set(known)) = &kind {
             let mut names = Vec::new();
             for argument in arguments {
                 match &*argument.kind {
@@ -224,7 +239,7 @@ impl Compiler<'_> {
                     }
                     ExprKind::Name(name) => {
                         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                        return self.unknown("element", name, &argument.span, &known);
+                        return self.unknown_name("element", name, &argument.span, &known);
                     }
                     _ => {
                         names.clear();
@@ -233,8 +248,9 @@ impl Compiler<'_> {
                 }
             }
             if names.len() == arguments.len() {
-                let mut roster = Roster::new(&self.plan.space);
-                if let Some(partial) = roster.set(&self.plan.space, dimension, &names, Bound::Data) {
+                let mut roster = NameTable::new(&self.plan.space);
+                if let Some(partial) = roster.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
+                {
                     return Ok(Ok(partial));
                 }
             }
@@ -243,7 +259,8 @@ impl Compiler<'_> {
         for argument in arguments {
             compiled.push(self.expression(argument, scope)?);
         }
-        if let (Some(Kind::Time), [Ex::Constant(Value::Str(text))]) = (&kind, compiled.as_slice())
+        if let (Some(DimensionKind::Time), [CompiledExpr::Constant(Value::Str(text))]) =
+            (&kind, compiled.as_slice())
             && crate::builtin::seconds(text).is_none()
         {
             let help = "write `2024-05-19` or `2024-05-19 12:00`";

@@ -4,40 +4,47 @@ use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::plan::{
-    EventVariable, Ex, How, Item, Op, Quantified, Query, Rule, Slot, Type, Variable, alone,
+    CompiledExpr, CompiledQuery, EventVariable, QuantifiedBlock, QuantifierKind, QueryItem, Rule, SearchOp,
+    Type, Variable, VariableSlot, single_variable_conditions,
 };
-use super::super::syntax::{Action, Body, Comparison, Expr, ExprKind, Name};
+use super::super::syntax::{Action, Comparison, ConditionBody, Expr, ExprKind, Name};
 use super::body::Scope;
-use super::{Compiled, Compiler};
+use super::{CompileResult, Compiler};
 use crate::value::Value;
 
 /// Arguments by position and by name.
-type Arguments = (Vec<Ex>, Vec<(Arc<str>, Ex)>);
+type CompiledArguments = (Vec<CompiledExpr>, Vec<(Arc<str>, CompiledExpr)>);
 
 impl Compiler<'_> {
-    pub(super) fn rule(&mut self, span: Span, action: Action, message: &Expr, body: &Body) -> Compiled<()> {
+    pub(super) fn rule(
+        &mut self,
+        span: Span,
+        action: Action,
+        message: &Expr,
+        body: &ConditionBody,
+    ) -> CompileResult<()> {
         let mut scope = Scope::default();
         let body = self.body(body, &mut scope);
         // The message is checked even if a condition is invalid.
         let message = self.message(message, &mut scope);
         body?;
         let (args, kwargs) = message?;
-        let mut named: Vec<(String, Slot)> =
-            scope.named().map(|(name, slot)| (name.to_owned(), slot)).collect();
+        let mut named: Vec<(String, VariableSlot)> =
+            scope.names_with_slots().map(|(name, slot)| (name.to_owned(), slot)).collect();
         named.sort();
         let query = self.finish(scope);
         let mut events = Vec::new();
         self.outer_events(&query, &mut events);
         for ex in query.expressions() {
             ex.walk(&mut |ex| {
-                if let Ex::Quantified(block) = ex {
+                if let CompiledExpr::Quantified(block) = ex {
                     self.inner_events(block, &query.variables, &mut events);
                 }
             });
         }
-        let looks_at = self.looks_at(&query);
+        let looks_at = self.other_event_kinds(&query);
         let has_block = events.iter().any(|event| !event.is_outer);
-        let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !counts(&query);
+        let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !contains_block(&query);
         self.warn_of_cost(&span, &events, &query);
         let ops = query.order(0);
         let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
@@ -59,7 +66,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles the message of a rule: a text, or the arguments of `Violation(...)`.
-    fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Arguments> {
+    fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {
             ExprKind::Call(function, arguments, named) if is_violation(function) => {
@@ -70,25 +77,28 @@ impl Compiler<'_> {
                         Ok((name.text.as_str().into(), self.expression(expr, scope)?))
                     })
                     .collect();
-                Ok((args.into_iter().collect::<Compiled<_>>()?, kwargs.into_iter().collect::<Compiled<_>>()?))
+                Ok((
+                    args.into_iter().collect::<CompileResult<_>>()?,
+                    kwargs.into_iter().collect::<CompileResult<_>>()?,
+                ))
             }
             ExprKind::Name(name) if is_violation(message) => {
-                Ok((vec![Ex::Constant(Value::text(name))], Vec::new()))
+                Ok((vec![CompiledExpr::Constant(Value::text(name))], Vec::new()))
             }
             _ => Ok((vec![self.expression(message, scope)?], Vec::new())),
         }
     }
 
-    fn outer_events(&self, query: &Query, events: &mut Vec<EventVariable>) {
+    fn outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
         for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
-            let alone = alone(&query.items, slot, &self.predicate_looks_around);
+            let alone = single_variable_conditions(&query.items, slot, &self.predicate_looks_around);
             events.push(EventVariable {
                 slot,
                 ty: variable.ty,
-                named: self.named_by(&alone, slot, variable.ty),
+                named: self.required_name(&alone, slot, variable.ty),
                 alone,
-                anchor: query.order(Ex::Slot(slot).needs()),
+                anchor: query.order(CompiledExpr::Slot(slot).required_slots()),
                 can_be_last: !comes_before_another(&query.items, slot, &query.variables),
                 is_outer: true,
                 is_universal: false,
@@ -98,19 +108,19 @@ impl Compiler<'_> {
         }
     }
 
-    fn inner_events(&self, block: &Quantified, outer: &[Variable], events: &mut Vec<EventVariable>) {
-        let is_universal = !matches!(block.how, How::Count { .. });
+    fn inner_events(&self, block: &QuantifiedBlock, outer: &[Variable], events: &mut Vec<EventVariable>) {
+        let is_universal = !matches!(block.how, QuantifierKind::Count { .. });
         for variable in block.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
             let alone = if is_universal {
                 Vec::new()
             } else {
-                alone(&block.items, slot, &self.predicate_looks_around)
+                single_variable_conditions(&block.items, slot, &self.predicate_looks_around)
             };
             events.push(EventVariable {
                 slot,
                 ty: variable.ty,
-                named: self.named_by(&alone, slot, variable.ty),
+                named: self.required_name(&alone, slot, variable.ty),
                 alone,
                 anchor: Vec::new(),
                 can_be_last: false,
@@ -123,16 +133,18 @@ impl Compiler<'_> {
     }
 
     /// Returns the kinds of events that matter to a rule in addition to its variables.
-    fn looks_at(&self, query: &Query) -> Vec<Type> {
+    fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut ranges = ranges_over_calls(&query.variables);
         for ex in query.expressions() {
             ex.walk(&mut |ex| match ex {
-                Ex::Predicate(index, _) if self.predicate_looks_around.get(*index) != Some(&false) => {
+                CompiledExpr::Predicate(index, _)
+                    if self.predicate_looks_around.get(*index) != Some(&false) =>
+                {
                     kinds.push(Type::Event);
                 }
-                Ex::Quantified(block) => ranges |= ranges_over_calls(&block.variables),
-                ex => ranges |= ex.may_ask_for_calls(),
+                CompiledExpr::Quantified(block) => ranges |= ranges_over_calls(&block.variables),
+                ex => ranges |= ex.may_read_calls(),
             });
         }
         if ranges {
@@ -142,24 +154,24 @@ impl Compiler<'_> {
     }
 
     /// Returns the tool name of a call or an output, or the role of a message, that the conditions require.
-    fn named_by(&self, alone: &[Op], slot: Slot, ty: Type) -> Option<Arc<str>> {
+    fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
-            Op::Test(Ex::IsTool(event, pattern, _)) if matches!(**event, Ex::Slot(s) if s == slot) => {
+            SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if matches!(**event, CompiledExpr::Slot(s) if s == slot) => {
                 self.plan.patterns.get(pattern.0)?.exact_name().cloned()
             }
-            Op::Test(Ex::Compare(Comparison::Equal, left, right)) => {
-                let (Ex::Member(object, field), Ex::Constant(Value::Str(text))) = (&**left, &**right) else {
+            SearchOp::Test(CompiledExpr::Compare(Comparison::Equal, left, right)) => {
+                let (CompiledExpr::Member(object, field), CompiledExpr::Constant(Value::Str(text))) = (&**left, &**right) else {
                     return None;
                 };
                 let is_role = ty == Type::Message && **field == *"role";
-                (is_role && matches!(**object, Ex::Slot(s) if s == slot)).then(|| Arc::clone(text))
+                (is_role && matches!(**object, CompiledExpr::Slot(s) if s == slot)).then(|| Arc::clone(text))
             }
             _ => None,
         })
     }
 
     /// Warns of rules whose cost for one event can grow with the trace.
-    fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &Query) {
+    fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &CompiledQuery) {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
         let (code, message, help) = if outer > 2 {
@@ -197,37 +209,37 @@ impl Compiler<'_> {
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
         matches!(variable.ty, Type::ToolCall | Type::Function)
-            && !matches!(variable.domain, None | Some(Ex::Parts(..)))
+            && !matches!(variable.domain, None | Some(CompiledExpr::Parts(..)))
     })
 }
 
 /// Returns whether a query contains a block.
-fn counts(query: &Query) -> bool {
+fn contains_block(query: &CompiledQuery) -> bool {
     let mut found = false;
-    query.expressions().for_each(|ex| ex.walk(&mut |ex| found |= matches!(ex, Ex::Quantified(_))));
+    query.expressions().for_each(|ex| ex.walk(&mut |ex| found |= matches!(ex, CompiledExpr::Quantified(_))));
     found
 }
 
 /// Returns whether a condition requires another event after the variable's.
-fn comes_before_another(items: &[Item], slot: Slot, variables: &[Variable]) -> bool {
-    let is_event = |other: Slot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
+fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Variable]) -> bool {
+    let is_event = |other: VariableSlot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
-        Item::Test(Ex::Compare(
+        QueryItem::Test(CompiledExpr::Compare(
             Comparison::Before | Comparison::RightBefore | Comparison::Influences,
             a,
             b,
         )) => {
-            matches!((&**a, &**b), (Ex::Slot(a), Ex::Slot(b)) if *a == slot && *b != slot && is_event(*b))
+            matches!((&**a, &**b), (CompiledExpr::Slot(a), CompiledExpr::Slot(b)) if *a == slot && *b != slot && is_event(*b))
         }
         _ => false,
     })
 }
 
 /// Returns the variable whose event must come immediately after the variable's.
-fn right_before(items: &[Item], slot: Slot) -> Option<Slot> {
+fn right_before(items: &[QueryItem], slot: VariableSlot) -> Option<VariableSlot> {
     items.iter().find_map(|item| match item {
-        Item::Test(Ex::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {
-            (Ex::Slot(a), Ex::Slot(b)) if *a == slot && *b != slot => Some(*b),
+        QueryItem::Test(CompiledExpr::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {
+            (CompiledExpr::Slot(a), CompiledExpr::Slot(b)) if *a == slot && *b != slot => Some(*b),
             _ => None,
         },
         _ => None,

@@ -1,11 +1,11 @@
 //! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
-use super::super::plan::{Canonical, Ex, Item, Query, Target, TargetStep};
+use super::super::plan::{CanonicalForm, CompiledExpr, CompiledQuery, QueryItem, TargetPath, TargetStep};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
-use super::{Compiled, Compiler};
+use super::{CompileResult, Compiler};
 use crate::builtin::FUNCTIONS;
-use crate::policy::pattern::whole;
+use crate::policy::pattern::compile_whole;
 
 /// Words in argument names that determine a destination or the code that runs.
 const SENSITIVE: &[&str] = &[
@@ -51,7 +51,7 @@ const SENSITIVE: &[&str] = &[
 
 impl Compiler<'_> {
     /// Compiles a region: a path from a variable, or the part of its text that a pattern group matches.
-    pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+    pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let is_capture = matches!(&*function.kind, ExprKind::Name(name) if name == "capture");
         let [region, pattern, group] = arguments.as_slice() else {
@@ -63,7 +63,7 @@ impl Compiler<'_> {
             return self.not_a_region(expr);
         };
         let mut target = self.path(region, scope)?;
-        let regex = match whole(pattern_text) {
+        let regex = match compile_whole(pattern_text) {
             Ok(regex) => regex,
             Err(problem) => {
                 let message = format!("the pattern is malformed: {problem}");
@@ -93,12 +93,12 @@ impl Compiler<'_> {
         Ok(target)
     }
 
-    fn not_a_region<T>(&mut self, expr: &Expr) -> Compiled<T> {
+    fn not_a_region<T>(&mut self, expr: &Expr) -> CompileResult<T> {
         let help = "write a path such as `out.content[*].subject`, or `capture(PATH, r\"...(?<name>...)\", \"name\")`";
         self.fail("region", &expr.span, "this is no region", help)
     }
 
-    fn path(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+    fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let mut steps = Vec::new();
         let mut here = expr;
         loop {
@@ -106,14 +106,14 @@ impl Compiler<'_> {
                 ExprKind::Name(name) => {
                     let Some(root) = scope.slot(name) else {
                         let known: Vec<&str> = scope.names().collect();
-                        return self.unknown("variable", name, &here.span, &known);
+                        return self.unknown_name("variable", name, &here.span, &known);
                     };
                     if self.variable(scope, root).is_none() {
                         let help = "write the path from the variable of an event or of its rows";
                         return self.fail("region", &here.span, format!("`{name}` is no region"), help);
                     }
                     steps.reverse();
-                    return Ok(Target { root, steps, capture: None });
+                    return Ok(TargetPath { root, steps, capture: None });
                 }
                 ExprKind::Member(object, name) => {
                     steps.push(TargetStep::Key(name.text.as_str().into()));
@@ -140,7 +140,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles an argument of the call in slot 0: `call.arguments.NAME`, or a part of it.
-    pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+    pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.path(expr, scope)?;
         let named = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
         if target.root == 0 && named {
@@ -152,14 +152,14 @@ impl Compiler<'_> {
     /// Checks that an endorsement restricts the value to a harmless set, and returns how it is normalised.
     ///
     /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
-    pub(super) fn pinned(
+    pub(super) fn check_endorsement(
         &mut self,
-        target: &Target,
+        target: &TargetPath,
         expr: &Expr,
-        query: &Query,
+        query: &CompiledQuery,
         is_unsafe: bool,
-    ) -> Compiled<Option<Canonical>> {
-        let is_target = |ex: &Ex| {
+    ) -> CompileResult<Option<CanonicalForm>> {
+        let is_target = |ex: &CompiledExpr| {
             path_of(ex).is_some_and(|(root, keys)| {
                 root == target.root
                     && keys.len() == target.steps.len()
@@ -173,14 +173,18 @@ impl Compiler<'_> {
         let mut is_choice = false;
         for item in &query.items {
             match item {
-                Item::Test(Ex::Call(function, arguments)) if arguments.first().is_some_and(is_target) => {
+                QueryItem::Test(CompiledExpr::Call(function, arguments))
+                    if arguments.first().is_some_and(is_target) =>
+                {
                     canonical = FUNCTIONS.get(*function).and_then(|found| found.canonical).or(canonical);
                 }
-                Item::Test(Ex::Compare(Comparison::In, value, list)) if is_target(value) => {
-                    is_choice |= matches!(&**list, Ex::List(items) if items.iter().all(|i| matches!(i, Ex::Constant(_))));
+                QueryItem::Test(CompiledExpr::Compare(Comparison::In, value, list)) if is_target(value) => {
+                    is_choice |= matches!(&**list, CompiledExpr::List(items) if items.iter().all(|i| matches!(i, CompiledExpr::Constant(_))));
                 }
-                Item::Test(Ex::Compare(Comparison::Equal, value, other)) if is_target(value) => {
-                    is_choice |= matches!(&**other, Ex::Constant(_));
+                QueryItem::Test(CompiledExpr::Compare(Comparison::Equal, value, other))
+                    if is_target(value) =>
+                {
+                    is_choice |= matches!(&**other, CompiledExpr::Constant(_));
                 }
                 _ => {}
             }
@@ -193,7 +197,7 @@ impl Compiler<'_> {
             _ => None,
         });
         let name = names.collect::<Vec<_>>().join(".");
-        let words = words(&name);
+        let words = name_words(&name);
         let sensitive = words.iter().find(|word| {
             let singular = word.trim_end_matches('s');
             // `userid` and `filename` are two words without a separator.
@@ -220,7 +224,7 @@ impl Compiler<'_> {
 }
 
 /// Returns the words of a name in snake, kebab or camel case, in lower case.
-fn words(name: &str) -> Vec<String> {
+fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
         if !c.is_alphanumeric() || c.is_uppercase() {
@@ -234,10 +238,10 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// Returns the slot and the keys of a plain path.
-fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
+fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
     match ex {
-        Ex::Slot(slot) => Some((*slot, Vec::new())),
-        Ex::Member(object, key) => {
+        CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),
+        CompiledExpr::Member(object, key) => {
             let (slot, mut keys) = path_of(object)?;
             keys.push(key);
             Some((slot, keys))

@@ -6,19 +6,19 @@
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
 use super::super::syntax::{Arithmetic, Comparison, Expr, ExprKind, Name, ToolName, ToolRef};
-use super::{MAX_HEIGHT, Parsed, Parser, text};
+use super::{MAX_HEIGHT, ParseResult, Parser, text};
 
 /// Arguments by position and by name.
-type Arguments = (Vec<Expr>, Vec<(Name, Expr)>);
+type ParsedArguments = (Vec<Expr>, Vec<(Name, Expr)>);
 
 impl Parser<'_> {
     /// Parses `value if condition else other`, or an expression of higher precedence.
-    pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        self.deeper(|parser| {
-            let start = parser.here().start;
+    pub(super) fn expression(&mut self) -> ParseResult<Expr> {
+        self.with_depth(|parser| {
+            let start = parser.next_span().start;
             let value = parser.disjunction()?;
             // `if:` at the end of a line starts a body, not a choice.
-            if parser.word() != "if" || parser.peek_at(1) == Token::Colon {
+            if parser.peek_word() != "if" || parser.peek_at(1) == Token::Colon {
                 return Ok(value);
             }
             parser.advance();
@@ -29,10 +29,13 @@ impl Parser<'_> {
         })
     }
 
-    pub(super) fn deeper<T>(&mut self, production: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(super) fn with_depth<T>(
+        &mut self,
+        production: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         if self.depth >= MAX_HEIGHT {
-            let here = self.here();
-            return Err(self.too_deep(here));
+            let here = self.next_span();
+            return Err(self.report_too_deep(here));
         }
         self.depth += 1;
         let result = production(self);
@@ -40,30 +43,30 @@ impl Parser<'_> {
         result
     }
 
-    pub(super) fn disjunction(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    pub(super) fn disjunction(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let mut parts = vec![self.conjunction()?];
         while self.eat_word("or") {
             parts.push(self.conjunction()?);
         }
-        self.joined(start, parts, ExprKind::Or)
+        self.connective(start, parts, ExprKind::Or)
     }
 
-    fn conjunction(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn conjunction(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let mut parts = vec![self.negation()?];
         while self.eat_word("and") {
             parts.push(self.negation()?);
         }
-        self.joined(start, parts, ExprKind::And)
+        self.connective(start, parts, ExprKind::And)
     }
 
-    fn joined(
+    fn connective(
         &mut self,
         start: usize,
         mut parts: Vec<Expr>,
         join: fn(Vec<Expr>) -> ExprKind,
-    ) -> Parsed<Expr> {
+    ) -> ParseResult<Expr> {
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only),
             Some(last) => {
@@ -74,17 +77,17 @@ impl Parser<'_> {
         }
     }
 
-    fn negation(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn negation(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         if !self.eat_word("not") {
             return self.comparison();
         }
-        let inner = self.deeper(Self::negation)?;
+        let inner = self.with_depth(Self::negation)?;
         self.node(start, ExprKind::Not(inner))
     }
 
-    fn comparison(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn comparison(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let first = self.sum()?;
         let mut rest = Vec::new();
         while let Some(operator) = self.comparison_operator() {
@@ -104,7 +107,7 @@ impl Parser<'_> {
             Token::Arrow => Comparison::Before,
             Token::Immediate => Comparison::RightBefore,
             Token::Influence => Comparison::Influences,
-            Token::Name => match self.word() {
+            Token::Name => match self.peek_word() {
                 "in" => Comparison::In,
                 "contains_only" => Comparison::ContainsOnly,
                 "is" => {
@@ -126,8 +129,8 @@ impl Parser<'_> {
         Some(operator)
     }
 
-    fn sum(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn sum(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let mut left = self.product()?;
         loop {
             let operator = match self.peek() {
@@ -141,8 +144,8 @@ impl Parser<'_> {
         }
     }
 
-    fn product(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn product(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let mut left = self.sign()?;
         loop {
             let operator = match self.peek() {
@@ -157,31 +160,31 @@ impl Parser<'_> {
         }
     }
 
-    fn sign(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn sign(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         if self.eat(Token::Minus) {
-            let inner = self.deeper(Self::sign)?;
+            let inner = self.with_depth(Self::sign)?;
             return self.node(start, ExprKind::Negate(inner));
         }
         if self.eat(Token::Plus) {
-            return self.deeper(Self::sign);
+            return self.with_depth(Self::sign);
         }
         self.power()
     }
 
-    fn power(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn power(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let base = self.postfix()?;
         if !self.eat(Token::Power) {
             return Ok(base);
         }
-        let exponent = self.deeper(Self::sign)?;
+        let exponent = self.with_depth(Self::sign)?;
         self.node(start, ExprKind::Arithmetic(Arithmetic::Power, base, exponent))
     }
 
     /// Parses a value with members, indices and calls.
-    pub(super) fn postfix(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    pub(super) fn postfix(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let mut value = self.atom()?;
         loop {
             let kind = match self.peek() {
@@ -204,7 +207,7 @@ impl Parser<'_> {
         }
     }
 
-    fn subscript(&mut self, value: Expr) -> Parsed<ExprKind> {
+    fn subscript(&mut self, value: Expr) -> ParseResult<ExprKind> {
         if self.peek() == Token::Star && self.peek_at(1) == Token::BracketClose {
             self.advance();
             self.advance();
@@ -225,7 +228,7 @@ impl Parser<'_> {
         Ok(ExprKind::Index(value, index))
     }
 
-    fn arguments(&mut self) -> Parsed<Arguments> {
+    fn arguments(&mut self) -> ParseResult<ParsedArguments> {
         let (mut positional, mut named) = (Vec::new(), Vec::new());
         while self.peek() != Token::ParenClose {
             if self.peek() == Token::Name && self.peek_at(1) == Token::Assign {
@@ -243,8 +246,8 @@ impl Parser<'_> {
         Ok((positional, named))
     }
 
-    fn atom(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    fn atom(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let kind = match self.peek() {
             Token::Name => return self.word_or_typed(start),
             Token::Int => {
@@ -272,7 +275,7 @@ impl Parser<'_> {
                 ExprKind::Typed(name, self.name("a type")?)
             }
             Token::OpenStr => {
-                let span = self.here();
+                let span = self.next_span();
                 let message = "the text has no closing quote";
                 return Err(
                     self.report(Diagnostic::error("syntax", span, message).help("close it on the same line"))
@@ -305,7 +308,7 @@ impl Parser<'_> {
     }
 
     /// Parses the content of parentheses: an expression, or a tuple, which is a list.
-    fn group(&mut self, start: usize) -> Parsed<Expr> {
+    fn group(&mut self, start: usize) -> ParseResult<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));
         }
@@ -324,7 +327,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    fn word_or_typed(&mut self, start: usize) -> Parsed<Expr> {
+    fn word_or_typed(&mut self, start: usize) -> ParseResult<Expr> {
         let name = self.name("a name")?;
         let kind = match name.text.as_str() {
             "True" | "true" => ExprKind::Bool(true),
@@ -344,7 +347,7 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
-    fn list(&mut self) -> Parsed<ExprKind> {
+    fn list(&mut self) -> ParseResult<ExprKind> {
         if self.eat(Token::BracketClose) {
             return Ok(ExprKind::List(Vec::new()));
         }
@@ -365,10 +368,10 @@ impl Parser<'_> {
         Ok(ExprKind::List(items))
     }
 
-    fn dict(&mut self) -> Parsed<ExprKind> {
+    fn dict(&mut self) -> ParseResult<ExprKind> {
         let mut entries = Vec::new();
         while self.peek() != Token::BraceClose {
-            let start = self.here().start;
+            let start = self.next_span().start;
             let key = match self.peek() {
                 Token::Name => {
                     let name = self.name("a key")?;
@@ -388,8 +391,8 @@ impl Parser<'_> {
     }
 
     /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments.
-    pub(super) fn tool_reference(&mut self) -> Parsed<Expr> {
-        let start = self.here().start;
+    pub(super) fn tool_reference(&mut self) -> ParseResult<Expr> {
+        let start = self.next_span().start;
         let span = self.advance();
         let text = self.text(&span).strip_prefix("tool:").unwrap_or_default();
         let name = match text.chars().next() {

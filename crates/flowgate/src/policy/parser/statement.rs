@@ -3,14 +3,15 @@
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
-    Action, Body, BodyLine, Expr, ExprKind, File, Name, Order, Quantifier, Statement, StatementKind, ToolName,
+    Action, BodyLine, ConditionBody, DimensionOrder, Expr, ExprKind, Name, PolicyFile, Quantifier, Statement,
+    StatementKind, ToolName,
 };
-use super::{Broken, Parsed, Parser};
+use super::{ParseResult, Parser, ReportedParseError};
 
 impl Parser<'_> {
     /// Parses a policy, which is a list of statements.
-    pub(super) fn file(&mut self) -> File {
-        let mut file = File::default();
+    pub(super) fn file(&mut self) -> PolicyFile {
+        let mut file = PolicyFile::default();
         while self.peek() != Token::End {
             if matches!(self.peek(), Token::Newline | Token::Dedent) {
                 self.advance();
@@ -22,26 +23,26 @@ impl Parser<'_> {
                 self.skip_statement();
                 continue;
             }
-            let start = self.here().start;
-            let reported = self.mistakes();
+            let start = self.next_span().start;
+            let reported = self.error_count();
             match self.statement() {
-                Ok(kind) if reported == self.mistakes() => {
+                Ok(kind) if reported == self.error_count() => {
                     let line_end = self.source.get(start..).and_then(|text| text.find('\n'));
                     let end = line_end.map_or(self.source.len(), |length| start + length);
                     file.statements.push(Statement { kind, span: start..end });
                 }
                 Ok(_) => {}
-                Err(Broken) => self.skip_statement(),
+                Err(ReportedParseError) => self.skip_statement(),
             }
         }
         file
     }
 
-    fn statement(&mut self) -> Parsed<StatementKind> {
+    fn statement(&mut self) -> ParseResult<StatementKind> {
         if self.is_definition() {
             return self.definition();
         }
-        let word = self.word().to_owned();
+        let word = self.peek_word().to_owned();
         match word.as_str() {
             "lattice" => self.lattice(),
             "store" => self.store(),
@@ -61,7 +62,7 @@ impl Parser<'_> {
             "require" => {
                 self.advance();
                 let label = self.label_expression()?;
-                let target = if self.word() == "for" {
+                let target = if self.peek_word() == "for" {
                     self.advance();
                     Some(self.target("an argument of the call")?)
                 } else {
@@ -119,7 +120,7 @@ impl Parser<'_> {
     }
 
     /// Parses `extern NAME(PARAMETERS) -> TYPE`.
-    fn external(&mut self) -> Parsed<StatementKind> {
+    fn external(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let help = "write `extern NAME(PARAMETER: TYPE) -> bool`";
         let name = self.name("the name of a predicate")?;
@@ -145,7 +146,7 @@ impl Parser<'_> {
     }
 
     /// Parses what follows the module in `import a.b as c` and `from a.b import c as d, e`.
-    fn import(&mut self, has_names: bool, module: Name) -> Parsed<StatementKind> {
+    fn import(&mut self, has_names: bool, module: Name) -> ParseResult<StatementKind> {
         let alias = |parser: &mut Self| {
             if parser.eat_word("as") { parser.name("a name").map(Some) } else { Ok(None) }
         };
@@ -188,7 +189,7 @@ impl Parser<'_> {
         }
     }
 
-    fn definition(&mut self) -> Parsed<StatementKind> {
+    fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
         if self.eat(Token::Define) {
             let block = self.eat(Token::Newline) && self.eat(Token::Indent);
@@ -223,7 +224,7 @@ impl Parser<'_> {
         Ok(StatementKind::Predicate { name, parameters, body })
     }
 
-    fn lattice(&mut self) -> Parsed<StatementKind> {
+    fn lattice(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a dimension")?;
         let purpose = if self.eat(Token::ParenOpen) {
@@ -234,10 +235,10 @@ impl Parser<'_> {
             None
         };
         self.expect(Token::Colon, "`:`")?;
-        let order = match (self.word(), self.peek_at(1)) {
+        let order = match (self.peek_word(), self.peek_at(1)) {
             ("set", Token::Newline | Token::End) => {
                 self.advance();
-                Order::Set(None)
+                DimensionOrder::Set(None)
             }
             ("set", Token::Name) => {
                 self.advance();
@@ -246,15 +247,15 @@ impl Parser<'_> {
                 while self.eat(Token::Comma) {
                     names.push(self.name("an element")?);
                 }
-                Order::Set(Some(names))
+                DimensionOrder::Set(Some(names))
             }
             ("readers", Token::Newline | Token::End) => {
                 self.advance();
-                Order::Readers
+                DimensionOrder::Readers
             }
             ("time", Token::Newline | Token::End) => {
                 self.advance();
-                Order::Time
+                DimensionOrder::Time
             }
             _ => {
                 let mut paths = Vec::new();
@@ -268,21 +269,21 @@ impl Parser<'_> {
                         break;
                     }
                 }
-                Order::Edges(paths)
+                DimensionOrder::Edges(paths)
             }
         };
         self.end_of_line()?;
         Ok(StatementKind::Lattice { name, purpose, order })
     }
 
-    fn store(&mut self) -> Parsed<StatementKind> {
+    fn store(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a store")?;
         self.expect(Token::Colon, "`:`")?;
         let (mut written, mut read) = (Vec::new(), Vec::new());
         let help = "write `store NAME: written by TOOL, TOOL, read by TOOL`";
         loop {
-            let list = match self.word() {
+            let list = match self.peek_word() {
                 "written" => &mut written,
                 "read" => &mut read,
                 _ => return Err(self.expected("`written by` or `read by`", Some(help))),
@@ -312,17 +313,17 @@ impl Parser<'_> {
     }
 
     /// Parses a tool pattern, with or without the prefix `tool:`.
-    fn store_tool(&mut self) -> Parsed<Expr> {
+    fn store_tool(&mut self) -> ParseResult<Expr> {
         if matches!(self.peek(), Token::Tool | Token::ToolQuoted) {
             return self.tool_reference();
         }
-        let start = self.here().start;
+        let start = self.next_span().start;
         let mut end = start;
         // `bank/get_*` is several tokens here, which must be adjacent.
         while matches!(
             self.peek(),
             Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int
-        ) && (end == start || self.here().start == end)
+        ) && (end == start || self.next_span().start == end)
         {
             end = self.advance().end;
         }
@@ -334,7 +335,7 @@ impl Parser<'_> {
         self.node(start, ExprKind::Tool(tool))
     }
 
-    fn rule(&mut self, action: Action) -> Parsed<StatementKind> {
+    fn rule(&mut self, action: Action) -> ParseResult<StatementKind> {
         self.advance();
         // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
@@ -342,8 +343,8 @@ impl Parser<'_> {
     }
 
     /// Parses a region: a postfix expression.
-    fn target(&mut self, what: &str) -> Parsed<Expr> {
-        if self.peek() != Token::Name || matches!(self.word(), "as" | "if" | "for") {
+    fn target(&mut self, what: &str) -> ParseResult<Expr> {
+        if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
             let help = "a region is a path from a variable, such as `out.content[*].subject`";
             return Err(self.expected(what, Some(help)));
         }
@@ -351,7 +352,7 @@ impl Parser<'_> {
     }
 
     /// Parses elements of dimensions, separated by commas.
-    fn label_expression(&mut self) -> Parsed<Vec<Expr>> {
+    fn label_expression(&mut self) -> ParseResult<Vec<Expr>> {
         let mut parts = vec![self.postfix()?];
         while self.eat(Token::Comma) {
             parts.push(self.postfix()?);
@@ -360,7 +361,7 @@ impl Parser<'_> {
     }
 
     /// Parses `if:` and the conditions.
-    fn body(&mut self) -> Parsed<Body> {
+    fn body(&mut self) -> ParseResult<ConditionBody> {
         self.expect_word("if", "a statement ends with `if:` and its conditions")?;
         if !self.eat(Token::Colon) {
             return Err(self.expected("`:`", Some("the first line of a statement ends with `if:`")));
@@ -368,8 +369,8 @@ impl Parser<'_> {
         self.block_or_line()
     }
 
-    fn block_or_line(&mut self) -> Parsed<Body> {
-        let mut body = Body::default();
+    fn block_or_line(&mut self) -> ParseResult<ConditionBody> {
+        let mut body = ConditionBody::default();
         if self.peek() != Token::Newline {
             body.lines.push(self.body_line()?);
             return Ok(body);
@@ -377,7 +378,7 @@ impl Parser<'_> {
         self.advance();
         if !self.eat(Token::Indent) {
             let diagnostic =
-                Diagnostic::error("no-conditions", self.here(), "the statement has no conditions")
+                Diagnostic::error("no-conditions", self.next_span(), "the statement has no conditions")
                     .help("write its conditions on the following lines, deeper than the statement");
             return Err(self.report(diagnostic));
         }
@@ -392,7 +393,7 @@ impl Parser<'_> {
                     continue;
                 }
                 Token::Indent => {
-                    let here = self.here();
+                    let here = self.next_span();
                     let message = "the line is deeper than the one above, which opens no block";
                     let warning = Diagnostic::warning("indentation", here, message)
                         .help("it is read as one more condition; write it below the one above");
@@ -406,7 +407,7 @@ impl Parser<'_> {
             let line = self.body_line();
             match line {
                 Ok(line) => body.lines.push(line),
-                Err(Broken) => {
+                Err(ReportedParseError) => {
                     self.skip_line();
                     while self.eat(Token::Indent) {
                         self.skip_line();
@@ -418,7 +419,7 @@ impl Parser<'_> {
         Ok(body)
     }
 
-    fn body_line(&mut self) -> Parsed<BodyLine> {
+    fn body_line(&mut self) -> ParseResult<BodyLine> {
         if self.peek() == Token::Name && self.peek_at(1) == Token::Define {
             let name = self.name("a name")?;
             self.advance();
@@ -434,11 +435,11 @@ impl Parser<'_> {
             }
             return Ok(BodyLine::Let(name, value));
         }
-        if self.word() == "not" && self.peek_at(1) == Token::Colon {
+        if self.peek_word() == "not" && self.peek_at(1) == Token::Colon {
             // `not:` with a block: no assignment satisfies the block.
             let start = self.advance().start;
             self.advance();
-            let body = self.deeper(Self::block_or_line)?;
+            let body = self.with_depth(Self::block_or_line)?;
             let none = self.node(start, ExprKind::Int(0))?;
             let quantifier = Quantifier::Count { min: None, max: Some(none) };
             return self.node(start, ExprKind::Quantified(quantifier, body)).map(BodyLine::Condition);
@@ -452,7 +453,7 @@ impl Parser<'_> {
     }
 
     /// Parses the block of `forall:`, `count(min=1):` or one of them with `not`.
-    fn quantified(&mut self, head: Expr) -> Parsed<Expr> {
+    fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
         let start = head.span.start;
         let named = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => name.clone(),
@@ -481,11 +482,11 @@ impl Parser<'_> {
             }
         };
         self.advance();
-        let body = self.deeper(Self::block_or_line)?;
+        let body = self.with_depth(Self::block_or_line)?;
         self.node(start, ExprKind::Quantified(quantifier, body))
     }
 
-    fn end_of_line(&mut self) -> Parsed<()> {
+    fn end_of_line(&mut self) -> ParseResult<()> {
         match self.peek() {
             Token::Newline => {
                 self.advance();

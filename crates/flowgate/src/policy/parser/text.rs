@@ -4,17 +4,17 @@ use super::super::diagnostic::{Diagnostic, Span};
 use super::super::dialect::Dialect;
 use super::super::lexer::{self, Token};
 use super::super::syntax::{ExprKind, FormatPart};
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 
 impl Parser<'_> {
     /// Parses the literal at `span`.
-    pub(super) fn literal(&mut self, span: &Span) -> Parsed<ExprKind> {
+    pub(super) fn literal(&mut self, span: &Span) -> ParseResult<ExprKind> {
         let literal = self.text(span);
         // The analyzer of the paper accepts the prefix and ignores it.
         if !literal.starts_with(['f', 'F']) || self.dialect == Dialect::Compat {
             return Ok(ExprKind::Str(unquote(literal, self.dialect)));
         }
-        let body = body(literal);
+        let body = literal_body(literal);
         let start = span.start + 1 + quotes(literal);
         let mut parts = Vec::new();
         let mut text = String::new();
@@ -41,7 +41,7 @@ impl Parser<'_> {
                 return Err(self.report(diagnostic.help("write `{{` for a brace")));
             };
             parts.push(FormatPart::Text(unescape(&std::mem::take(&mut text))));
-            let value = self.deeper(|parser| parser.embedded(here + 1..here + 1 + length))?;
+            let value = self.with_depth(|parser| parser.embedded_expression(here + 1..here + 1 + length))?;
             parts.push(FormatPart::Value(value));
             at = here + 1 + length + 1;
             rest = after.get(length + 1..).unwrap_or_default().to_owned();
@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     /// Parses an expression embedded in a part of the source, with its location.
-    fn embedded(&mut self, span: Span) -> Parsed<super::Expr> {
+    fn embedded_expression(&mut self, span: Span) -> ParseResult<super::Expr> {
         let inner = lexer::lex(self.text(&span));
         let moved = inner
             .into_iter()
@@ -77,7 +77,7 @@ fn quotes(literal: &str) -> usize {
 }
 
 /// Returns the text between the quotation marks.
-fn body(literal: &str) -> &str {
+fn literal_body(literal: &str) -> &str {
     let quotes = quotes(literal);
     let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
@@ -88,7 +88,7 @@ fn body(literal: &str) -> &str {
 /// In the dialect of the paper's analyzer only quotation marks are unescaped, and multi-line texts are not unescaped
 /// at all.
 pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
-    let body = body(literal);
+    let body = literal_body(literal);
     match dialect {
         _ if literal.starts_with(['r', 'R']) => body.to_owned(),
         Dialect::Flowgate => unescape(body),

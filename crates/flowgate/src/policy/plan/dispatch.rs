@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Rule, Type};
-use crate::trace::{Body, EventId, Trace};
+use crate::trace::{EventBody, EventId, Trace};
 
 /// A variable of a rule: the index of the rule, and the index among its variables over events.
-type Place = (usize, usize);
+type RuleVariable = (usize, usize);
 
 /// The variables that events could be bound to.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatch {
-    kinds: [Kind; 4],
+    kinds: [KindVariables; 4],
     /// The rules whose matches may cease to hold, or come to hold without an event of their own.
     pub(crate) unsettled: Vec<usize>,
     /// The rules that exempt tools.
@@ -24,9 +24,9 @@ pub(crate) struct Dispatch {
 
 /// The variables that events of one kind could be bound to.
 #[derive(Debug, Default)]
-struct Kind {
-    named: HashMap<Arc<str>, Vec<Place>>,
-    others: Vec<Place>,
+struct KindVariables {
+    named: HashMap<Arc<str>, Vec<RuleVariable>>,
+    others: Vec<RuleVariable>,
 }
 
 const KINDS: [Type; 4] = [Type::Message, Type::ToolCall, Type::ToolOutput, Type::Tool];
@@ -58,25 +58,25 @@ impl Dispatch {
     }
 
     /// Returns the variables that the event could be bound to.
-    pub(crate) fn places<'a>(
+    pub(crate) fn rule_variables<'a>(
         &'a self,
         trace: &'a Trace,
         id: EventId,
         kind: Type,
-    ) -> impl Iterator<Item = Place> + 'a {
+    ) -> impl Iterator<Item = RuleVariable> + 'a {
         let index = KINDS.iter().position(|known| *known == kind);
         let kind = index.and_then(|index| self.kinds.get(index));
         let named = kind.filter(|kind| !kind.named.is_empty()).and_then(|kind| {
             let event = trace.event(id)?;
             let name: &str = match &event.body {
-                Body::Message(message) => &message.role,
-                Body::Call(call) => &call.tool.name,
-                Body::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
-                Body::Tool(tool) => &tool.tool.name,
+                EventBody::Message(message) => &message.role,
+                EventBody::Call(call) => &call.tool.name,
+                EventBody::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
+                EventBody::Tool(tool) => &tool.tool.name,
             };
             kind.named.get(name)
         });
-        let others = kind.map_or(&[] as &[Place], |kind| kind.others.as_slice());
+        let others = kind.map_or(&[] as &[RuleVariable], |kind| kind.others.as_slice());
         named.into_iter().flatten().chain(others).copied()
     }
 }

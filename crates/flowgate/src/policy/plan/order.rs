@@ -1,43 +1,44 @@
 //! Determines the evaluation order of the variables and conditions of a query.
 
-use super::{Ex, Item, Op, Slot, Variable};
+use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
 /// Orders conditions: binds missing variables in order of declaration, and tests as early as possible.
 ///
 /// `bound` are the slots that already have a value.
-pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<Op> {
+pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], bound: u64) -> Vec<SearchOp> {
     let mut bound = bound;
-    let bit = |slot: Slot| Ex::Slot(slot).needs();
-    let mut items: Vec<&Item> = items.iter().collect();
+    let bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
+    let mut items: Vec<&QueryItem> = items.iter().collect();
     let mut variables: Vec<&Variable> = variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
     let mut ops = Vec::new();
     loop {
         let ready = |needs: u64| needs & !bound == 0;
-        if let Some(index) = items.iter().position(|item| ready(item.ex().needs())) {
+        if let Some(index) = items.iter().position(|item| ready(item.ex().required_slots())) {
             match items.remove(index) {
-                Item::Test(ex) => ops.push(Op::Test(ex.clone())),
-                Item::Let(slot, ex) => {
+                QueryItem::Test(ex) => ops.push(SearchOp::Test(ex.clone())),
+                QueryItem::Let(slot, ex) => {
                     bound |= bit(*slot);
-                    ops.push(Op::Let(*slot, ex.clone()));
+                    ops.push(SearchOp::Let(*slot, ex.clone()));
                 }
             }
             continue;
         }
-        let next =
-            variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
+        let next = variables
+            .iter()
+            .position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.required_slots())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
                 // Unreachable, since names are resolved in order; a lost condition must not hold.
-                ops.push(Op::Test(Ex::Constant(Value::Bool(false))));
+                ops.push(SearchOp::Test(CompiledExpr::Constant(Value::Bool(false))));
             }
             return ops;
         };
         let variable = variables.remove(index);
         bound |= bit(variable.slot);
         ops.push(match &variable.domain {
-            Some(domain) => Op::Each(variable.slot, variable.ty, domain.clone()),
-            None => Op::Events(variable.slot, variable.ty),
+            Some(domain) => SearchOp::Each(variable.slot, variable.ty, domain.clone()),
+            None => SearchOp::Events(variable.slot, variable.ty),
         });
     }
 }
@@ -45,20 +46,26 @@ pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<O
 /// Returns the conditions on one variable alone, whose result never changes.
 ///
 /// A predicate that reads the trace may come to hold later; `looks_around` lists such predicates.
-pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op> {
-    let only = Ex::Slot(slot).needs();
-    let is_settled = |ex: &Ex| {
+pub(crate) fn single_variable_conditions(
+    items: &[QueryItem],
+    slot: VariableSlot,
+    looks_around: &[bool],
+) -> Vec<SearchOp> {
+    let only = CompiledExpr::Slot(slot).required_slots();
+    let is_settled = |ex: &CompiledExpr| {
         let mut settled = true;
         ex.walk(&mut |ex| match ex {
-            Ex::Predicate(index, _) => settled &= looks_around.get(*index) == Some(&false),
-            Ex::Quantified(_) => settled = false,
-            ex if ex.may_ask_for_calls() => settled = false,
+            CompiledExpr::Predicate(index, _) => settled &= looks_around.get(*index) == Some(&false),
+            CompiledExpr::Quantified(_) => settled = false,
+            ex if ex.may_read_calls() => settled = false,
             _ => {}
         });
         settled
     };
     let tests = items.iter().filter_map(|item| match item {
-        Item::Test(ex) if ex.needs() == only && is_settled(ex) => Some(Op::Test(ex.clone())),
+        QueryItem::Test(ex) if ex.required_slots() == only && is_settled(ex) => {
+            Some(SearchOp::Test(ex.clone()))
+        }
         _ => None,
     });
     tests.collect()

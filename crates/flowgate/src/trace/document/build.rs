@@ -3,90 +3,95 @@
 
 use serde_json::Value;
 
-use super::{Content, Document, MAX_NODES, Node, NodeId};
-use crate::label::{Dims, Label};
-use crate::trace::event::{Body, Output};
-use crate::trace::located::{self, Unlocated};
-use crate::trace::path::Step;
+use super::{Document, DocumentNode, MAX_NODES, NodeContent, NodeId};
+use crate::label::{DimensionSet, Label};
+use crate::trace::event::{EventBody, Output};
+use crate::trace::located_text::{self, LocateError};
+use crate::trace::path::PathStep;
 
 impl Document {
     /// Builds the tree of an event with every node labelled `label`.
-    pub fn new(body: &Body, label: Label) -> Self {
+    pub fn new(body: &EventBody, label: Label) -> Self {
         let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false, is_oversize: false };
-        let root = document.add(0, Step::Key("".into()), Content::Map, label);
+        let root = document.add(0, PathStep::Key("".into()), NodeContent::Map, label);
         match body {
-            Body::Message(message) => {
+            EventBody::Message(message) => {
                 // The role is set by the client's protocol and is not part of the content.
-                document.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
-                document.field(root, "content", &message.content, label);
+                document.add_scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
+                document.add_field(root, "content", &message.content, label);
             }
-            Body::Call(call) => {
-                document.scalar(root, "tool", Value::String(call.tool.to_string()), label);
-                let arguments = document.add(root, Step::Key("arguments".into()), Content::Map, label);
+            EventBody::Call(call) => {
+                document.add_scalar(root, "tool", Value::String(call.tool.to_string()), label);
+                let arguments =
+                    document.add(root, PathStep::Key("arguments".into()), NodeContent::Map, label);
                 for (key, value) in call.arguments.iter().flatten() {
-                    document.value(arguments, Step::Key(key.as_str().into()), value, label);
+                    document.add_value(arguments, PathStep::Key(key.as_str().into()), value, label);
                 }
                 document.close(arguments);
             }
-            Body::Output(output) => {
-                document.output(root, output, label);
-                // Rules may read the error flag; `frame_by_content` finally labels it like the output.
+            EventBody::Output(output) => {
+                document.add_output(root, output, label);
+                // Rules may read the error flag; `label_frame_by_content` finally labels it like the output.
                 if let Some(is_error) = output.is_error {
-                    document.scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
+                    document.add_scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
                 }
             }
-            Body::Tool(tool) => {
-                document.scalar(root, "name", Value::String(tool.tool.name.to_string()), label);
-                document.scalar(root, "description", Value::String(tool.description.clone()), label);
-                document.value(root, Step::Key("inputSchema".into()), &tool.schema, label);
+            EventBody::Tool(tool) => {
+                document.add_scalar(root, "name", Value::String(tool.tool.name.to_string()), label);
+                document.add_scalar(root, "description", Value::String(tool.description.clone()), label);
+                document.add_value(root, PathStep::Key("inputSchema".into()), &tool.schema, label);
             }
         }
         document.close(root);
         if document.nodes.len() > MAX_NODES || document.is_oversize {
-            document.shrink(body, label);
+            document.keep_as_text(body, label);
         }
         document
     }
 
     /// Keeps a value that is too large as one text: it has one label, and no content is lost.
-    fn shrink(&mut self, body: &Body, label: Label) {
+    fn keep_as_text(&mut self, body: &EventBody, label: Label) {
         self.is_oversize = true;
         self.nodes.clear();
-        let root = self.add(0, Step::Key("".into()), Content::Map, label);
+        let root = self.add(0, PathStep::Key("".into()), NodeContent::Map, label);
         let (content, key) = match body {
-            Body::Message(message) => (message.content.clone(), "content"),
-            Body::Output(output) => match &output.structured {
+            EventBody::Message(message) => (message.content.clone(), "content"),
+            EventBody::Output(output) => match &output.structured {
                 Some(structured) => {
                     (Value::Array(vec![output.content.clone(), structured.clone()]), "content")
                 }
                 None => (output.content.clone(), "content"),
             },
-            Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
-            Body::Tool(tool) => {
+            EventBody::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
+            EventBody::Tool(tool) => {
                 (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description")
             }
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
-        self.scalar(root, key, Value::String(text), label);
+        self.add_scalar(root, key, Value::String(text), label);
         match body {
-            Body::Message(message) => {
-                self.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
+            EventBody::Message(message) => {
+                self.add_scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
             }
-            Body::Output(output) => {
+            EventBody::Output(output) => {
                 if let Some(is_error) = output.is_error {
-                    self.scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
+                    self.add_scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
                 }
             }
-            Body::Call(call) => self.scalar(root, "tool", Value::String(call.tool.to_string()), label),
-            Body::Tool(tool) => self.scalar(root, "name", Value::String(tool.tool.name.to_string()), label),
+            EventBody::Call(call) => {
+                self.add_scalar(root, "tool", Value::String(call.tool.to_string()), label)
+            }
+            EventBody::Tool(tool) => {
+                self.add_scalar(root, "name", Value::String(tool.tool.name.to_string()), label)
+            }
         }
         self.close(root);
     }
 
-    fn add(&mut self, parent: NodeId, step: Step, content: Content, label: Label) -> NodeId {
+    fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
-        let (text, span, declared, read, floor) = (None, None, Dims::NONE, false, Label::BOTTOM);
-        self.nodes.push(Node {
+        let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
+        self.nodes.push(DocumentNode {
             parent,
             end: id + 1,
             step,
@@ -108,18 +113,18 @@ impl Document {
         }
     }
 
-    fn scalar(&mut self, parent: NodeId, key: &str, value: Value, label: Label) {
-        self.add(parent, Step::Key(key.into()), Content::Scalar(value), label);
+    fn add_scalar(&mut self, parent: NodeId, key: &str, value: Value, label: Label) {
+        self.add(parent, PathStep::Key(key.into()), NodeContent::Scalar(value), label);
     }
 
-    fn field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
+    fn add_field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
         let id = self.nodes.len();
-        self.value(parent, Step::Key(key.into()), sole_text(value).unwrap_or(value), label);
-        self.spell_blocks(id, value);
+        self.add_value(parent, PathStep::Key(key.into()), sole_text(value).unwrap_or(value), label);
+        self.join_text_blocks(id, value);
     }
 
     /// Presents several text blocks as one text where text is asked for.
-    fn spell_blocks(&mut self, id: NodeId, value: &Value) {
+    fn join_text_blocks(&mut self, id: NodeId, value: &Value) {
         let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
         let texts: Option<Vec<&str>> =
             blocks.iter().map(|block| block.get("text").and_then(Value::as_str)).collect();
@@ -128,102 +133,108 @@ impl Document {
         }
     }
 
-    fn value(&mut self, parent: NodeId, step: Step, value: &Value, label: Label) {
-        self.nested(parent, step, value, label, 0);
+    fn add_value(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label) {
+        self.add_nested(parent, step, value, label, 0);
     }
 
-    fn nested(&mut self, parent: NodeId, step: Step, value: &Value, label: Label, depth: usize) {
-        self.is_oversize |= depth > located::DEPTH_LIMIT;
+    fn add_nested(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label, depth: usize) {
+        self.is_oversize |= depth > located_text::DEPTH_LIMIT;
         if self.nodes.len() > MAX_NODES || self.is_oversize {
             return;
         }
         match value {
             Value::Array(items) => {
-                let list = self.add(parent, step, Content::List, label);
+                let list = self.add(parent, step, NodeContent::List, label);
                 for (index, item) in items.iter().enumerate() {
-                    self.nested(list, Step::Index(index), item, label, depth + 1);
+                    self.add_nested(list, PathStep::Index(index), item, label, depth + 1);
                 }
                 self.close(list);
             }
             Value::Object(entries) => {
-                let map = self.add(parent, step, Content::Map, label);
+                let map = self.add(parent, step, NodeContent::Map, label);
                 for (key, value) in entries {
-                    self.nested(map, Step::Key(key.as_str().into()), value, label, depth + 1);
+                    self.add_nested(map, PathStep::Key(key.as_str().into()), value, label, depth + 1);
                 }
                 self.close(map);
             }
             scalar => {
-                self.add(parent, step, Content::Scalar(scalar.clone()), label);
+                self.add(parent, step, NodeContent::Scalar(scalar.clone()), label);
             }
         }
     }
 
     /// Adds a tool output: text that encodes a list or a map is decomposed, with the span of each field.
-    fn output(&mut self, root: NodeId, output: &Output, label: Label) {
+    fn add_output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
-            self.field(root, "content", content, label);
-            self.twin(root, output, label);
+            self.add_field(root, "content", content, label);
+            self.add_twin(root, output, label);
             return;
         };
-        match located::locate(text, None) {
+        match located_text::locate(text, None) {
             // The two encodings of one output must agree; otherwise the label of a field in one would apply to the
             // other.
             Ok(located)
                 if output.structured.as_ref().is_none_or(|value| *value == located.root.to_value()) =>
             {
-                let id = self.located(root, Step::Key("content".into()), &located.root, label);
+                let id = self.add_located(root, PathStep::Key("content".into()), &located.root, label);
                 if let Some(node) = self.nodes.get_mut(id) {
                     node.text = Some(text.as_str().into());
                     node.span = None;
                 }
             }
-            Ok(_) | Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
-                self.whole(root, output, text, label)
+            Ok(_) | Err(LocateError::NotStructured | LocateError::Syntax { .. }) => {
+                self.add_undecomposed(root, output, text, label)
             }
             Err(defect) => {
                 self.defect = Some(defect);
-                self.whole(root, output, text, label);
+                self.add_undecomposed(root, output, text, label);
             }
         }
     }
 
     /// Adds an output without decomposing it. A search of its text also covers the structured twin.
-    fn whole(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
-        let text = match output.structured.as_ref().filter(|twin| !is_spelled(text, twin)) {
+    fn add_undecomposed(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
+        let text = match output.structured.as_ref().filter(|twin| !spells_single_value(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),
             None => text.to_owned(),
         };
-        self.scalar(root, "content", Value::String(text), label);
-        self.twin(root, output, label);
+        self.add_scalar(root, "content", Value::String(text), label);
+        self.add_twin(root, output, label);
     }
 
     /// Adds a structured twin as content of its own if the text does not spell it.
-    fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
+    fn add_twin(&mut self, root: NodeId, output: &Output, label: Label) {
         let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
-        let spelled = |twin: &&Value| text.is_some_and(|text| is_spelled(text, twin));
+        let spelled = |twin: &&Value| text.is_some_and(|text| spells_single_value(text, twin));
         if let Some(structured) = output.structured.as_ref().filter(|twin| !spelled(twin)) {
             self.twins_differ = true;
-            self.value(root, Step::Key("structured".into()), structured, label);
+            self.add_value(root, PathStep::Key("structured".into()), structured, label);
         }
     }
 
-    fn located(&mut self, parent: NodeId, step: Step, source: &located::Node, label: Label) -> NodeId {
+    fn add_located(
+        &mut self,
+        parent: NodeId,
+        step: PathStep,
+        source: &located_text::LocatedNode,
+        label: Label,
+    ) -> NodeId {
         let content = match &source.kind {
-            located::Kind::List(_) => Content::List,
-            located::Kind::Map(_) => Content::Map,
-            _ => Content::Scalar(source.to_value()),
+            located_text::LocatedNodeKind::List(_) => NodeContent::List,
+            located_text::LocatedNodeKind::Map(_) => NodeContent::Map,
+            _ => NodeContent::Scalar(source.to_value()),
         };
         let id = self.add(parent, step, content, label);
         match &source.kind {
-            located::Kind::List(items) => {
+            located_text::LocatedNodeKind::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    self.located(id, Step::Index(index), item, label);
+                    self.add_located(id, PathStep::Index(index), item, label);
                 }
             }
-            located::Kind::Map(entries) => {
+            located_text::LocatedNodeKind::Map(entries) => {
                 for entry in entries {
-                    self.located(id, Step::Key(entry.key.as_str().into()), &entry.value, label);
+                    self.add_located(id, PathStep::Key(entry.key.as_str().into()), &entry.value, label);
                 }
             }
             _ => {}
@@ -237,7 +248,7 @@ impl Document {
 }
 
 /// Returns whether a text spells a single value, so that there is nothing to decompose.
-fn is_spelled(text: &str, value: &Value) -> bool {
+fn spells_single_value(text: &str, value: &Value) -> bool {
     let is_single = !value.is_array() && !value.is_object();
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::super::event::{Body, Entry, Output, Tool};
-use super::super::origin::{Origin, Part};
+use super::super::event::{EventBody, Output, Tool, TraceEntry};
+use super::super::origin::{Origin, OriginPart};
 use super::openai::{message, to_call};
-use super::{server, unknown};
+use super::{server, unknown_fields};
 
 fn kind(block: &Value) -> Option<&str> {
     block.get("type").and_then(Value::as_str)
@@ -20,16 +20,16 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
 }
 
 /// Returns one event for each call and each result, and one message for each run of other blocks between them.
-pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
-    let extra = unknown(object, &["role", "content", "metadata"]);
+    let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
     let mut said: Vec<Value> = Vec::new();
-    let flush = |said: &mut Vec<Value>, entries: &mut Vec<Entry>, end: usize| {
+    let flush = |said: &mut Vec<Value>, entries: &mut Vec<TraceEntry>, end: usize| {
         if !said.is_empty() {
-            let origin = Some(Origin { message: 0, part: Part::Blocks(end - said.len()) });
+            let origin = Some(Origin { message: 0, part: OriginPart::Blocks(end - said.len()) });
             let content = Value::Array(std::mem::take(said));
-            entries.push(Entry { extra: extra.clone(), origin, ..message(role, content) });
+            entries.push(TraceEntry { extra: extra.clone(), origin, ..message(role, content) });
         }
     };
     let blocks = object.get("content").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
@@ -41,11 +41,11 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
                 let name = field("name").ok_or("a `tool_use` block has no `name`")?;
                 let server = block.as_object().and_then(server).map(Into::into);
                 let tool = Tool { server, name: name.into() };
-                Body::Call(to_call(id, tool, block.get("input").unwrap_or(&Value::Null)))
+                EventBody::Call(to_call(id, tool, block.get("input").unwrap_or(&Value::Null)))
             }
             Some("tool_result") => {
                 let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
-                Body::Output(Output {
+                EventBody::Output(Output {
                     call_id: id.to_owned(),
                     tool: None,
                     content: block.get("content").cloned().unwrap_or_default(),
@@ -59,9 +59,13 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
             }
         };
         flush(&mut said, &mut entries, index);
-        let part = if matches!(body, Body::Call(_)) { Part::Use(index) } else { Part::Result(index) };
+        let part = if matches!(body, EventBody::Call(_)) {
+            OriginPart::Use(index)
+        } else {
+            OriginPart::Result(index)
+        };
         let origin = Some(Origin { message: 0, part });
-        entries.push(Entry { extra: extra.clone(), origin, ..Entry::from(body) });
+        entries.push(TraceEntry { extra: extra.clone(), origin, ..TraceEntry::from(body) });
     }
     flush(&mut said, &mut entries, blocks.len());
     Ok(entries)

@@ -7,15 +7,17 @@
 
 use serde_json::{Map, Value};
 
-use super::super::event::{Body, Entry, Output, Tool};
-use super::super::origin::{Origin, Part};
+use super::super::event::{EventBody, Output, Tool, TraceEntry};
+use super::super::origin::{Origin, OriginPart};
 use super::openai::{message, to_call};
-use super::{server, unknown};
+use super::{server, unknown_fields};
 
-pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let server = server(object);
-    let extra =
-        unknown(object, &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"]);
+    let extra = unknown_fields(
+        object,
+        &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"],
+    );
     let id = match object.get("id") {
         Some(Value::String(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
         Some(Value::Number(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
@@ -27,15 +29,15 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
             let name =
                 params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
             let arguments = params.get("arguments").cloned().unwrap_or_default();
-            Body::Call(to_call(id, tool(server, name), &arguments))
+            EventBody::Call(to_call(id, tool(server, name), &arguments))
         }
-        (Some(method), Some(id)) => Body::Call(to_call(id, tool(server, method), &params)),
-        (Some(_), None) => return Ok(vec![Entry { extra, ..message("mcp", params) }]),
-        (None, Some(call_id)) => Body::Output(output(object, call_id)),
+        (Some(method), Some(id)) => EventBody::Call(to_call(id, tool(server, method), &params)),
+        (Some(_), None) => return Ok(vec![TraceEntry { extra, ..message("mcp", params) }]),
+        (None, Some(call_id)) => EventBody::Output(output(object, call_id)),
         (None, None) => return Err("a JSON-RPC message has neither `method` nor `id`".to_owned()),
     };
-    let part = if matches!(body, Body::Call(_)) { Part::Request } else { Part::Response };
-    Ok(vec![Entry { extra, origin: Some(Origin { message: 0, part }), ..Entry::from(body) }])
+    let part = if matches!(body, EventBody::Call(_)) { OriginPart::Request } else { OriginPart::Response };
+    Ok(vec![TraceEntry { extra, origin: Some(Origin { message: 0, part }), ..TraceEntry::from(body) }])
 }
 
 fn tool(server: Option<&str>, name: &str) -> Tool {

@@ -2,28 +2,30 @@
 
 use serde_json::{Map, Value};
 
-use super::super::event::{Body, Call, Entry, Message, Output, Tool, ToolDescription};
-use super::super::origin::{Described, Origin, Part};
-use super::{server, unknown};
+use super::super::event::{Call, EventBody, Message, Output, Tool, ToolDescription, TraceEntry};
+use super::super::origin::{Origin, OriginPart, ToolDescriptionFormat};
+use super::{server, unknown_fields};
 
 /// Creates a message of the given role.
-pub(super) fn message(role: &str, content: Value) -> Entry {
+pub(super) fn message(role: &str, content: Value) -> TraceEntry {
     let origin = Some(Origin::whole(0));
-    Entry { origin, ..Entry::from(Body::Message(Message { role: role.to_owned(), content })) }
+    TraceEntry { origin, ..TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content })) }
 }
 
 /// Returns the event of the message itself, then those of the calls that it proposes.
-pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
-        return Ok(vec![call(object, Map::new(), Part::Bare)?]);
+        return Ok(vec![call(object, Map::new(), OriginPart::Bare)?]);
     }
     if !object.contains_key("role") && object.contains_key("tools") {
         return tools(object);
     }
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let content = object.get("content").cloned().unwrap_or_default();
-    let extra =
-        unknown(object, &["role", "content", "tool_calls", "function_call", "tool_call_id", "metadata"]);
+    let extra = unknown_fields(
+        object,
+        &["role", "content", "tool_calls", "function_call", "tool_call_id", "metadata"],
+    );
     if role == "tool" || role == "function" {
         let name = object.get("name").and_then(Value::as_str);
         let call_id = match object.get("tool_call_id").and_then(Value::as_str) {
@@ -38,19 +40,19 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         let said = object.get("is_error").into_iter().chain(own).filter(|said| !said.is_null());
         let is_error = said.chain(object.get("error")).map(says_error).reduce(|one, other| one || other);
         let output = Output { call_id, tool, content, structured: None, is_error };
-        return Ok(vec![Entry {
+        return Ok(vec![TraceEntry {
             extra,
             origin: Some(Origin::whole(0)),
-            ..Entry::from(Body::Output(output))
+            ..TraceEntry::from(EventBody::Output(output))
         }]);
     }
-    let mut entries = vec![Entry { extra: extra.clone(), ..message(role, content) }];
+    let mut entries = vec![TraceEntry { extra: extra.clone(), ..message(role, content) }];
     match object.get("tool_calls") {
         None | Some(Value::Null) => {}
         Some(Value::Array(calls)) => {
             for (index, proposed) in calls.iter().enumerate() {
                 let proposed = proposed.as_object().ok_or("a tool call is a JSON object")?;
-                entries.push(call(proposed, extra.clone(), Part::Call(index))?);
+                entries.push(call(proposed, extra.clone(), OriginPart::Call(index))?);
             }
         }
         Some(_) => return Err("`tool_calls` is a list".to_owned()),
@@ -59,48 +61,58 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         let name = function.get("name").and_then(Value::as_str).ok_or("`function_call` has no `name`")?;
         let arguments = function.get("arguments").cloned().unwrap_or_default();
         let id = format!("function:{name}");
-        let body = Body::Call(to_call(id, tool(None, name), &arguments));
-        let origin = Some(Origin { message: 0, part: Part::Legacy });
-        entries.push(Entry { extra, origin, ..Entry::from(body) });
+        let body = EventBody::Call(to_call(id, tool(None, name), &arguments));
+        let origin = Some(Origin { message: 0, part: OriginPart::Legacy });
+        entries.push(TraceEntry { extra, origin, ..TraceEntry::from(body) });
     }
     Ok(entries)
 }
 
 /// Returns the tool descriptions that the agent receives, one event each.
-fn tools(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is a list")?;
-    list.iter().enumerate().map(|(index, item)| described(object, index, item)).collect()
+    list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
 /// Reads a tool in the format of MCP, Anthropic or OpenAI.
-fn described(message: &Map<String, Value>, index: usize, item: &Value) -> Result<Entry, String> {
+fn read_tool_description(
+    message: &Map<String, Value>,
+    index: usize,
+    item: &Value,
+) -> Result<TraceEntry, String> {
     let object = item.as_object().ok_or("a tool is a JSON object")?;
     let function = object.get("function").and_then(Value::as_object);
     let (fields, by, key) = match function {
-        Some(function) => (function, Described::OpenAi, "parameters"),
-        None if object.contains_key("input_schema") => (object, Described::Anthropic, "input_schema"),
-        None => (object, Described::Mcp, "inputSchema"),
+        Some(function) => (function, ToolDescriptionFormat::OpenAi, "parameters"),
+        None if object.contains_key("input_schema") => {
+            (object, ToolDescriptionFormat::Anthropic, "input_schema")
+        }
+        None => (object, ToolDescriptionFormat::Mcp, "inputSchema"),
     };
     let name = fields.get("name").and_then(Value::as_str).ok_or("a tool has no `name`")?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     let schema = fields.get(key).cloned().unwrap_or_default();
     let server = server(object).or(server(message));
-    let body = Body::Tool(ToolDescription { tool: tool(server, name), description, schema });
-    let origin = Some(Origin { message: 0, part: Part::Tool(index, by) });
-    let extra = unknown(object, &["name", "description", "type", "function", key]);
-    Ok(Entry { extra, origin, ..Entry::from(body) })
+    let body = EventBody::Tool(ToolDescription { tool: tool(server, name), description, schema });
+    let origin = Some(Origin { message: 0, part: OriginPart::Tool(index, by) });
+    let extra = unknown_fields(object, &["name", "description", "type", "function", key]);
+    Ok(TraceEntry { extra, origin, ..TraceEntry::from(body) })
 }
 
-fn call(object: &Map<String, Value>, mut extra: Map<String, Value>, part: Part) -> Result<Entry, String> {
+fn call(
+    object: &Map<String, Value>,
+    mut extra: Map<String, Value>,
+    part: OriginPart,
+) -> Result<TraceEntry, String> {
     let function = object.get("function").and_then(Value::as_object);
     let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
     let name = name.ok_or("a tool call has no `function.name`")?;
     let arguments = function.and_then(|f| f.get("arguments")).cloned().unwrap_or_default();
     let id = object.get("id").and_then(Value::as_str).unwrap_or_default();
-    extra.extend(unknown(object, &["id", "type", "function", "metadata"]));
+    extra.extend(unknown_fields(object, &["id", "type", "function", "metadata"]));
     let call = to_call(id.to_owned(), tool(server(object), name), &arguments);
     let origin = Some(Origin { message: 0, part });
-    Ok(Entry { extra, origin, ..Entry::from(Body::Call(call)) })
+    Ok(TraceEntry { extra, origin, ..TraceEntry::from(EventBody::Call(call)) })
 }
 
 fn tool(server: Option<&str>, name: &str) -> Tool {

@@ -1,0 +1,130 @@
+//! `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
+//! every verdict is the same when it is recomputed.
+
+use std::path::{Path, PathBuf};
+
+use flowgate_gateway::audit::{DatabaseLogAnchors, LineHash, VerifiedRecords};
+use flowgate_gateway::model_routes::recheck::{
+    LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
+};
+
+use super::verify::{self, VerifyOptions};
+use crate::command::serve;
+use crate::escaping;
+use crate::input::{self, InputError};
+use crate::output::{Console, plural};
+use crate::progress::{INTERRUPTED, Progress};
+
+/// The number of differing conversations that are listed.
+const NAMED: usize = 20;
+
+/// Runs the command; returns the exit code.
+pub(super) fn run(
+    files: &[PathBuf],
+    config: &Path,
+    options: &VerifyOptions<'_>,
+    output: &mut Console,
+) -> Result<u8, InputError> {
+    let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
+    let config = serve::model_routes(config)?;
+    // Read before the logs, so that records written in the meantime are no objection.
+    let known = read_database_snapshot(&config).map_err(|error| failed(&error))?;
+    let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());
+    // Each log is read twice.
+    let progress = Progress::over_files(&[files, files].concat(), "", true, output);
+    for file in files {
+        let verified = verify::verify_log(file, options, &known.anchors.logs, &progress, output)?;
+        if progress.is_interrupted() {
+            break;
+        }
+        let Some(summary) = verified else { return Ok(1) };
+        logs.push(summary.id);
+        logged.begin(summary.id);
+        summaries.push(summary);
+        for record in VerifiedRecords::new(input::open_counted(file, &progress)?, None) {
+            if progress.is_interrupted() {
+                break;
+            }
+            let record = record.map_err(|problem| InputError(format!("{}: {problem}", file.display())))?;
+            logged.add(&record);
+        }
+    }
+    if progress.finish(output) {
+        return Ok(INTERRUPTED);
+    }
+    let are_known = check_known_logs(&known.anchors, files, &logs, output);
+    let are_known = verify::check_witness(options, &summaries, output) && are_known;
+    let rechecked = recheck(config, known, logged).map_err(|error| failed(&error))?;
+    print_rechecked(&rechecked, output);
+    Ok(u8::from(!rechecked.differ.is_empty() || !are_known))
+}
+
+/// Returns whether the database has recorded these logs and no others.
+fn check_known_logs(
+    anchors: &DatabaseLogAnchors,
+    files: &[PathBuf],
+    logs: &[LineHash],
+    output: &mut Console,
+) -> bool {
+    if anchors.logs.is_empty() {
+        output.note("the database knows no audit log yet: start the gateway once, so that the database records the length of the log");
+        return true;
+    }
+    let mark = output.paint("31", "✗");
+    let mut are_known = true;
+    for (file, log) in files.iter().zip(logs) {
+        if !anchors.logs.iter().any(|anchor| anchor.log == *log) {
+            are_known = false;
+            output.line(&format!("{mark} {}: the database does not know this log", file.display()));
+        }
+    }
+    for anchor in anchors.logs.iter().filter(|anchor| !logs.contains(&anchor.log)) {
+        are_known = false;
+        let line = anchor.head.seq.saturating_add(1);
+        let advice = if anchors.is_shared {
+            "pass the logs of all gateways that share the database"
+        } else {
+            "it was cut off or replaced"
+        };
+        output.line(&format!(
+            "{mark} the database knows another log, up to line {line} ({}), signed by {}: {advice}",
+            anchor.head.hash, anchor.key
+        ));
+    }
+    are_known
+}
+
+fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
+    let RecheckReport { same, unkept, gone, earlier, unread, differ } = rechecked;
+    let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };
+    let mark = output.paint(color, mark);
+    output.line(&format!("{mark} {} confirmed by judging again", plural(same, "verdict")));
+    if *unkept > 0 {
+        output
+            .line(&format!("  unkept    {} of turns whose answers were not sent", plural(unkept, "verdict")));
+    }
+    if *gone > 0 {
+        output.line(&format!(
+            "  gone      {} of conversations that were deleted, or restarted with another policy",
+            plural(gone, "verdict")
+        ));
+    }
+    if *earlier > 0 {
+        output.line(&format!(
+            "  earlier   {} in the database from before the log began",
+            plural(earlier, "verdict")
+        ));
+    }
+    if *unread > 0 {
+        output.line(&format!(
+            "  unread    {} in the database whose policy has changed, or whose client is gone",
+            plural(unread, "conversation")
+        ));
+    }
+    for difference in differ.iter().take(NAMED) {
+        output.line(&format!("  differs   {}", escaping::excerpt(&difference.to_string(), 400)));
+    }
+    if differ.len() > NAMED {
+        output.line(&format!("  differs   {}", plural(differ.len() - NAMED, "further conversation")));
+    }
+}

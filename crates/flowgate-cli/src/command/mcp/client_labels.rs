@@ -1,0 +1,112 @@
+//! The labels of everything that a client has received from all of its servers: each server has a proxy, and the
+//! proxies share a file.
+//!
+//! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before
+//! it judges, and writes to it before it sends an answer.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{EventBody, Message, TraceEntry};
+use serde_json::{Value, json};
+
+use crate::input::{InputError, describe_io_error};
+use crate::private_files;
+
+/// The file.
+pub(super) struct ClientLabelFile {
+    path: PathBuf,
+    lock: File,
+}
+
+impl ClientLabelFile {
+    /// Opens the file, or creates it.
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
+        let lock = private_files::lock_beside(path);
+        let lock =
+            lock.map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
+        Ok(Self { path: path.to_owned(), lock })
+    }
+
+    /// Exchanges labels with the file: those from other proxies go to the monitor, and its own go to the file.
+    pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
+        self.lock.lock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        let exchanged = self.exchange_locked(monitor);
+        self.lock.unlock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        exchanged
+    }
+
+    fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
+        let kept = match std::fs::read_to_string(&self.path) {
+            Ok(text) => {
+                let read: Value =
+                    serde_json::from_str(&text).map_err(|error| self.file_error(&error.to_string()))?;
+                Some(read.get("seen").filter(|seen| seen.is_object()).cloned())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(self.file_error(&describe_io_error(&error))),
+        };
+        let content = Value::String("text from other servers of this client".to_owned());
+        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
+        let mut seen = place.context;
+        if let Some(kept) = &kept {
+            let kept = kept.as_ref().ok_or_else(|| self.file_error("it has no labels under `seen`"))?;
+            let others = monitor.from_names(kept);
+            if !others.flows_to(&seen) {
+                seen = seen.join(&others);
+                monitor.push_generated(entry, seen).map_err(|error| error.to_string())?;
+            }
+        }
+        let now = monitor.to_names(&seen);
+        if kept.flatten().as_ref() != Some(&now) {
+            let text = format!("{:#}\n", json!({"seen": now}));
+            private_files::replace(&self.path, &text)
+                .map_err(|error| self.file_error(&describe_io_error(&error)))?;
+        }
+        Ok(())
+    }
+
+    fn file_error(&self, problem: &str) -> String {
+        let path = self.path.display();
+        format!(
+            "{path}: {problem}; the labels of text from other servers are unknown: restore the file, or remove it to begin anew"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::policy::Policy;
+
+    use super::*;
+
+    fn monitor() -> Monitor {
+        Monitor::new(Arc::new(Policy::parse("lattice integrity: trusted < untrusted\n").unwrap()))
+    }
+
+    #[test]
+    fn what_one_has_shown_the_others_know() {
+        let path = std::env::temp_dir().join(format!("flowgate-seen-{}.json", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let (one, two) = (ClientLabelFile::open(&path).unwrap(), ClientLabelFile::open(&path).unwrap());
+        let (mut first, mut second) = (monitor(), monitor());
+        one.exchange(&mut first).unwrap();
+        two.exchange(&mut second).unwrap();
+        assert_eq!(second.trace().len(), 0);
+        let page = EventBody::Message(Message { role: "mcp".to_owned(), content: "a page".into() });
+        first.push(TraceEntry::from(page)).unwrap();
+        one.exchange(&mut first).unwrap();
+        two.exchange(&mut second).unwrap();
+        let shown = second.trace().events().first().map(|event| second.describe(&event.label));
+        assert_eq!(shown.unwrap(), ["untrusted"]);
+        two.exchange(&mut second).unwrap();
+        assert_eq!(second.trace().len(), 1);
+        std::fs::write(&path, "{}").unwrap();
+        assert!(two.exchange(&mut second).unwrap_err().contains("remove it to begin anew"));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! The line that shows the current activity and its time, drawn by a thread until it is dropped.
+
+use std::io::{Write as _, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::escaping;
+use crate::progress::{CLEAR, elapsed};
+
+/// The time between two updates of the line.
+const UPDATE: Duration = Duration::from_millis(100);
+/// Longer text could take more than one line of the terminal, which cannot be cleared.
+const LONGEST: usize = 50;
+
+/// An activity.
+pub(super) struct ActivityLine {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ActivityLine {
+    /// Draws the line from now on.
+    pub(super) fn begin(what: String) -> Self {
+        let (stop, stopped) = channel();
+        let begun = Instant::now();
+        let draw = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(UPDATE) {
+                let _ = stderr().write_all(format!("{CLEAR}{}", line(&what, begun.elapsed())).as_bytes());
+            }
+            let _ = stderr().write_all(CLEAR.as_bytes());
+        };
+        Self { stop: Some(stop), thread: std::thread::Builder::new().spawn(draw).ok() }
+    }
+
+    /// Returns the characters that clear the line for other text.
+    pub(super) fn clear(&self) -> &'static str {
+        CLEAR
+    }
+}
+
+impl Drop for ActivityLine {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns the line, such as `step 2: the model writes, 3 s`.
+fn line(what: &str, time: Duration) -> String {
+    format!("{}, {}", escaping::excerpt(what, LONGEST), elapsed(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_goes_on_and_stays_on_one_line() {
+        let check = |what: &str, seconds: u64, expected: &str| {
+            assert_eq!(line(what, Duration::from_secs(seconds)), expected);
+        };
+        check("step 2: the model writes", 0, "step 2: the model writes, 0 s");
+        check("mail/send\nnow runs", 61, "mail/send now runs, 1 min 1 s");
+        check(&"x".repeat(60), 3, &format!("{} …, 3 s", "x".repeat(50)));
+    }
+}

@@ -1,0 +1,269 @@
+//! Agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument `task`.
+//!
+//! Each task is a conversation of its own, with the same policy, the same stores and the same person who decides. Its
+//! text has at least the call's label; its answer has the labels of everything that the agent read to write it,
+//! joined with the policy's label for the tool.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use flowgate::json::{self, Numbers};
+use flowgate::monitor::{AuthorizedCall, Monitor};
+use flowgate::policy::Policy;
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Toolbox};
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, ToolAnswer, Turn};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use flowgate_lm::ChatModel;
+use serde_json::{Value, json};
+
+use super::approver::{EventSources, TerminalApprover};
+use super::cancellable_model::CancellableModel;
+use super::observer::{ChatObserver, SharedChatState};
+use super::terminal::ChatTerminal;
+use crate::escaping;
+
+/// The server name of agents; no MCP server may have this name if there are agents.
+pub(super) const SERVER: &str = "agents";
+
+const FORM: &str =
+    r#"write {"agents": {"NAME": {"description": "...", "instructions": "...", "servers": ["..."]}}}"#;
+
+/// An agent to which tasks are delegated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AgentSpec {
+    pub(super) name: String,
+    description: String,
+    instructions: Option<String>,
+    /// The servers whose tools it may call; all, if none are named.
+    servers: Option<Vec<String>>,
+}
+
+/// Reads the `agents` of the file that names the servers.
+///
+/// # Errors
+/// Returns an error message with advice.
+pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpec>, String> {
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
+    let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
+    let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
+    if servers.iter().any(|server| server == SERVER) {
+        return Err(format!("a server has the name `{SERVER}`, which stands for the agents; rename it"));
+    }
+    agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()
+}
+
+fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec, String> {
+    let at = |problem: String| format!("the agent `{}`: {problem}", escaping::excerpt(name, 40));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 50 || !name.chars().all(is_plain) {
+        return Err(at("a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()));
+    }
+    let text = |key: &str| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(at(format!("its `{key}` is not a string; put it in quotation marks"))),
+    };
+    let description = text("description")?;
+    let description = description.ok_or_else(|| {
+        at(format!("it has no `description`, which tells the model what it is for; {FORM}"))
+    })?;
+    let wrong = || at("its `servers` is not a list of names; write [\"one\", \"two\"]".to_owned());
+    let named = match entry.get("servers") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(items)) => {
+            let names = items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong));
+            Some(names.collect::<Result<Vec<String>, String>>()?)
+        }
+        Some(_) => return Err(wrong()),
+    };
+    if let Some(unknown) = named.iter().flatten().find(|name| !servers.contains(name)) {
+        return Err(at(format!("there is no server `{}` in `mcpServers`", escaping::excerpt(unknown, 40))));
+    }
+    Ok(AgentSpec { name: name.to_owned(), description, instructions: text("instructions")?, servers: named })
+}
+
+impl AgentSpec {
+    /// Returns the agent's description as a tool for the model.
+    pub(super) fn to_offered_tool(&self) -> OfferedTool {
+        OfferedTool {
+            tool: Tool::of(SERVER, &self.name),
+            description: self.description.clone(),
+            parameters: json!({
+                "type": "object",
+                "properties": {"task": {
+                    "type": "string",
+                    "description": "The task, with all information that it needs. The agent sees nothing else of this chat.",
+                }},
+                "required": ["task"],
+            }),
+            output: None,
+            words: DescriptionAuthor::Operator,
+        }
+    }
+
+    /// Returns the tools that it may call, out of these.
+    pub(super) fn allowed_tools(&self, offered: &[OfferedTool]) -> Vec<OfferedTool> {
+        let may = |tool: &Tool| match (&self.servers, &tool.server) {
+            (None, _) => true,
+            (Some(names), Some(server)) => names.iter().any(|name| **name == **server),
+            (Some(_), None) => false,
+        };
+        offered.iter().filter(|known| may(&known.tool)).cloned().collect()
+    }
+}
+
+/// Everything that an agent's conversation needs.
+#[derive(Clone)]
+pub(super) struct DelegationContext {
+    pub(super) policy: Arc<Policy>,
+    /// The name of the policy's file.
+    pub(super) name: Arc<str>,
+    pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
+    pub(super) method: Method,
+    pub(super) model: Arc<dyn ChatModel>,
+    /// The model that screens and fills slots.
+    pub(super) small: Arc<dyn ChatModel>,
+    pub(super) shell: Arc<ChatTerminal>,
+    pub(super) shared: SharedChatState,
+    pub(super) labels: bool,
+}
+
+impl DelegationContext {
+    /// Runs the task of a call.
+    pub(super) fn run_task(
+        &self,
+        member: &AgentSpec,
+        tools: &Toolbox,
+        offered: &[OfferedTool],
+        call: &AuthorizedCall,
+    ) -> ToolAnswer {
+        let task = call.call().arguments.as_ref().ok().and_then(|arguments| arguments.get("task"));
+        let Some(Value::String(task)) = task else {
+            return ToolAnswer::error("the argument `task` is not a string; nothing was done");
+        };
+        self.run_conversation(member, tools, offered, task)
+            .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not start: {problem}")))
+    }
+
+    fn run_conversation(
+        &self,
+        member: &AgentSpec,
+        tools: &Toolbox,
+        offered: &[OfferedTool],
+        task: &str,
+    ) -> Result<ToolAnswer, String> {
+        let mut monitor = (self.monitor)();
+        let carried = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
+        let mut key = [0_u8; 32];
+        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+        let settings = ConversationSettings::new(self.method, DigestKey::new(key));
+        let full = |error: flowgate::monitor::PushError| error.to_string();
+        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(full)?;
+        if let Some(instructions) = &member.instructions {
+            conversation.add_system_message(instructions.as_str().into()).map_err(full)?;
+        }
+        let sources: EventSources = Arc::new(Mutex::default());
+        let mut watch = ChatObserver::new(
+            Arc::clone(&self.shell),
+            self.labels,
+            None,
+            self.shared.clone(),
+            Arc::clone(&sources),
+        );
+        watch.stores_version = known;
+        watch.agent_name = Some(member.name.clone());
+        let patient = |model: &Arc<dyn ChatModel>, what| CancellableModel {
+            model: Arc::clone(model),
+            shell: Arc::clone(&self.shell),
+            what,
+            steps: None,
+        };
+        let mut writer = patient(&self.model, "the agent's model writes");
+        writer.steps = Some(AtomicUsize::new(0));
+        let screener = patient(&self.small, "the model screens");
+        let filler = patient(&self.small, "the model fills a slot");
+        let mut person = TerminalApprover {
+            shell: Arc::clone(&self.shell),
+            policy: Arc::clone(&self.policy),
+            name: Arc::clone(&self.name),
+            caller: format!("The agent {}", member.name),
+            sources,
+        };
+        let begun = Instant::now();
+        let mut agent = Agent {
+            model: &writer,
+            screener: &screener,
+            filler: &filler,
+            tools,
+            approver: &mut person,
+            clock: &|| begun.elapsed(),
+            observer: &mut watch,
+        };
+        let ended = agent.run_task(&mut conversation, task.into(), &carried);
+        watch.process_new_events(&conversation);
+        // The labels of stores also cover what it could have written and did not.
+        watch.save_store_labels(&mut conversation)?;
+        Ok(match ended {
+            Ok(turn) => {
+                watch.print_summary(&turn.spent);
+                delegate_answer(&conversation, &turn)
+            }
+            Err(error) => unfinished_answer(&conversation, &error.to_string()),
+        })
+    }
+}
+
+/// Returns an agent's answer to the call that delegated the task.
+fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
+    let is_whole = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
+    let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
+    if !is_whole {
+        return unfinished_answer(conversation, &texts.join("\n"));
+    }
+    ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
+}
+
+/// Returns an error with the label top: the failure of a task can depend on anything that the agent read.
+fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
+    let monitor = conversation.monitor();
+    let everything = monitor.to_names(&monitor.policy().space().top());
+    let text = format!("the agent did not finish: {text}");
+    ToolAnswer { carries: Some(everything), ..ToolAnswer::error(text.trim_end_matches([' ', ':'])) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_read_and_problems_named() {
+        let check = |text: &str, expected: Result<&[&str], &str>| {
+            let read = read_agents(text, &["web".to_owned(), "mail".to_owned()]);
+            let names = read.map(|members| members.into_iter().map(|member| member.name).collect::<Vec<_>>());
+            let expected = expected.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            assert_eq!(names, expected.map_err(str::to_owned), "{text}");
+        };
+        check(r#"{"mcpServers": {}}"#, Ok(&[]));
+        check(r#"{"agents": {"reader": {"description": "reads", "servers": ["web"]}}}"#, Ok(&["reader"]));
+        check(
+            r#"{"agents": {"reader": {"description": "reads", "servers": ["wep"]}}}"#,
+            Err("the agent `reader`: there is no server `wep` in `mcpServers`"),
+        );
+        check(
+            r#"{"agents": {"reader": {"description": "reads", "servers": "web"}}}"#,
+            Err("the agent `reader`: its `servers` is not a list of names; write [\"one\", \"two\"]"),
+        );
+        check(
+            r#"{"agents": {"a b": {"description": "reads"}}}"#,
+            Err("the agent `a b`: a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`"),
+        );
+        check(r#"{"agents": []}"#, Err(&format!("`agents` is not an object; {FORM}")));
+        let missing =
+            format!("the agent `a`: it has no `description`, which tells the model what it is for; {FORM}");
+        check(r#"{"agents": {"a": {}}}"#, Err(&missing));
+    }
+}

@@ -1,0 +1,194 @@
+//! Observes a turn: prints the lines of `--labels`, writes the file of `--trace`, and collects the sources of events
+//! for questions.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowgate::label::Label;
+use flowgate::monitor::AuthorizedCall;
+use flowgate::trace::{EventId, Region};
+use flowgate_guard::agent::Observer;
+use flowgate_guard::conversation::{Conversation, TurnUsage};
+use flowgate_guard::slot::LOOK;
+use flowgate_guard::view::View;
+use flowgate_lm::chat::Completion;
+use serde_json::Value;
+
+use super::approver::EventSources;
+use super::terminal::ChatTerminal;
+use super::trace::TraceFile;
+use crate::output::plural;
+use crate::stores::SharedStoreLabels;
+use crate::{escaping, report};
+
+/// The observer of an agent.
+pub(super) struct ChatObserver {
+    pub(super) shell: Arc<ChatTerminal>,
+    /// Whether to print the labels of each step.
+    pub(super) labels: bool,
+    pub(super) trace: Option<TraceFile>,
+    pub(super) shared: SharedChatState,
+    pub(super) sources: EventSources,
+    /// The version of the stores that the conversation knows.
+    pub(super) stores_version: u64,
+    /// The agent of these steps, if it is not the chat's.
+    pub(super) agent_name: Option<String>,
+    step: Option<CurrentStep>,
+    events: usize,
+}
+
+/// The state that a chat shares with its agents.
+#[derive(Clone, Default)]
+pub(super) struct SharedChatState {
+    stores: Arc<Mutex<SharedStoreLabels>>,
+    /// The labels of the running call, as names.
+    pub(super) call_label: Arc<Mutex<Value>>,
+}
+
+impl SharedChatState {
+    pub(super) fn new(stores: SharedStoreLabels) -> Self {
+        Self { stores: Arc::new(Mutex::new(stores)), ..Self::default() }
+    }
+
+    pub(super) fn stores(&self) -> MutexGuard<'_, SharedStoreLabels> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The current step of the model.
+struct CurrentStep {
+    label: Label,
+    hidden: usize,
+    done: Option<Completion>,
+}
+
+impl ChatObserver {
+    pub(super) fn new(
+        shell: Arc<ChatTerminal>,
+        labels: bool,
+        trace: Option<TraceFile>,
+        shared: SharedChatState,
+        sources: EventSources,
+    ) -> Self {
+        Self {
+            shell,
+            labels,
+            trace,
+            shared,
+            sources,
+            stores_version: 0,
+            agent_name: None,
+            step: None,
+            events: 0,
+        }
+    }
+
+    /// Processes the new events.
+    pub(super) fn process_new_events(&mut self, conversation: &Conversation) {
+        let monitor = conversation.monitor();
+        if let Some(trace) = &mut self.trace
+            && let Err(error) = trace.write_new_events(monitor)
+        {
+            self.shell.error(&format!("the trace cannot be written: {error}; it ends here"));
+            self.trace = None;
+        }
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        for index in self.events..monitor.trace().len() {
+            let region = Region { event: EventId(index), path: Default::default(), span: None };
+            sources.insert(region.event, report::region_source(&region, monitor));
+        }
+        drop(sources);
+        self.events = monitor.trace().len();
+        if let Some(CurrentStep { label, hidden, done: Some(done) }) =
+            self.step.take_if(|step| step.done.is_some()).filter(|_| self.labels)
+        {
+            let words = escaping::line(&monitor.describe(&label).join(", "));
+            let words = if words.is_empty() { "no labels".to_owned() } else { words };
+            let looked = if done.calls.iter().any(|call| call.name == LOOK) { ", looks" } else { "" };
+            let line = format!(
+                "{}step: {words}; {hidden} hidden; {} + {} tokens; {}{looked}",
+                self.prefix(),
+                done.usage.input,
+                done.usage.output,
+                plural(done.calls.len(), "call"),
+            );
+            self.shell.print(&self.shell.paint("2", &line));
+        }
+    }
+
+    /// Stores the current labels of stores.
+    pub(super) fn save_store_labels(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        self.shared.stores().save_labels(conversation, &mut self.stores_version)
+    }
+
+    /// Prints the summary of a turn.
+    pub(super) fn print_summary(&self, spent: &TurnUsage) {
+        if self.labels {
+            let line = format!("{}{}", self.prefix(), usage_summary(spent));
+            self.shell.print(&self.shell.paint("2", &line));
+        }
+    }
+}
+
+impl ChatObserver {
+    fn prefix(&self) -> String {
+        self.agent_name.as_ref().map_or_else(String::new, |who| format!("{who}: "))
+    }
+}
+
+impl Observer for ChatObserver {
+    fn before_run(&mut self, conversation: &mut Conversation, call: &AuthorizedCall) -> Result<(), String> {
+        let kept = self.save_store_labels(conversation);
+        if let Err(problem) = &kept {
+            self.shell.error(problem);
+        }
+        *self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner) =
+            conversation.call_label_names(call);
+        kept
+    }
+
+    fn after_run(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        let known = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
+        if let Err(problem) = &known {
+            self.shell.error(problem);
+        }
+        known
+    }
+
+    fn before_need(&mut self, conversation: &Conversation) {
+        self.process_new_events(conversation);
+    }
+
+    fn before_completion(&mut self, view: &View) {
+        self.step = Some(CurrentStep { label: view.label, hidden: view.names.len(), done: None });
+    }
+
+    fn after_completion(&mut self, completion: &Completion) {
+        if let Some(step) = &mut self.step {
+            step.done = Some(completion.clone());
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shell.is_cancelled()
+    }
+}
+
+fn usage_summary(spent: &TurnUsage) -> String {
+    let most = if spent.bits == 0 {
+        "the lowest steps reveal nothing hidden".to_owned()
+    } else {
+        format!("the lowest steps reveal at most {} of hidden text", plural(spent.bits, "bit"))
+    };
+    format!(
+        "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {most}",
+        plural(spent.messages, "message"),
+        plural(spent.fills, "slot"),
+        spent.tokens.input,
+        spent.tokens.output,
+        plural(spent.looks, "look"),
+        plural(spent.questions, "question"),
+        spent.allowed,
+        plural(spent.ran, "call"),
+        spent.refused,
+    )
+}

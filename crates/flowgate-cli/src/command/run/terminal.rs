@@ -1,0 +1,210 @@
+//! The terminal of a chat: its output, its input and Ctrl-C.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::activity_line::ActivityLine;
+use crate::args::ProgressMode;
+use crate::progress::INTERRUPTED;
+
+/// The interval at which a thread that waits for a line checks whether to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The terminal of a chat. Replies go to the standard output, everything else goes here.
+pub(crate) struct ChatTerminal {
+    err: Mutex<Box<dyn Write + Send>>,
+    color: bool,
+    /// Whether a person can be asked.
+    has_person: bool,
+    /// Whether the input is a terminal, which gets a prompt.
+    has_prompt: bool,
+    has_progress: bool,
+    in_turn: AtomicBool,
+    interrupts: AtomicUsize,
+    waiting: Mutex<Option<ActivityLine>>,
+    lines: Mutex<Option<Receiver<String>>>,
+}
+
+/// The result of waiting for a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LineInput {
+    Line(String),
+    /// There will be no more lines.
+    End,
+    /// There was no line in time.
+    Late,
+    /// Ctrl-C.
+    Stopped,
+}
+
+impl ChatTerminal {
+    /// Creates a terminal on the standard streams.
+    pub(crate) fn standard(color: bool, progress: ProgressMode) -> Self {
+        let (input, output) = (stdin().is_terminal(), stderr().is_terminal());
+        Self {
+            err: Mutex::new(Box::new(stderr())),
+            color,
+            has_person: input && output,
+            has_prompt: input,
+            has_progress: output && progress != ProgressMode::Never,
+            in_turn: AtomicBool::new(false),
+            interrupts: AtomicUsize::new(0),
+            waiting: Mutex::new(None),
+            lines: Mutex::new(None),
+        }
+    }
+
+    /// Creates a terminal for tests, with given input and output.
+    #[cfg(test)]
+    pub(crate) fn double(lines: Receiver<String>, told: impl Write + Send + 'static) -> Self {
+        Self {
+            err: Mutex::new(Box::new(told)),
+            has_person: true,
+            lines: Mutex::new(Some(lines)),
+            has_prompt: false,
+            has_progress: false,
+            ..Self::standard(false, ProgressMode::Never)
+        }
+    }
+
+    /// Returns whether a person can be asked.
+    pub(crate) fn has_person(&self) -> bool {
+        self.has_person
+    }
+
+    /// Prints text that has been escaped.
+    pub(crate) fn print(&self, text: &str) {
+        let waiting = lock(&self.waiting);
+        // The progress line is drawn again below the text.
+        let clear = waiting.as_ref().map_or("", ActivityLine::clear);
+        // In one write, so that the thread that draws the line cannot write in between.
+        let _ = lock(&self.err).write_all(format!("{clear}{text}\n").as_bytes());
+    }
+
+    /// Prints a note.
+    pub(crate) fn note(&self, text: &str) {
+        self.print(&format!("{}: {text}", self.paint("1;36", "note")));
+    }
+
+    /// Prints an error.
+    pub(crate) fn error(&self, text: &str) {
+        self.print(&format!("{}: {text}", self.paint("1;31", "error")));
+    }
+
+    /// Returns `text` in a colour, if there are colours.
+    pub(crate) fn paint(&self, code: &str, text: &str) -> String {
+        if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn prompt(&self, prompt: &str) {
+        let mut err = lock(&self.err);
+        let _ = write!(err, "{prompt}");
+        let _ = err.flush();
+    }
+
+    /// Shows an activity and its time until the result is dropped.
+    pub(crate) fn show_activity(&self, what: String) -> ActivityGuard<'_> {
+        if self.has_progress {
+            *lock(&self.waiting) = Some(ActivityLine::begin(what));
+        }
+        ActivityGuard(self)
+    }
+
+    /// Begins a turn: Ctrl-C cancels it.
+    pub(crate) fn begin_turn(&self) {
+        self.interrupts.store(0, Ordering::Relaxed);
+        self.in_turn.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the turn.
+    pub(crate) fn end_turn(&self) {
+        self.in_turn.store(false, Ordering::Relaxed);
+        self.interrupts.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the turn is to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
+    }
+
+    /// Handles Ctrl-C. The second time ends the program, which closes the input of all servers.
+    pub(crate) fn handle_interrupt(&self) {
+        if self.interrupts.fetch_add(1, Ordering::Relaxed) > 0 {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        if self.in_turn.load(Ordering::Relaxed) {
+            self.print("\nThe turn is being stopped; Ctrl-C again quits.");
+        } else {
+            self.print("\nCtrl-C again quits, and so does Ctrl-D.");
+        }
+    }
+
+    /// Waits for the next message of the user.
+    pub(crate) fn next_message(&self) -> LineInput {
+        if self.has_prompt {
+            self.prompt(&self.paint("1;32", "› "));
+        }
+        let heard = self.wait_for_line(None);
+        self.interrupts.store(0, Ordering::Relaxed);
+        heard
+    }
+
+    /// Waits for the answer to a question. The caller discards earlier lines with [`Self::discard_lines`], so that no
+    /// line typed before the question answers it.
+    pub(crate) fn wait_for_answer(&self, question: &str, until: Instant) -> LineInput {
+        self.prompt(question);
+        self.wait_for_line(Some(until))
+    }
+
+    /// Discards the lines typed so far.
+    pub(crate) fn discard_lines(&self) {
+        if let Some(lines) = &*lock(&self.lines) {
+            while lines.try_recv().is_ok() {}
+        }
+    }
+
+    fn wait_for_line(&self, until: Option<Instant>) -> LineInput {
+        let mut lines = lock(&self.lines);
+        let lines = lines.get_or_insert_with(read_lines);
+        loop {
+            match lines.recv_timeout(TICK) {
+                Ok(line) => return LineInput::Line(line),
+                Err(RecvTimeoutError::Disconnected) => return LineInput::End,
+                Err(RecvTimeoutError::Timeout) if self.is_cancelled() => return LineInput::Stopped,
+                Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
+                    return LineInput::Late;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+/// Reads the standard input on a thread, so that waiting for a line can be stopped.
+fn read_lines() -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An activity that is shown.
+pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
+
+impl Drop for ActivityGuard<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.waiting).take();
+    }
+}

@@ -1,0 +1,167 @@
+//! Untrusted text, escaped for a terminal: no character in it moves the cursor, changes the direction of writing, or
+//! is invisible.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+#[cfg(any(feature = "gateway", feature = "run"))]
+use serde_json::Value;
+
+/// Escapes what is printed: everything but line breaks, tabs, joiners and, with `has_color`, changes of colour.
+///
+/// The escapes are those of JSON, so that a JSON text stays the same value.
+pub(crate) fn escape_output(text: &str, has_color: bool) -> Cow<'_, str> {
+    let keeps = |c: char| matches!(c, '\n' | '\t') || is_joiner(c) || !is_unsafe_char(c);
+    if text.chars().all(keeps) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let rest = text.get(at..).unwrap_or_default();
+        if keeps(c) || has_color && is_change_of_color(rest) {
+            shown.push(c);
+        } else {
+            escape(c, &mut shown);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Returns whether a text begins with a sequence that changes colour or weight, and does nothing else.
+fn is_change_of_color(text: &str) -> bool {
+    let codes = text.strip_prefix("\u{1b}[").and_then(|rest| Some(rest.split_once('m')?.0));
+    let is_known = |code: &str| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "34" | "35" | "36");
+    codes.is_some_and(|codes| codes.split(';').all(is_known))
+}
+
+/// Escapes text over several lines.
+#[cfg(feature = "run")]
+pub(crate) fn text(text: &str) -> String {
+    escape_unless(text, |c| matches!(c, '\n' | '\t') || is_joiner(c))
+}
+
+/// Escapes text on one line.
+pub(crate) fn line(text: &str) -> String {
+    escape_unless(text, is_joiner)
+}
+
+/// Returns the beginning of a text, escaped, on one line.
+pub(crate) fn excerpt(text: &str, characters: usize) -> String {
+    let one = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let cut: String = one.chars().take(characters).collect();
+    let end = if cut.len() < one.len() { " …" } else { "" };
+    format!("{}{end}", escape_unless(&cut, |_| false))
+}
+
+/// Returns a value as indented JSON in which every character is visible and distinguishable.
+#[cfg(feature = "run")]
+pub(crate) fn json(value: &Value) -> String {
+    escaped(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// Returns the same on one line.
+#[cfg(feature = "gateway")]
+pub(crate) fn json_line(value: &Value) -> String {
+    escaped(&value.to_string())
+}
+
+/// Escapes the tricky characters of a JSON text; its value stays the same.
+#[cfg(any(feature = "gateway", feature = "run"))]
+fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_unsafe_char(c) {
+            shown.push(c);
+        } else {
+            escape(c, &mut shown);
+        }
+    }
+    shown
+}
+
+/// Appends a character as JSON escapes it.
+fn escape(c: char, shown: &mut String) {
+    let mut units = [0_u16; 2];
+    for unit in c.encode_utf16(&mut units) {
+        let _ = write!(shown, "\\u{unit:04x}");
+    }
+}
+
+fn escape_unless(text: &str, keep: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if keep(c) || !is_unsafe_char(c) {
+            shown.push(c);
+        } else {
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
+        }
+    }
+    shown
+}
+
+/// Returns whether a character joins emoji or letters of some scripts; joiners hide no text.
+fn is_joiner(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0f}')
+}
+
+/// Returns whether a character is a control character, changes the direction of writing, or is invisible.
+fn is_unsafe_char(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_changes_colour_at_most() {
+        let check = |given: &str, with_color: &str, without: &str| {
+            assert_eq!(
+                (&*escape_output(given, true), &*escape_output(given, false)),
+                (with_color, without),
+                "{given:?}"
+            );
+        };
+        check("grüße, 你好 👩\u{200d}🚀\n\t", "grüße, 你好 👩\u{200d}🚀\n\t", "grüße, 你好 👩\u{200d}🚀\n\t");
+        check("\u{1b}[1;31mred\u{1b}[0m", "\u{1b}[1;31mred\u{1b}[0m", "\\u001b[1;31mred\\u001b[0m");
+        check("\u{1b}[2Jgone", "\\u001b[2Jgone", "\\u001b[2Jgone");
+        check("\u{1b}[8mhidden", "\\u001b[8mhidden", "\\u001b[8mhidden");
+        check("\u{1b}]0;title\u{7}", "\\u001b]0;title\\u0007", "\\u001b]0;title\\u0007");
+        check("\u{9b}31mred\r", "\\u009b31mred\\u000d", "\\u009b31mred\\u000d");
+        check("evil\u{202e}gpj", "evil\\u202egpj", "evil\\u202egpj");
+        check("{\"tag\": \"\u{e0041}\"}", "{\"tag\": \"\\udb40\\udc41\"}", "{\"tag\": \"\\udb40\\udc41\"}");
+    }
+
+    #[cfg(feature = "run")]
+    #[test]
+    fn nothing_plays_tricks_on_the_terminal() {
+        let check = |given: &str, on_lines: &str, on_one: &str| {
+            assert_eq!((text(given).as_str(), line(given).as_str()), (on_lines, on_one), "{given:?}");
+        };
+        check("grüße, 你好, مرحبا", "grüße, 你好, مرحبا", "grüße, 你好, مرحبا");
+        check("a\n\tb", "a\n\tb", "a\\u{a}\\u{9}b");
+        check("\u{1b}[2Jgone", "\\u{1b}[2Jgone", "\\u{1b}[2Jgone");
+        check("\u{9b}31m", "\\u{9b}31m", "\\u{9b}31m");
+        check("over\rwritten", "over\\u{d}written", "over\\u{d}written");
+        check("evil\u{202e}gpj", "evil\\u{202e}gpj", "evil\\u{202e}gpj");
+        check("tag\u{e0041}s", "tag\\u{e0041}s", "tag\\u{e0041}s");
+        check("👩\u{200d}🚀", "👩\u{200d}🚀", "👩\u{200d}🚀");
+        assert_eq!(excerpt("a  b\n\u{200b}c", 5), "a b \\u{200b} …");
+    }
+
+    #[cfg(feature = "run")]
+    #[test]
+    fn json_stays_the_same_value() {
+        use serde_json::json;
+        let value = json!({"to": "bob\u{202e}moc", "n": ["\u{1b}[1A", "\u{7f}", "\u{e0041}", "é\n"]});
+        let shown = json(&value);
+        assert!(shown.contains("bob\\u202emoc") && shown.contains("\\udb40\\udc41"), "{shown}");
+        assert!(shown.chars().all(|c| c == '\n' || !is_unsafe_char(c)), "{shown}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+    }
+}

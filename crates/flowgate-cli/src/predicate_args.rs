@@ -1,0 +1,50 @@
+//! The option `--predicate`: the services and modules that answer `extern` predicates of policies.
+
+#[cfg(feature = "gateway")]
+use flowgate_gateway::predicates::{PredicateSourceSpec, PredicateSources};
+
+use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
+
+use crate::input::InputError;
+
+/// The services and modules that answer predicates.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct PredicateArgs {
+    /// The service or module that answers a predicate which the policy declares `extern`: a URL that receives POST requests, or a
+    /// WebAssembly module with a function of that name. May be given several times.
+    #[cfg(feature = "gateway")]
+    #[arg(long = "predicate", value_name = "NAME=URL|NAME=FILE.wasm")]
+    sources: Vec<PredicateSourceSpec>,
+}
+
+impl PredicateArgs {
+    /// Loads the services and modules.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn asker(&self) -> Result<PredicateSources, InputError> {
+        PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
+    }
+
+    /// Returns the predicates of a policy. Each request has its own time limit; there is none for all requests
+    /// together.
+    pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
+        #[cfg(feature = "gateway")]
+        let asker = self.asker()?;
+        #[cfg(feature = "gateway")]
+        let (answered, predicates) =
+            (asker.predicate_names().collect::<Vec<_>>(), asker.predicates(std::time::Duration::MAX));
+        #[cfg(not(feature = "gateway"))]
+        let (answered, predicates) = (Vec::<&str>::new(), Predicates::new());
+        if let Some(missing) = policy.externs().find(|declared| !answered.contains(declared)) {
+            return Err(InputError(format!(
+                "{name}: no service answers the predicate `{missing}`; add --predicate {missing}=URL or --predicate {missing}=FILE.wasm"
+            )));
+        }
+        if let Some(unknown) =
+            answered.iter().find(|name| !policy.externs().any(|declared| declared == **name))
+        {
+            return Err(InputError(format!("--predicate: {name} declares no `extern {unknown}`")));
+        }
+        Ok(predicates)
+    }
+}

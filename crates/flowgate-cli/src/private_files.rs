@@ -1,0 +1,74 @@
+//! Files that only their owner can read and write: the labels of stores, approved tools and traces. A process that
+//! can write them decides which labels are lowered.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Returns options that create a file with this mode.
+fn options() -> OpenOptions {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Creates a new, empty file.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    options().write(true).create(true).truncate(true).open(path)
+}
+
+/// Opens the lock file beside this one, which serializes processes.
+pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
+    options().create(true).append(true).open(sibling_path(path, ".lock"))
+}
+
+/// Replaces a file atomically: writes another one, and renames it.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let part = sibling_path(path, ".part");
+    // A file that a killed process left may be accessible to others.
+    match std::fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = create(&part)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&part, path)
+}
+
+fn sibling_path(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_can_read_and_write_them() {
+        let folder = std::env::temp_dir().join(format!("flowgate-private-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (trace, kept) = (folder.join("trace"), folder.join("kept"));
+        create(&trace).unwrap();
+        lock_beside(&kept).unwrap();
+        // An existing file is replaced, and a partial file that a killed process left is not reused.
+        for path in [&kept, &sibling_path(&kept, ".part")] {
+            std::fs::write(path, "old").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        }
+        replace(&kept, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "new");
+        for path in [trace, sibling_path(&kept, ".lock"), kept.clone()] {
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+        assert!(!sibling_path(&kept, ".part").exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! Rejects code that nests too deeply.
+//!
+//! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
+//! terms would abort the process. The tokens give a bound: the depth of an expression is at most the number of
+//! enclosing brackets plus, at each level, the operators since the last comma.
+
+use ruff_python_ast::token::TokenKind;
+use ruff_python_parser::Mode;
+use ruff_python_parser::lexer::lex;
+
+/// Maximum depth of an expression. Some generated sums are deeper; hand-written code is not.
+const DEPTH: usize = 400;
+
+/// Maximum depth of blocks, as in CPython.
+const BLOCKS: usize = 100;
+
+/// The open constructs at one level of brackets.
+#[derive(Default, Clone, Copy)]
+struct BracketLevel {
+    /// Operators since the last comma.
+    operators: usize,
+    /// `lambda`s, whose parameters also contain commas.
+    lambdas: usize,
+}
+
+/// Returns an error unless the code may be parsed.
+pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
+    let mut lexer = lex(text, mode);
+    let mut outer: Vec<BracketLevel> = Vec::new();
+    let mut level = BracketLevel::default();
+    // The sum over `outer` and `level`.
+    let mut depth = 0_usize;
+    let mut blocks = 0_usize;
+    loop {
+        match lexer.next_token() {
+            TokenKind::EndOfFile => {
+                return if outer.is_empty() { Ok(()) } else { Err("a bracket is not closed") };
+            }
+            TokenKind::Unknown => return Err("invalid character, indentation or string"),
+            TokenKind::Indent => blocks += 1,
+            TokenKind::Dedent => blocks = blocks.saturating_sub(1),
+            TokenKind::Newline | TokenKind::Semi => {
+                depth -= level.operators + level.lambdas;
+                level = BracketLevel::default();
+            }
+            TokenKind::Comma => {
+                depth -= level.operators;
+                level.operators = 0;
+            }
+            TokenKind::Lpar
+            | TokenKind::Lsqb
+            | TokenKind::Lbrace
+            | TokenKind::FStringStart
+            | TokenKind::TStringStart => {
+                level.operators += 1;
+                depth += 1;
+                outer.push(level);
+                level = BracketLevel::default();
+            }
+            TokenKind::Rpar
+            | TokenKind::Rsqb
+            | TokenKind::Rbrace
+            | TokenKind::FStringEnd
+            | TokenKind::TStringEnd => {
+                depth -= level.operators + level.lambdas;
+                level = outer.pop().ok_or("a bracket is closed that was not open")?;
+            }
+            TokenKind::Lambda => {
+                level.lambdas += 1;
+                depth += 1;
+            }
+            TokenKind::Name
+            | TokenKind::Int
+            | TokenKind::Float
+            | TokenKind::Complex
+            | TokenKind::String
+            | TokenKind::FStringMiddle
+            | TokenKind::TStringMiddle
+            | TokenKind::Comment
+            | TokenKind::NonLogicalNewline
+            | TokenKind::IpyEscapeCommand => {}
+            _ => {
+                level.operators += 1;
+                depth += 1;
+            }
+        }
+        if depth > DEPTH || blocks > BLOCKS {
+            return Err("the code nests too deeply");
+        }
+    }
+}

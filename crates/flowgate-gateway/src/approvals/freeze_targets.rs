@@ -1,0 +1,227 @@
+//! The names of what can be frozen: the clients and servers of the configuration, the consents of policies, and the
+//! tools and conversations seen so far. A freeze of any other name is rejected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::consents_of;
+use super::routes::FreezeKind;
+use crate::database::{Database, DatabaseError};
+use crate::model_routes::ClientSettings;
+
+/// The most tools of agents that are remembered; others have to be frozen in advance.
+const MAX_TOOLS: usize = 10_000;
+/// The most names that a refusal lists.
+const MAX_LISTED: usize = 20;
+
+/// The requests of a server, and the methods beside calls of its tools, that can be frozen like tools.
+const METHODS: [&str; 11] = [
+    "sampling/createMessage",
+    "elicitation/create",
+    "roots/list",
+    "resources/read",
+    "resources/list",
+    "resources/templates/list",
+    "resources/subscribe",
+    "prompts/get",
+    "prompts/list",
+    "completion/complete",
+    "tools/list",
+];
+
+/// The names of what can be frozen.
+#[derive(Debug, Default)]
+pub(crate) struct FreezeTargets {
+    /// The servers of each client.
+    clients: BTreeMap<String, BTreeSet<String>>,
+    servers: BTreeSet<String>,
+    consents: BTreeSet<String>,
+    /// The server by the prefix under which agents call its tools.
+    prefixes: BTreeMap<String, String>,
+    /// The tools that agents have offered since the gateway started.
+    tools: Mutex<BTreeSet<String>>,
+}
+
+/// The outcome of looking up a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FreezeTargetMatch {
+    /// It names this, by kind.
+    Known(Value),
+    /// It names nothing yet, but may later.
+    Unseen(String),
+    /// It names nothing, now and later.
+    Impossible(String),
+}
+
+impl FreezeTargets {
+    pub(crate) fn of(clients: &[ClientSettings]) -> Self {
+        let mut names = Self::default();
+        for client in clients {
+            let servers: BTreeSet<String> = client.servers.iter().map(|server| server.name.clone()).collect();
+            names.servers.extend(servers.iter().cloned());
+            names.clients.insert(client.name.clone(), servers);
+            names.consents.extend(consents_of(client).map(|(name, _)| name));
+            let prefixes = client
+                .servers
+                .iter()
+                .filter_map(|server| Some((server.prefix.clone()?, server.name.clone())));
+            names.prefixes.extend(prefixes.filter(|(prefix, _)| !prefix.is_empty()));
+        }
+        names
+    }
+
+    /// Adds tools that an agent offers.
+    pub(crate) fn note_tools(&self, tools: impl Iterator<Item = String>) {
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        for tool in tools {
+            if known.len() < MAX_TOOLS {
+                known.insert(tool);
+            }
+        }
+    }
+
+    /// Returns what a freeze of `what` would apply to.
+    pub(crate) async fn find(
+        &self,
+        store: &Database,
+        kind: FreezeKind,
+        what: &str,
+    ) -> Result<FreezeTargetMatch, DatabaseError> {
+        Ok(match kind {
+            FreezeKind::Client => self.client(what),
+            FreezeKind::Server if self.servers.contains(what) => {
+                FreezeTargetMatch::Known(json!({"servers": [what], "clients": self.clients_of(what)}))
+            }
+            FreezeKind::Server => FreezeTargetMatch::Impossible(no_such("server", &self.servers)),
+            FreezeKind::Consent if self.consents.contains(what) => {
+                FreezeTargetMatch::Known(json!({"consents": [what]}))
+            }
+            FreezeKind::Consent => {
+                let known = listed(&self.consents);
+                let why = format!(
+                    "there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}"
+                );
+                FreezeTargetMatch::Impossible(why)
+            }
+            FreezeKind::Conversation => self.conversation(store, what).await?,
+            FreezeKind::Tool => self.tool(store, what).await?,
+        })
+    }
+
+    fn client(&self, what: &str) -> FreezeTargetMatch {
+        match self.clients.contains_key(what) {
+            true => FreezeTargetMatch::Known(json!({"clients": [what]})),
+            false => FreezeTargetMatch::Impossible(no_such("client", self.clients.keys())),
+        }
+    }
+
+    async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
+        // The name of a client may contain a slash.
+        let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
+        let mut places = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
+        let Some((client, name)) = places.find(of_client) else {
+            let why =
+                format!("a conversation is named CLIENT/NAME; {}", no_such("client", self.clients.keys()));
+            return Ok(FreezeTargetMatch::Impossible(why));
+        };
+        let name = name.strip_prefix('/').unwrap_or(name);
+        Ok(match store.has_conversation(client, name).await? {
+            true => FreezeTargetMatch::Known(json!({"conversations": [what]})),
+            false => FreezeTargetMatch::Unseen(format!("client {client} has no conversation of this name")),
+        })
+    }
+
+    async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
+        if what.is_empty() {
+            return Ok(FreezeTargetMatch::Impossible("the tool has no name".to_owned()));
+        }
+        let alias = self.prefixes.iter().find_map(|(prefix, server)| {
+            let rest = what.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?;
+            Some(format!("this tool is called `{server}/{rest}` here"))
+        });
+        let (server, name) = match what.split_once('/') {
+            Some((server, name)) => (Some(server), name),
+            None => (None, what),
+        };
+        if let Some(server) = server.filter(|server| !self.servers.contains(*server)) {
+            let why = format!("there is no server `{server}`; there are: {}", listed(&self.servers));
+            return Ok(FreezeTargetMatch::Impossible(why));
+        }
+        let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
+        let is_listed = match server {
+            Some(server) => METHODS.contains(&name) || store.has_tool(server, name).await?,
+            None => false,
+        };
+        Ok(match (is_offered || is_listed, alias) {
+            (true, _) => {
+                let clients = server
+                    .map_or_else(|| self.clients.keys().cloned().collect(), |server| self.clients_of(server));
+                FreezeTargetMatch::Known(json!({"tools": [what], "clients": clients}))
+            }
+            (false, Some(alias)) => FreezeTargetMatch::Impossible(alias),
+            (false, None) => FreezeTargetMatch::Unseen(
+                "no agent has offered such a tool since the gateway began, and no server has listed it"
+                    .to_owned(),
+            ),
+        })
+    }
+
+    fn clients_of(&self, server: &str) -> Vec<String> {
+        self.clients
+            .iter()
+            .filter(|(_, servers)| servers.contains(server))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> String {
+    format!("there is no such {kind}; there are: {}", listed(known))
+}
+
+fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+    match names.get(..MAX_LISTED) {
+        Some(first) if names.len() > MAX_LISTED => {
+            format!("{}, and {} more", first.join(", "), names.len() - MAX_LISTED)
+        }
+        _ if names.is_empty() => "none".to_owned(),
+        _ => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseAddress;
+
+    #[test]
+    fn names_are_listed_up_to_a_bound() {
+        let check = |count: usize, expected: &str| {
+            let names: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+            assert_eq!(listed(&names), expected);
+        };
+        let most = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20";
+        check(0, "none");
+        check(1, "1");
+        check(2, "1, 2");
+        check(MAX_LISTED, most);
+        check(MAX_LISTED + 1, &format!("{most}, and 1 more"));
+        check(MAX_LISTED + 7, &format!("{most}, and 7 more"));
+    }
+
+    /// The memory for the tools that agents offer is bounded; a tool beyond the bound can only be frozen in advance.
+    #[tokio::test]
+    async fn tools_are_remembered_up_to_a_bound() {
+        let (names, store) =
+            (FreezeTargets::default(), Database::open(&DatabaseAddress::Memory).await.unwrap());
+        names.note_tools((1..=MAX_TOOLS + 1).map(|number| number.to_string()));
+        let last = MAX_TOOLS.to_string();
+        let known = FreezeTargetMatch::Known(json!({"tools": [last], "clients": []}));
+        assert_eq!(names.find(&store, FreezeKind::Tool, &last).await.unwrap(), known);
+        let beyond = names.find(&store, FreezeKind::Tool, &(MAX_TOOLS + 1).to_string()).await.unwrap();
+        assert!(matches!(beyond, FreezeTargetMatch::Unseen(_)), "{beyond:?}");
+    }
+}

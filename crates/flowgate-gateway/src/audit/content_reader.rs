@@ -1,0 +1,106 @@
+//! The contents of a log, each compared with its line.
+//!
+//! The verifier uses this reader to check contents, and the command line to print them.
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::bounded_lines::{BoundedLines, NextLine};
+use super::chain::LineHash;
+use super::content::{ContentEntry, MAX_ENTRY};
+use super::record::{AuditRecord, RecordError};
+use super::verify::{ContentCounts, VerifyError, VerifyErrorKind};
+
+/// A reader of the contents beside a log, in the order of its lines.
+#[derive(Debug)]
+pub struct ContentReader<R> {
+    lines: BoundedLines<R>,
+    number: u64,
+    next: Option<ContentEntry>,
+    found: ContentCounts,
+}
+
+/// The content of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineContent {
+    /// The line never had content.
+    Nothing,
+    /// The line had content that does not exist any more.
+    Gone,
+    /// The content.
+    Kept(String),
+}
+
+impl<R: BufRead> ContentReader<R> {
+    /// Returns a reader of these contents.
+    ///
+    /// # Errors
+    /// Fails if the first entry cannot be read.
+    pub fn new(reader: R) -> Result<Self, VerifyError> {
+        let lines = BoundedLines::new(reader, MAX_ENTRY);
+        let mut sidecar = Self { lines, number: 0, next: None, found: ContentCounts::default() };
+        sidecar.advance().map_err(|what| VerifyError { line: 1, what })?;
+        Ok(sidecar)
+    }
+
+    /// Returns the content of the next line of the log. Must be called for every line, in order.
+    ///
+    /// # Errors
+    /// Fails if the content is not the recorded one.
+    pub fn content_of(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyError> {
+        self.check_against(record).map_err(|what| VerifyError { line: record.seq.saturating_add(1), what })
+    }
+
+    fn advance(&mut self) -> Result<(), VerifyErrorKind> {
+        self.number += 1;
+        self.next = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
+            NextLine::Line(line) => {
+                Some(ContentEntry::read(line).ok_or(VerifyErrorKind::Unreadable(self.number))?)
+            }
+            NextLine::Long => return Err(VerifyErrorKind::Unreadable(self.number)),
+            NextLine::End => None,
+            // The entry is being written, or its writer was killed.
+            NextLine::Torn => {
+                self.found.stray += 1;
+                None
+            }
+        };
+        Ok(())
+    }
+
+    fn check_against(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyErrorKind> {
+        let recorded = match record.object.get("content") {
+            None => None,
+            Some(content) => {
+                let hash = content.get("salted").and_then(Value::as_str).and_then(LineHash::parse);
+                Some(hash.ok_or(VerifyErrorKind::Flaw(RecordError::Field("content")))?)
+            }
+        };
+        match (self.next.take_if(|next| next.seq <= record.seq), recorded) {
+            (Some(next), Some(hash)) if next.seq == record.seq => {
+                if !next.belongs_to(record, hash) {
+                    return Err(VerifyErrorKind::Content);
+                }
+                self.found.kept += 1;
+                self.advance()?;
+                Ok(LineContent::Kept(next.content))
+            }
+            (Some(_), _) => Err(VerifyErrorKind::Foreign),
+            (None, Some(_)) => {
+                self.found.missing += 1;
+                Ok(LineContent::Gone)
+            }
+            (None, None) => Ok(LineContent::Nothing),
+        }
+    }
+
+    /// Returns the counts of all contents.
+    pub(super) fn finish(mut self, forgotten: u64) -> Result<ContentCounts, VerifyError> {
+        while self.next.is_some() {
+            self.found.stray += 1;
+            self.advance().map_err(|what| VerifyError { line: 1, what })?;
+        }
+        Ok(ContentCounts { forgotten, ..self.found })
+    }
+}

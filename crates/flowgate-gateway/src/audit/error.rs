@@ -1,0 +1,102 @@
+//! Errors of opening and writing a log.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::anchor::AuditLoss;
+
+/// An error, with its file.
+#[derive(Debug)]
+pub struct AuditError {
+    /// The file.
+    pub file: PathBuf,
+    /// The error.
+    pub failure: AuditErrorKind,
+}
+
+/// The kinds of errors.
+#[derive(Debug)]
+pub enum AuditErrorKind {
+    /// The file cannot be read.
+    Read(io::Error),
+    /// The file cannot be written.
+    Write(io::Error),
+    /// Another process appends to the log.
+    Locked,
+    /// Written records may not be on the disk.
+    Broken,
+    /// The end of the log is malformed.
+    End(String),
+    /// The log was created with another key.
+    OtherKey,
+    /// The key file contains no seed.
+    NoKey,
+    /// The key file is missing, and its public half exists.
+    LostKey,
+    /// All users may read the key file.
+    OpenKey,
+    /// The log or its database has lost something.
+    Loss(Box<AuditLoss>),
+    /// The system provides no random bytes.
+    Random,
+    /// The kept content in this line cannot be read.
+    Content(u64),
+}
+
+impl AuditError {
+    pub(super) fn new(file: &Path, failure: AuditErrorKind) -> Self {
+        Self { file: file.to_owned(), failure }
+    }
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file.display())?;
+        match &self.failure {
+            AuditErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
+            AuditErrorKind::Write(error) => {
+                write!(
+                    f,
+                    "cannot be written: {error}; make room: until then nothing is recorded, and nothing is done that would have to be"
+                )
+            }
+            AuditErrorKind::Locked => {
+                f.write_str("another process appends to this log: stop it, or name another file")
+            }
+            AuditErrorKind::Broken => f.write_str(
+                "the disk failed to keep what was written: nothing is recorded until the gateway is started again",
+            ),
+            AuditErrorKind::End(what) => write!(
+                f,
+                "the log cannot go on from its end: {what}; look at it with `flowgate audit verify`, keep it, and \
+                 begin another file"
+            ),
+            AuditErrorKind::OtherKey => {
+                f.write_str("the log was begun with another key: give that one, or begin another file")
+            }
+            AuditErrorKind::NoKey => f.write_str(
+                "there is no seed of a key: 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+            ),
+            AuditErrorKind::LostKey => f.write_str(
+                "the key is gone, and its public half is still there, as FILE.pub: put the key back from a copy; or move the log and FILE.pub \
+                 away, to begin another log with another key",
+            ),
+            AuditErrorKind::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
+            AuditErrorKind::Loss(loss) => write!(f, "{loss}"),
+            AuditErrorKind::Random => f.write_str("the system gives no random bytes: try again"),
+            AuditErrorKind::Content(line) => {
+                write!(f, "line {line}: no content that the log kept: take the line out, and ask again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AuditError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.failure {
+            AuditErrorKind::Read(error) | AuditErrorKind::Write(error) => Some(error),
+            _ => None,
+        }
+    }
+}

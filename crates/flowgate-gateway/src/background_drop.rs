@@ -1,0 +1,52 @@
+//! Frees large values on a separate thread: freeing takes as long as answering a request, and the caller may hold a
+//! contended lock.
+
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// The capacity of the queue. When it is full, the caller frees the value.
+const WAITING: usize = 256;
+
+static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
+    let (give, take) = sync_channel(WAITING);
+    let thread = std::thread::Builder::new().name("freeing".to_owned());
+    thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
+});
+
+/// Drops a value soon.
+pub(crate) fn drop_in_background(value: impl Send + 'static) {
+    if let Some(thread) = &*THREAD {
+        // A value that the queue does not take is dropped here.
+        let _ = thread.try_send(Box::new(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Sends its number when it is dropped.
+    struct DropNotifier(Sender<u32>, u32);
+
+    impl Drop for DropNotifier {
+        fn drop(&mut self) {
+            let _ = self.0.send(self.1);
+        }
+    }
+
+    #[test]
+    fn everything_is_dropped_even_if_it_is_too_much() {
+        let (tell, told) = channel();
+        let count = 4 * u32::try_from(WAITING).unwrap();
+        for number in 0..count {
+            drop_in_background(DropNotifier(tell.clone(), number));
+        }
+        let mut dropped: Vec<u32> =
+            (0..count).map(|_| told.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
+        dropped.sort_unstable();
+        assert!(dropped.into_iter().eq(0..count));
+    }
+}

@@ -1,0 +1,138 @@
+//! The address of a store.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The address of a store: a file, memory or a database.
+#[derive(Clone, PartialEq, Eq)]
+pub enum DatabaseAddress {
+    /// A SQLite file.
+    File(PathBuf),
+    /// In memory: nothing outlives the gateway.
+    Memory,
+    /// The URL of a PostgreSQL database, which may contain a password.
+    Postgres(String),
+}
+
+impl fmt::Debug for DatabaseAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// A text that is not the address of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseAddressError;
+
+impl fmt::Display for DatabaseAddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`")
+    }
+}
+
+impl std::error::Error for DatabaseAddressError {}
+
+impl DatabaseAddress {
+    /// Parses an address. Relative file names start at `folder`.
+    ///
+    /// # Errors
+    /// If the text is not the address of a store.
+    pub fn read(text: &str, folder: &Path) -> Result<Self, DatabaseAddressError> {
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        match text.split_once(':') {
+            Some(("sqlite", path)) if !path.is_empty() && !path.starts_with(':') => {
+                Ok(Self::File(folder.join(path.strip_prefix("//").unwrap_or(path))))
+            }
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                Ok(Self::Postgres(text.to_owned()))
+            }
+            _ => Err(DatabaseAddressError),
+        }
+    }
+
+    /// Returns the name for messages, without a password.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Memory => "memory".to_owned(),
+            Self::Postgres(url) => {
+                let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+                let authority = rest.split(['?', '#']).next().unwrap_or_default();
+                let host = match authority.rsplit_once('@') {
+                    Some((_, host)) => host,
+                    // A password that holds `?` or `#` and is not escaped: nothing before its end can be told from it.
+                    None if rest.contains('@') => "",
+                    None => authority,
+                };
+                format!("postgres://{host}")
+            }
+        }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Returns the URL for sqlx; that of a memory database is the path `memory`, which no other store uses.
+    pub(super) fn url(&self, memory: &str) -> String {
+        match self {
+            Self::File(path) => {
+                let mut url = "sqlite://".to_owned();
+                for byte in path.as_os_str().as_encoded_bytes() {
+                    match byte {
+                        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                            url.push(char::from(*byte))
+                        }
+                        _ => drop(write!(url, "%{byte:02X}")),
+                    }
+                }
+                url + "?mode=rwc"
+            }
+            Self::Memory => format!("sqlite://{memory}?vfs=memdb&mode=rwc"),
+            Self::Postgres(url) => url.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_without_passwords() {
+        let check = |text: &str, expected: Option<(&str, bool)>| {
+            let place = DatabaseAddress::read(text, Path::new("/srv")).ok();
+            let shown = place.as_ref().map(|place| (place.name(), place.is_shared()));
+            assert_eq!(shown.as_ref().map(|(name, shared)| (name.as_str(), *shared)), expected, "{text}");
+            assert!(!format!("{place:?}").contains("secret"), "{text}");
+        };
+        check("memory", Some(("memory", false)));
+        check("sqlite:flowgate.db", Some(("/srv/flowgate.db", false)));
+        check("sqlite:///var/lib/flowgate.db", Some(("/var/lib/flowgate.db", false)));
+        check(
+            "postgres://me:secret@db:5432/flowgate?password=secret",
+            Some(("postgres://db:5432/flowgate", true)),
+        );
+        check("postgres://me:secret?1@db/flowgate", Some(("postgres://", true)));
+        check("postgres://me:1#secret@db/flowgate?password=secret", Some(("postgres://", true)));
+        check("postgresql://db/flowgate", Some(("postgres://db/flowgate", true)));
+        check("sqlite:", None);
+        check("sqlite::memory:", None);
+        check("mysql://db/flowgate", None);
+        check("flowgate.db", None);
+        assert_eq!(
+            DatabaseAddress::File("/a b/ü?.db".into()).url(""),
+            "sqlite:///a%20b/%C3%BC%3F.db?mode=rwc"
+        );
+    }
+}

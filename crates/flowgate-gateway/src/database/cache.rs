@@ -1,0 +1,153 @@
+//! Facts about a store that only this gateway writes to, so that not every read is a query.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Freeze;
+
+/// The cached facts; not used where other gateways write as well.
+#[derive(Debug, Default)]
+pub(super) struct DatabaseCache(Mutex<DatabaseCacheState>);
+
+#[derive(Debug, Default)]
+struct DatabaseCacheState {
+    tenants: HashMap<String, Option<String>>,
+    freezes: Option<Arc<[Freeze]>>,
+    /// The number of freezes and thaws so far.
+    changes: u64,
+    chats: ChatOwners,
+}
+
+/// The conversations whose chats are known to share their longest prefix with no other conversation.
+#[derive(Debug, Default)]
+struct ChatOwners {
+    /// The conversation by client and prefix.
+    owners: HashMap<(String, String), String>,
+    /// The prefix by client and conversation.
+    prefixes: HashMap<(String, String), String>,
+}
+
+/// The most conversations in the cache; when it is full, it is cleared.
+const MOST_CHATS: usize = 16_384;
+
+impl ChatOwners {
+    fn forget(&mut self, client: &str, name: &str) {
+        let prefix = self.prefixes.remove(&(client.to_owned(), name.to_owned()));
+        if let Some(prefix) = prefix {
+            self.owners.remove(&(client.to_owned(), prefix));
+        }
+    }
+}
+
+impl DatabaseCache {
+    fn lock(&self) -> MutexGuard<'_, DatabaseCacheState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the record of a tenant's stores, if it is known.
+    pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
+        self.lock().tenants.get(tenant).cloned()
+    }
+
+    /// Sets the record of a tenant's stores. While the outcome of a write is unknown, the written record is assumed:
+    /// it carries no less.
+    pub(super) fn set_tenant(&self, tenant: &str, record: Option<String>) {
+        self.lock().tenants.insert(tenant.to_owned(), record);
+    }
+
+    /// Returns the freezes, or the number of changes so far if they are not known.
+    pub(super) fn freezes(&self) -> Result<Arc<[Freeze]>, u64> {
+        let known = self.lock();
+        known.freezes.clone().ok_or(known.changes)
+    }
+
+    /// Sets the freezes as they were at change number `changes`; ignored if they have changed since.
+    pub(super) fn set_freezes(&self, changes: u64, freezes: &Arc<[Freeze]>) {
+        let mut known = self.lock();
+        if known.changes == changes {
+            known.freezes = Some(Arc::clone(freezes));
+        }
+    }
+
+    /// Returns the only conversation to which chats with this prefix belong.
+    pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
+        self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
+    }
+
+    /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes`
+    /// may belong to it.
+    pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
+        self.forget_prefixes(client, name, prefixes);
+        let chats = &mut self.lock().chats;
+        if chats.prefixes.len() >= MOST_CHATS {
+            *chats = ChatOwners::default();
+        }
+        chats.prefixes.insert((client.to_owned(), name.to_owned()), prefix.to_owned());
+        chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
+    }
+
+    /// Records that chats with these prefixes may belong to this conversation, and drops what is known of the
+    /// conversation itself.
+    pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
+        let chats = &mut self.lock().chats;
+        chats.forget(client, name);
+        for prefix in prefixes {
+            let owner = chats.owners.get(&(client.to_owned(), prefix.clone())).cloned();
+            if let Some(owner) = owner {
+                chats.forget(client, &owner);
+            }
+        }
+    }
+
+    /// Drops a conversation that was deleted.
+    pub(super) fn forget_chat(&self, client: &str, name: &str) {
+        self.lock().chats.forget(client, name);
+    }
+
+    /// Drops the freezes, since one was added or removed.
+    pub(super) fn forget_freezes(&self) {
+        let mut known = self.lock();
+        known.changes += 1;
+        known.freezes = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_known_after_it() {
+        let cache = DatabaseCache::default();
+        let nothing: Arc<[Freeze]> = Arc::new([]);
+        let before = cache.freezes().unwrap_err();
+        cache.forget_freezes();
+        cache.set_freezes(before, &nothing);
+        let now = cache.freezes().unwrap_err();
+        cache.set_freezes(now, &nothing);
+        assert!(cache.freezes().is_ok());
+    }
+
+    #[test]
+    fn a_chat_is_known_as_long_as_it_is_one_conversations() {
+        let cache = DatabaseCache::default();
+        let check = |prefix: &str, expected: Option<&str>| {
+            assert_eq!(cache.chat("c", prefix).as_deref(), expected, "{prefix}");
+        };
+        cache.set_chat("c", "one", "p", &[]);
+        cache.set_chat("other", "two", "p", &[]);
+        check("p", Some("one"));
+        // The conversation is extended.
+        cache.set_chat("c", "one", "q", &[]);
+        check("p", None);
+        check("q", Some("one"));
+        // Another conversation of the same client has the same prefix.
+        cache.forget_prefixes("c", "two", &["q".to_owned()]);
+        check("q", None);
+        assert_eq!(cache.chat("other", "p").as_deref(), Some("two"));
+        cache.set_chat("c", "one", "r", &[]);
+        cache.forget_chat("c", "one");
+        check("r", None);
+        assert_eq!(cache.chat("other", "p").as_deref(), Some("two"));
+    }
+}

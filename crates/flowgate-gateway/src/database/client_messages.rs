@@ -1,0 +1,109 @@
+//! The messages that clients receive when the store fails. File names, addresses and error messages of the database
+//! or the system go to the operator's log only: an agent passes on to its model what it receives.
+
+use axum::http::StatusCode;
+
+use super::DatabaseError;
+
+/// The message when the store cannot be read or written.
+const STORE: &str = "the gateway's store failed, and nothing was done; the log of the gateway has the reason";
+/// The message when the audit log cannot be written.
+const AUDIT: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now; the log of the gateway has the reason";
+
+/// The message when a required witness has not received the head of the audit log.
+const WITNESS: &str = "no turn begins while the witness of the audit log cannot be told of it; the log of the gateway has the reason";
+
+impl DatabaseError {
+    /// Returns the message for the client: one of a few constants.
+    pub(crate) fn client_message(&self) -> &'static str {
+        match self {
+            Self::Overtaken => "another request went on with the conversation meanwhile: try again",
+            Self::Withdrawn => {
+                "what a person had allowed was used or taken back meanwhile, or is over: try again"
+            }
+            Self::Held => "another request is going on with the conversation: try again when it is answered",
+            Self::Silent => "the gateway's store did not answer in time, and nothing was done: try again",
+            Self::Audit(_) => AUDIT,
+            Self::Unwitnessed => WITNESS,
+            Self::Database(_)
+            | Self::Turn(_)
+            | Self::Migration(_)
+            | Self::Old
+            | Self::New
+            | Self::Taken(_)
+            | Self::Gone(_)
+            | Self::Replaced(_)
+            | Self::Lock(..)
+            | Self::Runtime(_)
+            | Self::Damaged(_) => STORE,
+        }
+    }
+
+    /// Returns the HTTP status that goes with the message.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Overtaken | Self::Held | Self::Withdrawn => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// All messages that a client can receive.
+    const TOLD: [&str; 7] = [
+        "another request went on with the conversation meanwhile: try again",
+        "what a person had allowed was used or taken back meanwhile, or is over: try again",
+        "another request is going on with the conversation: try again when it is answered",
+        "the gateway's store did not answer in time, and nothing was done: try again",
+        AUDIT,
+        WITNESS,
+        STORE,
+    ];
+
+    #[test]
+    fn whoever_asked_is_told_a_constant() {
+        let os = || io::Error::from_raw_os_error(28);
+        let path = || "/srv/secret/flowgate.db".to_owned();
+        let sqlite = rusqlite::Connection::open_in_memory().unwrap();
+        let refused = sqlite.execute("INSERT INTO secret VALUES (1)", []).unwrap_err();
+        let migration = sqlx::migrate::MigrateError::Execute(sqlx::Error::Io(os()));
+        let errors = [
+            (DatabaseError::Database(sqlx::Error::Io(os())), STORE),
+            (DatabaseError::Database(sqlx::Error::Configuration("secret".into())), STORE),
+            (DatabaseError::Database(sqlx::Error::Protocol("SELECT secret".to_owned())), STORE),
+            (DatabaseError::Database(sqlx::Error::ColumnNotFound("secret".to_owned())), STORE),
+            (DatabaseError::Database(sqlx::Error::PoolTimedOut), STORE),
+            (DatabaseError::Turn(refused), STORE),
+            (DatabaseError::Turn(rusqlite::Error::InvalidPath(path().into())), STORE),
+            (DatabaseError::Migration(migration), STORE),
+            (DatabaseError::Old, STORE),
+            (DatabaseError::New, STORE),
+            (DatabaseError::Silent, TOLD[3]),
+            (DatabaseError::Taken(path()), STORE),
+            (DatabaseError::Gone(path()), STORE),
+            (DatabaseError::Replaced(path()), STORE),
+            (DatabaseError::Lock(path(), os()), STORE),
+            (DatabaseError::Overtaken, TOLD[0]),
+            (DatabaseError::Withdrawn, TOLD[1]),
+            (DatabaseError::Held, TOLD[2]),
+            (DatabaseError::Runtime(os()), STORE),
+            (DatabaseError::Audit(format!("{}: cannot be written: {}", path(), os())), AUDIT),
+            (DatabaseError::Unwitnessed, WITNESS),
+            (DatabaseError::Damaged("secret"), STORE),
+        ];
+        for (error, told) in errors {
+            assert_eq!(error.client_message(), told, "{error:?}");
+            assert!(TOLD.contains(&told), "{told}");
+            let is_conflict = TOLD.iter().take(3).any(|known| *known == told);
+            assert_eq!(error.status() == StatusCode::CONFLICT, is_conflict, "{error:?}");
+        }
+        for told in TOLD {
+            assert!(!told.contains('/') && !told.contains("secret"), "{told}");
+        }
+    }
+}

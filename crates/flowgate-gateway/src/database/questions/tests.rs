@@ -1,0 +1,268 @@
+use super::*;
+use crate::database::DatabaseAddress;
+use proptest::prelude::*;
+
+/// A step in the life of the questions of two conversations.
+#[derive(Debug, Clone)]
+enum QuestionStep {
+    /// A conversation asks one of three questions, which expires in an hour or at once.
+    Ask { name: usize, what: usize, stands: bool },
+    /// A person decides the question with this index, with the right digest or another.
+    Decide { question: usize, is_right: bool, allow: bool },
+    /// A turn uses it.
+    Use(usize),
+    /// A turn uses it and is rolled back.
+    Fail(usize),
+    /// A conversation continues without it.
+    GiveUp(usize),
+    /// Expired questions are marked.
+    Sweep,
+    /// The gateway is killed and restarted.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = QuestionStep> {
+    let question = 0..6_usize;
+    prop_oneof![
+        4 => (0..2_usize, 0..3_usize, prop::bool::weighted(0.8))
+            .prop_map(|(name, what, stands)| QuestionStep::Ask { name, what, stands }),
+        4 => (question.clone(), prop::bool::weighted(0.8), any::<bool>())
+            .prop_map(|(question, is_right, allow)| QuestionStep::Decide { question, is_right, allow }),
+        3 => question.clone().prop_map(QuestionStep::Use),
+        1 => question.prop_map(QuestionStep::Fail),
+        1 => (0..2_usize).prop_map(QuestionStep::GiveUp),
+        1 => Just(QuestionStep::Sweep),
+        1 => Just(QuestionStep::Restart),
+    ]
+}
+
+/// The expected state of a question.
+#[derive(Debug, Clone)]
+struct QuestionModel {
+    id: String,
+    name: usize,
+    what: usize,
+    stands: bool,
+    state: QuestionState,
+}
+
+impl QuestionModel {
+    fn is(&self, states: &[QuestionState]) -> bool {
+        self.stands && states.contains(&self.state)
+    }
+
+    fn shown(&self) -> QuestionState {
+        let is_over = !self.stands && matches!(self.state, QuestionState::Open | QuestionState::Allowed);
+        if is_over { QuestionState::Expired } else { self.state }
+    }
+}
+
+async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
+    let mut store = Database::open(place).await.unwrap();
+    let mut model: Vec<QuestionModel> = Vec::new();
+    let digest = |what: usize| format!("digest {what}");
+    let mut used = 0;
+    for (number, step) in steps.iter().enumerate() {
+        match *step {
+            QuestionStep::Ask { name, what, stands } => {
+                let new = NewQuestion {
+                    id: &number.to_string(),
+                    client: "c",
+                    name: &name.to_string(),
+                    tenant: "t",
+                    digest: &digest(what),
+                    content: "{}",
+                    expires_after: if stands { 3_600_000 } else { -1 },
+                    turn: 0,
+                    used: &[],
+                    most: OpenQuestionLimits { of_conversation: i64::MAX, of_client: i64::MAX },
+                };
+                let (id, is_new) = match store.ask(&new, |_| Ok(())).await.unwrap() {
+                    AskOutcome::Known(id) => (id, false),
+                    AskOutcome::New(id) => (id, true),
+                    full => panic!("{full:?}"),
+                };
+                let open = [QuestionState::Open, QuestionState::Allowed];
+                let known =
+                    model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));
+                let any = model.iter().any(|q| q.name == name && q.what == what && q.is(&open));
+                assert_eq!((is_new, known), (!any, any), "{number}");
+                if is_new {
+                    model.push(QuestionModel { id, name, what, stands, state: QuestionState::Open });
+                }
+            }
+            QuestionStep::Decide { question, is_right, allow } => {
+                let Some(q) = model.get_mut(question) else { continue };
+                let digest = if is_right { digest(q.what) } else { "another".to_owned() };
+                let mut recorded = false;
+                let record = || {
+                    recorded = true;
+                    Ok(())
+                };
+                let decided = store.decide((&q.id, &digest), allow, "ann", record).await.unwrap();
+                let may = is_right && q.is(&[QuestionState::Open]);
+                assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
+                if may {
+                    q.state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
+                }
+            }
+            QuestionStep::Use(question) | QuestionStep::Fail(question) => {
+                let Some(q) = model.get_mut(question) else { continue };
+                let mut tx = store.begin().await.unwrap();
+                let done = use_approval(&store, &mut tx, &q.id).await;
+                assert_eq!(done.is_ok(), q.is(&[QuestionState::Allowed]), "{number}");
+                if done.is_ok() && matches!(step, QuestionStep::Use(_)) {
+                    tx.commit().await.unwrap();
+                    q.state = QuestionState::Used;
+                    used += 1;
+                }
+            }
+            QuestionStep::GiveUp(name) => {
+                let given_up = store.void_questions("c", &name.to_string()).await.unwrap();
+                let allowed = model.iter().filter(|q| q.name == name && q.is(&[QuestionState::Allowed]));
+                let mut allowed: Vec<&str> = allowed.map(|q| q.id.as_str()).collect();
+                allowed.sort_unstable();
+                let mut found: Vec<&str> = given_up
+                    .iter()
+                    .filter(|q| q.state == QuestionState::Allowed)
+                    .map(|q| q.id.as_str())
+                    .collect();
+                found.sort_unstable();
+                assert_eq!(found, allowed, "{number}");
+                let open = |q: &&mut QuestionModel| {
+                    q.name == name && matches!(q.state, QuestionState::Open | QuestionState::Allowed)
+                };
+                model.iter_mut().filter(open).for_each(|q| q.state = QuestionState::Void);
+            }
+            QuestionStep::Sweep => drop(store.expire(i64::MAX / 4).await.unwrap()),
+            QuestionStep::Restart => {
+                drop(store);
+                store = Database::open(place).await.unwrap();
+            }
+        }
+        for q in &model {
+            let kept = store.question(&q.id).await.unwrap().unwrap();
+            // A question that had expired when it was given up may have been marked before.
+            let is_same = kept.state == q.shown() || !q.stands && kept.state == QuestionState::Expired;
+            assert!(is_same, "{number}: {kept:?} {q:?}");
+        }
+    }
+    assert_eq!(model.iter().filter(|q| q.state == QuestionState::Used).count(), used);
+}
+
+/// An approval is for one question: for its reasons, for the state that it is about, and for one of two equal calls.
+#[tokio::test]
+async fn a_yes_is_for_one_question() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let ask = async |id: &str, content: &str, used: &[String]| {
+        let most = OpenQuestionLimits { of_conversation: 100, of_client: 100 };
+        let (client, name, tenant, digest) = ("c", "n", "t", "d");
+        let (expires_after, turn) = (3_600_000, TURN_OUTSIDE_CHAT);
+        let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
+        let mut recorded = None;
+        let record = |void: &[String]| {
+            recorded = Some(void.to_vec());
+            Ok(())
+        };
+        let posed = store.ask(&new, record).await.unwrap();
+        (posed, recorded)
+    };
+    let new = |id: &str, void: &[&str]| {
+        let void: Vec<String> = void.iter().map(|id| (*id).to_owned()).collect();
+        (AskOutcome::New(id.to_owned()), Some(void))
+    };
+    let (one, other) =
+        (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
+    assert_eq!(ask("1", one, &[]).await, new("1", &[]));
+    assert!(store.decide(("1", "d"), true, "ann", || Ok(())).await.unwrap().is_ok());
+    assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
+    // With other reasons, and for the second of two equal calls of one turn, it is another question.
+    assert_eq!(ask("3", other, &[]).await, new("3", &[]));
+    assert_eq!(ask("4", one, &["1".to_owned()]).await, new("4", &[]));
+    // The state has changed: the approval is void, and the question with other reasons stands.
+    let changed = r#"{"reasons":["a"],"flowgate":{"state":"2"}}"#;
+    assert_eq!(ask("5", changed, &[]).await, new("5", &["1"]));
+    assert_eq!(store.question("1").await.unwrap().unwrap().state, QuestionState::Void);
+    assert_eq!(store.question("3").await.unwrap().unwrap().state, QuestionState::Open);
+    let mut tx = store.begin().await.unwrap();
+    assert!(use_approval(&store, &mut tx, "1").await.is_err());
+}
+
+/// A question that cannot be recorded is not asked, and the one that it would replace stays valid.
+#[tokio::test]
+async fn a_question_that_is_not_recorded_is_not_asked() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let ask = async |id: &str, content: &str, is_recorded: bool| {
+        let most = OpenQuestionLimits { of_conversation: 1, of_client: 1 };
+        let (client, name, tenant, digest) = ("c", "n", "t", "d");
+        let (expires_after, turn, used) = (3_600_000, TURN_OUTSIDE_CHAT, &[]);
+        let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
+        let failure = || DatabaseError::Audit("the disk is full".to_owned());
+        store.ask(&new, |_| is_recorded.then_some(()).ok_or_else(failure)).await
+    };
+    let (before, after) = (r#"{"flowgate":{"state":"1"}}"#, r#"{"flowgate":{"state":"2"}}"#);
+    assert!(matches!(ask("1", before, false).await, Err(DatabaseError::Audit(_))));
+    assert_eq!(store.question("1").await.unwrap(), None);
+    assert_eq!(ask("2", before, true).await.unwrap(), AskOutcome::New("2".to_owned()));
+    assert!(ask("3", after, false).await.is_err());
+    assert_eq!(store.question("2").await.unwrap().unwrap().state, QuestionState::Open);
+    assert_eq!(store.question("3").await.unwrap(), None);
+    assert_eq!(ask("4", after, true).await.unwrap(), AskOutcome::New("4".to_owned()));
+    assert_eq!(store.question("2").await.unwrap().unwrap().state, QuestionState::Void);
+}
+
+/// A store that fails does not report that there are no freezes.
+#[tokio::test]
+async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    assert!(store.freezes().await.unwrap().is_empty());
+    sqlx::query("ALTER TABLE freezes RENAME TO gone").execute(&store.pool).await.unwrap();
+    assert!(store.freeze("tool", "send", "ann").await.is_err());
+    assert!(store.freezes().await.is_err());
+    sqlx::query("ALTER TABLE gone RENAME TO freezes").execute(&store.pool).await.unwrap();
+    assert!(store.freezes().await.unwrap().is_empty());
+}
+
+/// A change of the freezes is seen at once despite the cache, also if the request that made it was cancelled.
+#[test]
+fn what_is_stopped_is_seen_at_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let count = async || store.freezes().await.unwrap().len();
+        assert_eq!(count().await, 0);
+        assert!(store.cache.freezes().is_ok(), "it need not be asked again");
+        store.freeze("tool", "send", "ann").await.unwrap();
+        assert_eq!(count().await, 1);
+        assert!(store.thaw("tool", "send").await.unwrap());
+        assert_eq!(count().await, 0);
+        for is_frozen in [true, false] {
+            count().await;
+            let begun = std::future::poll_fn(|context| {
+                let polled = match is_frozen {
+                    true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
+                    false => std::pin::pin!(store.thaw("tool", "pay")).poll(context).is_ready(),
+                };
+                std::task::Poll::Ready(polled)
+            });
+            assert!(!begun.await, "it is given up before it has ended");
+            assert!(store.cache.freezes().is_err(), "nobody knows what became of it");
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// For any sequence of steps, a question is decided at most once, by its digest and before it expires, and an
+    /// approval is used at most once.
+    #[test]
+    fn questions_are_decided_once_and_used_once(steps in prop::collection::vec(step(), 1..30)) {
+        let folder = std::env::temp_dir().join(format!("flowgate-questions-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(follow(&steps, &DatabaseAddress::File(folder.join("store.db"))));
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+}

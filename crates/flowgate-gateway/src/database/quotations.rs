@@ -1,0 +1,260 @@
+//! The labelled texts that clients were shown, and the texts that their users typed first. They outlive the
+//! conversations.
+//!
+//! Each text has a source. Of each source, as much is kept as the history remembers of it, for as long.
+
+use sqlx::Row as _;
+
+use super::{Database, DatabaseError, Transaction, with_timeout};
+
+/// A normalized text that a client was shown, with its label in JSON; or one that its user typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShownText {
+    pub(crate) source: String,
+    pub(crate) label: String,
+    pub(crate) text: String,
+}
+
+/// The texts of a client.
+#[derive(Debug, Default)]
+pub(crate) struct ShownTexts {
+    pub(crate) texts: Vec<ShownText>,
+    /// The number after that of the last text.
+    pub(crate) next: i64,
+    /// Whether any text was ever forgotten.
+    pub(crate) has_forgotten: bool,
+    /// The number of times that the texts were cleared; texts that were read before the last time are out of date.
+    pub(crate) cleared: i64,
+}
+
+/// The amount that is kept of one source of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SourceUsage {
+    pub(crate) source: String,
+    pub(crate) texts: i64,
+    pub(crate) characters: i64,
+    /// The times at which the oldest and the newest were persisted, in milliseconds since 1970; 0 if unknown.
+    pub(crate) oldest: i64,
+    pub(crate) newest: i64,
+}
+
+impl Database {
+    /// Returns the texts of a client, from number `from` on.
+    pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
+        with_timeout(async {
+            let mut tx = self.begin().await?;
+            let sql = "SELECT forgotten, cleared FROM clients WHERE client = $1";
+            let row = sqlx::query(sql).bind(client).fetch_optional(&mut *tx).await?;
+            let (forgotten, cleared): (i64, i64) = match row {
+                Some(row) => (row.try_get(0)?, row.try_get(1)?),
+                None => (0, 0),
+            };
+            let (texts, next) = read(&mut tx, client, from, i64::MAX).await?;
+            tx.commit().await?;
+            Ok(ShownTexts { texts, next, has_forgotten: forgotten > 0, cleared })
+        })
+        .await
+    }
+
+    /// Returns the amount that is kept of each source of a client, and the number of times that texts were forgotten.
+    pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
+        with_timeout(async {
+            let mut tx = self.begin().await?;
+            let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
+                       FROM seen WHERE client = $1 GROUP BY source ORDER BY source";
+            let mut held = Vec::new();
+            for row in sqlx::query(sql).bind(client).fetch_all(&mut *tx).await? {
+                held.push(SourceUsage {
+                    source: row.try_get(0)?,
+                    texts: row.try_get(1)?,
+                    characters: row.try_get(2)?,
+                    oldest: row.try_get(3)?,
+                    newest: row.try_get(4)?,
+                });
+            }
+            let sql = "SELECT forgotten FROM clients WHERE client = $1";
+            let forgotten = sqlx::query_scalar(sql).bind(client).fetch_optional(&mut *tx).await?;
+            tx.commit().await?;
+            Ok((held, forgotten.unwrap_or(0)))
+        })
+        .await
+    }
+
+    /// Deletes the texts of one source of a client, or of all, and returns their number. Every gateway forgets them.
+    pub(crate) async fn clear_shown_texts(
+        &self,
+        client: &str,
+        source: Option<&str>,
+    ) -> Result<u64, DatabaseError> {
+        with_timeout(async {
+            let mut tx = self.begin().await?;
+            // Locks the client's row: a transaction that adds a text waits.
+            let sql = "INSERT INTO clients (client, seen, forgotten, cleared) VALUES ($1, 0, 1, 1) \
+                       ON CONFLICT (client) DO UPDATE SET forgotten = clients.forgotten + 1, cleared = clients.cleared + 1";
+            sqlx::query(sql).bind(client).execute(&mut *tx).await?;
+            let deleted = match source {
+                Some(source) => {
+                    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2";
+                    sqlx::query(sql).bind(client).bind(storable_source(source)).execute(&mut *tx).await?
+                }
+                None => {
+                    let sql = "DELETE FROM seen WHERE client = $1";
+                    sqlx::query(sql).bind(client).execute(&mut *tx).await?
+                }
+            };
+            tx.commit().await?;
+            Ok(deleted.rows_affected())
+        })
+        .await
+    }
+
+    /// Deletes the texts that were persisted more than `age` milliseconds ago.
+    pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
+        with_timeout(async {
+            let mut tx = self.begin().await?;
+            let sql =
+                self.expand_statement("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000");
+            sqlx::query(sql).execute(&mut *tx).await?;
+            let sql = "UPDATE clients SET forgotten = forgotten + 1 \
+                       WHERE client IN (SELECT client FROM seen WHERE kept < {now} - $1)";
+            sqlx::query(self.expand_statement(sql)).bind(age).execute(&mut *tx).await?;
+            let sql = self.expand_statement("DELETE FROM seen WHERE kept < {now} - $1");
+            sqlx::query(sql).bind(age).execute(&mut *tx).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Persists texts that a client was shown. Returns the texts that others have persisted since number `from`, and the
+/// number after that of the last text.
+pub(crate) async fn persist_shown_texts(
+    store: &Database,
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    new: &[ShownText],
+) -> Result<(Vec<ShownText>, i64), DatabaseError> {
+    let count = i64::try_from(new.len()).unwrap_or(i64::MAX);
+    let sql = "INSERT INTO clients (client, seen) VALUES ($1, $2) \
+               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + $2 RETURNING seen";
+    let row = sqlx::query(sql).bind(client).bind(count).fetch_one(&mut **tx).await?;
+    let next: i64 = row.try_get(0)?;
+    let first = next - count;
+    let (others, _) = if from < first { read(tx, client, from, first).await? } else { (Vec::new(), first) };
+    for (number, ShownText { source, label, text: letters }) in (first..).zip(new) {
+        let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES ($1, $2, $3, $4, $5, {now})";
+        let insert = sqlx::query(store.expand_statement(sql)).bind(client).bind(number);
+        insert.bind(storable_source(source)).bind(label).bind(letters).execute(&mut **tx).await?;
+    }
+    Ok((others, next))
+}
+
+/// Returns the name of a source as a database accepts it: clients choose the names of their tools, and PostgreSQL has
+/// no NUL in texts.
+fn storable_source(source: &str) -> String {
+    source.replace('\0', "\u{fffd}")
+}
+
+/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left.
+pub(crate) async fn trim_shown_texts(
+    tx: &mut Transaction,
+    client: &str,
+    source: &str,
+    most: i64,
+) -> Result<(), DatabaseError> {
+    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2 AND number IN ( \
+               SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
+               FROM seen WHERE client = $1 AND source = $2) AS counted WHERE counted.letters > $3)";
+    sqlx::query(sql).bind(client).bind(storable_source(source)).bind(most).execute(&mut **tx).await?;
+    let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = $1";
+    sqlx::query(sql).bind(client).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn read(
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    to: i64,
+) -> Result<(Vec<ShownText>, i64), DatabaseError> {
+    let sql = "SELECT source, label, letters, number FROM seen \
+               WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number";
+    let rows = sqlx::query(sql).bind(client).bind(from).bind(to).fetch_all(&mut **tx).await?;
+    let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
+    for row in rows {
+        found.push(ShownText { source: row.try_get(0)?, label: row.try_get(1)?, text: row.try_get(2)? });
+        next = row.try_get::<i64, _>(3)? + 1;
+    }
+    Ok((found, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseAddress;
+
+    fn text(source: &str, letters: &str) -> ShownText {
+        ShownText { source: source.to_owned(), label: "[]".to_owned(), text: letters.to_owned() }
+    }
+
+    async fn check(place: &DatabaseAddress) {
+        let store = Database::open(place).await.unwrap();
+        let keep = async |client: &str, from: i64, new: &[ShownText]| {
+            let mut tx = store.begin().await.unwrap();
+            let kept = persist_shown_texts(&store, &mut tx, client, from, new).await.unwrap();
+            tx.commit().await.unwrap();
+            kept
+        };
+        let sources = async |client: &str| -> Vec<(String, i64, i64)> {
+            let (held, _) = store.shown_sources(client).await.unwrap();
+            held.into_iter().map(|held| (held.source, held.texts, held.characters)).collect()
+        };
+        let all = [text("a", "1234567890"), text("b", "12345"), text("a", "123456"), text("user", "own")];
+        assert_eq!(keep("c", 0, all.get(..2).unwrap()).await, (Vec::new(), 2));
+        assert_eq!(keep("c", 1, all.get(2..).unwrap()).await, (vec![text("b", "12345")], 4));
+        assert_eq!(keep("d", 0, all.get(..1).unwrap()).await.1, 1);
+        let recalled = store.shown_texts("c", 0).await.unwrap();
+        assert_eq!((recalled.texts.as_slice(), recalled.next), (&all[..], 4));
+        assert!(!recalled.has_forgotten && recalled.cleared == 0);
+        let of = |source: &str, texts: i64, letters: i64| (source.to_owned(), texts, letters);
+        assert_eq!(sources("c").await, [of("a", 2, 16), of("b", 1, 5), of("user", 1, 3)]);
+        // The oldest texts of this source are deleted, and none of another.
+        let mut tx = store.begin().await.unwrap();
+        trim_shown_texts(&mut tx, "c", "a", 10).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(sources("c").await, [of("a", 1, 6), of("b", 1, 5), of("user", 1, 3)]);
+        assert!(store.shown_texts("c", 0).await.unwrap().has_forgotten);
+        assert_eq!(store.clear_shown_texts("c", Some("a")).await.unwrap(), 1);
+        assert_eq!(sources("c").await, [of("b", 1, 5), of("user", 1, 3)]);
+        assert_eq!(store.shown_texts("c", 0).await.unwrap().cleared, 1);
+        // Old texts are deleted as well; a text without a time is dated now.
+        store.delete_old_shown_texts(3_600_000).await.unwrap();
+        assert_eq!(sources("c").await.len(), 2);
+        sqlx::query("UPDATE seen SET kept = 5 WHERE source = 'b'").execute(&store.pool).await.unwrap();
+        sqlx::query("UPDATE seen SET kept = 0 WHERE source = 'user'").execute(&store.pool).await.unwrap();
+        store.delete_old_shown_texts(3_600_000).await.unwrap();
+        assert_eq!(sources("c").await, [of("user", 1, 3)]);
+        assert_eq!(store.clear_shown_texts("c", None).await.unwrap(), 1);
+        assert_eq!(sources("d").await, [of("a", 1, 10)]);
+        assert_eq!(store.clear_shown_texts("nobody", None).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_clients_were_shown_is_kept_by_source() {
+        check(&DatabaseAddress::Memory).await;
+    }
+
+    #[tokio::test]
+    async fn postgres_keeps_it_as_well() {
+        let Ok(url) = std::env::var("FLOWGATE_TEST_POSTGRES") else { return };
+        let name = format!("quotations_{}", std::process::id());
+        sqlx::any::install_default_drivers();
+        let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        sqlx::query(create).execute(&mut connection).await.unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        check(&DatabaseAddress::Postgres(format!("{server}/{name}"))).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! The file of a SQLite store: which process owns it, who may read it, and whether it is the expected database.
+//!
+//! The lock file remains when the gateway stops, and names the database. A database that was deleted or replaced is
+//! therefore noticed: the labels of stores and clients are lost with it, and labels must not be forgotten silently.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::DatabaseError;
+use crate::file_lock;
+
+/// The file of a store that this process owns.
+#[derive(Debug)]
+pub(super) struct LockedDatabaseFile {
+    path: PathBuf,
+    lock: File,
+    /// The identity of the database that the lock file names; empty if it names none.
+    named: String,
+}
+
+impl LockedDatabaseFile {
+    /// Locks a file for this process, and creates it if there is none and none is expected.
+    ///
+    /// # Errors
+    /// If another process has the file, the expected database is missing, or a file cannot be opened.
+    pub(super) fn lock_database_file(path: &Path) -> Result<Self, DatabaseError> {
+        let lock = lock_path(path);
+        let shown = lock.display().to_string();
+        let failed = |error| DatabaseError::Lock(shown.clone(), error);
+        let mut file = restrict_to_owner(OpenOptions::new().read(true).write(true).create(true))
+            .open(&lock)
+            .map_err(failed)?;
+        match file_lock::acquire(&file) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DatabaseError::Taken(shown)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let mut named = String::new();
+        std::io::Read::take(&mut file, 256).read_to_string(&mut named).map_err(failed)?;
+        let named = named.trim().to_owned();
+        if !named.is_empty() && !path.exists() {
+            return Err(DatabaseError::Gone(path.display().to_string()));
+        }
+        // SQLite creates the files beside it with the same mode.
+        let made = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
+        made.map_err(|error| DatabaseError::Lock(path.display().to_string(), error))?;
+        Ok(Self { path: path.to_owned(), lock: file, named })
+    }
+
+    /// Rejects a database other than the one that the lock file names.
+    pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
+        match self.named.as_str() {
+            "" => Ok(()),
+            named if named == database => Ok(()),
+            _ => Err(DatabaseError::Replaced(self.path.display().to_string())),
+        }
+    }
+
+    /// Writes this database into the lock file as the expected one.
+    pub(super) fn write_database_name(&self, database: &str) -> Result<(), DatabaseError> {
+        if self.named == database {
+            return Ok(());
+        }
+        let mut lock = &self.lock;
+        let written =
+            lock.rewind().and_then(|()| lock.set_len(0)).and_then(|()| lock.write_all(database.as_bytes()));
+        written.map_err(|error| DatabaseError::Lock(lock_path(&self.path).display().to_string(), error))
+    }
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    path.with_added_extension("lock")
+}
+
+/// Sets the mode of a created file: only its owner can read and write it.
+fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options.clone()
+}
+
+/// Returns those of the files with conversations, or with records of them, that others than their owner can read or
+/// write.
+pub(crate) fn readable_by_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
+    let is_open = |path: &&PathBuf| {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::metadata(path)
+                .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o077 != 0)
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = path;
+            false
+        }
+    };
+    paths.iter().filter(is_open).collect()
+}
+
+/// Returns the file of a database, and the files beside it that hold parts of it.
+pub(crate) fn database_files(path: &Path) -> Vec<PathBuf> {
+    let beside = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    ["", "-wal", "-shm"].into_iter().map(beside).collect()
+}

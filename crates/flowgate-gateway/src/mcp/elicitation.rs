@@ -1,0 +1,238 @@
+//! Questions to a person: through a client that the operator has declared interactive, or elsewhere.
+//!
+//! A question goes to the client as an elicitation, to the client in the answer to its call, or to the caller of the
+//! machine as [`ProxyAction::Ask`]. Anything but an explicit yes denies the call.
+
+use flowgate::monitor::{Monitor, Question};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::message::{RequestId, request, result};
+use super::session::MonitoredSession;
+use super::{
+    JudgedRequest, OutgoingRequest, PendingClientRequest, PermittedRequest, Proxy, ProxyAction,
+    ProxyCallKind, RetryableCall, input_required, refusal,
+};
+
+/// The maximum length in bytes of the arguments that a person is shown. A call with longer ones cannot be confirmed,
+/// since the person would not see all of it.
+const MAX_SHOWN: usize = 4_000;
+
+/// The method of a question to the client's user.
+const ELICIT: &str = "elicitation/create";
+/// The maximum number of calls that wait to be sent again with a person's answer. Older ones are dropped, which denies
+/// them.
+const MAX_RETRIES: usize = 64;
+
+/// A person's answer to the question whether a call may run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PersonAnswer {
+    /// The call may run.
+    Yes,
+    /// The call must not run.
+    No,
+    /// Nobody answered.
+    Nothing,
+    /// Nobody was asked, since too many questions are open.
+    Unasked,
+    /// The question of this name is undecided and still open.
+    NotYet(String),
+}
+
+impl Proxy {
+    /// Asks a person whether a call may run, or refuses the call if no person can be asked.
+    pub(super) fn ask(
+        &mut self,
+        monitor: &mut Monitor,
+        id: RequestId,
+        question: Box<Question>,
+        pending: JudgedRequest,
+    ) -> Vec<ProxyAction> {
+        let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
+        let shown = escape_invisible(&Value::Object(arguments).to_string());
+        let is_free = self.asking.len() < self.settings.limits.outstanding;
+        let is_short = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        if is_short && pending.can_retry {
+            return vec![self.ask_in_answer(&id, question, pending, &shown)];
+        }
+        let asks_client = is_short && self.can_ask;
+        if !is_free || !(asks_client || self.settings.asks_elsewhere) {
+            let refusal = self.judgement_refusal(monitor, "nobody was asked", question.judgement());
+            return vec![refusal::refusal_answer(&id, pending.kind, &refusal)];
+        }
+        let own = self.generated_id();
+        let out = match asks_client {
+            true => {
+                ProxyAction::Client(request(&own, ELICIT, &elicitation_params(&pending, &shown, &question)))
+            }
+            false => ProxyAction::Ask(own.value().as_str().unwrap_or_default().to_owned()),
+        };
+        self.asked.insert(id.clone(), PendingClientRequest::Waiting);
+        self.asking.insert(own, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
+        vec![out]
+    }
+
+    /// Asks in the answer to a call, as the revisions without connections require: the client sends the call again with
+    /// the person's answer.
+    fn ask_in_answer(
+        &mut self,
+        id: &RequestId,
+        question: Box<Question>,
+        pending: JudgedRequest,
+        shown: &str,
+    ) -> ProxyAction {
+        let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
+        let asked = json!({
+            "resultType": "input_required",
+            "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question)}},
+            "requestState": name,
+        });
+        self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
+        if self.retries.len() > MAX_RETRIES {
+            self.retries.pop_front();
+        }
+        ProxyAction::Client(result(id, &asked))
+    }
+
+    /// Returns the call that a request continues and the person's answer, if its `requestState` names a question to a
+    /// person. Otherwise the parameters are left unchanged: they belong to a round with the server.
+    pub(super) fn take_retry(
+        &mut self,
+        params: &mut Map<String, Value>,
+    ) -> Option<(RetryableCall, PersonAnswer)> {
+        let name = params.get("requestState")?.as_str()?.to_owned();
+        let at = self.retries.iter().position(|retry| retry.name == name)?;
+        let retry = self.retries.remove(at)?;
+        let said = params.get("inputResponses").and_then(|said| said.get(&name)?.get("action")).cloned();
+        params.shift_remove("requestState");
+        params.shift_remove("inputResponses");
+        Some((retry, if said == Some(json!("accept")) { PersonAnswer::Yes } else { PersonAnswer::No }))
+    }
+
+    /// Runs a call that was sent again, if it is the one that the person was asked about and the answer permits it.
+    pub(super) fn handle_retry(
+        &mut self,
+        monitor: &mut Monitor,
+        id: RequestId,
+        retry: RetryableCall,
+        name: &str,
+        arguments: &Map<String, Value>,
+        said: &PersonAnswer,
+    ) -> Vec<ProxyAction> {
+        let RetryableCall { question, pending, .. } = retry;
+        let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
+        // The responses to the server came with an earlier request and are part of the question.
+        let asked = asked.map(|asked| match pending.round {
+            Some(_) => input_required::without_responses(asked),
+            None => asked.clone(),
+        });
+        if *pending.tool.name != *name || asked.as_ref() != Some(arguments) {
+            let says = "what the person said is about another call; call without `requestState`";
+            return vec![refusal::refusal_answer(
+                &id,
+                ProxyCallKind::Tool,
+                &refusal::unjudged_refusal("malformed", says),
+            )];
+        }
+        self.asked.insert(id.clone(), PendingClientRequest::Waiting);
+        self.handle_person_answer(monitor, question, id, *pending, said)
+    }
+
+    /// Returns the question that is to be [asked](ProxyAction::Ask) under this name.
+    pub fn question(&self, name: &str) -> Option<&Question> {
+        match self.asking.get(&RequestId::from_name(name)) {
+            Some(OutgoingRequest::Person { question, .. }) => Some(question),
+            _ => self.retries.iter().find(|retry| retry.name == name).map(|retry| &*retry.question),
+        }
+    }
+
+    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name.
+    pub fn handle_decision(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        name: &str,
+        said: &PersonAnswer,
+    ) -> Vec<ProxyAction> {
+        let own = RequestId::from_name(name);
+        if !matches!(self.asking.get(&own), Some(OutgoingRequest::Person { .. })) {
+            return Vec::new();
+        }
+        let Some(OutgoingRequest::Person { question, id, pending }) = self.asking.remove(&own) else {
+            return Vec::new();
+        };
+        let out = self.handle_person_answer(session.monitor(), question, id, *pending, said);
+        self.restore_client_ids(out)
+    }
+
+    /// Handles a person's answer. Anything but an explicit yes denies the call.
+    pub(super) fn handle_person_answer(
+        &mut self,
+        monitor: &mut Monitor,
+        question: Box<Question>,
+        id: RequestId,
+        pending: JudgedRequest,
+        said: &PersonAnswer,
+    ) -> Vec<ProxyAction> {
+        if !matches!(self.asked.get(&id), Some(PendingClientRequest::Waiting)) {
+            return Vec::new();
+        }
+        self.asked.remove(&id);
+        let refusal = match said {
+            PersonAnswer::Yes => match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
+                Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
+                Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
+            },
+            PersonAnswer::No => self.judgement_refusal(monitor, "refused by a person", question.judgement()),
+            PersonAnswer::Nothing => {
+                self.judgement_refusal(monitor, "nobody has answered", question.judgement())
+            }
+            PersonAnswer::Unasked => {
+                let verdict = "nobody was asked, since too many questions are open";
+                self.judgement_refusal(monitor, verdict, question.judgement())
+            }
+            PersonAnswer::NotYet(name) => {
+                let mut refusal =
+                    self.judgement_refusal(monitor, "nobody has answered yet", question.judgement());
+                if let Some(refusal) = refusal.as_object_mut() {
+                    refusal.insert("question".to_owned(), name.as_str().into());
+                    refusal.insert(
+                        "advice".to_owned(),
+                        "call again, with the same arguments, when it is decided".into(),
+                    );
+                }
+                refusal
+            }
+        };
+        vec![refusal::refusal_answer(&id, pending.kind, &refusal)]
+    }
+}
+
+/// Returns the parameters of a question to the client's user.
+fn elicitation_params(pending: &JudgedRequest, shown: &str, question: &Question) -> Map<String, Value> {
+    let reasons =
+        question.judgement().reasons.iter().map(|reason| format!("* {}", escape_invisible(&reason.message)));
+    let text = format!(
+        "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        escape_invisible(&pending.tool.to_string()),
+        reasons.collect::<Vec<_>>().join("\n")
+    );
+    let schema = json!({"type": "object", "properties": {}});
+    let mut params = Map::new();
+    params.insert("message".to_owned(), Value::String(text));
+    params.insert("requestedSchema".to_owned(), schema);
+    params
+}
+
+/// Escapes untrusted text for display: no character is invisible or changes the writing direction.
+fn escape_invisible(text: &str) -> String {
+    let is_plain = |c: char| !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
+    let mut shown = String::new();
+    for c in text.chars() {
+        match is_plain(c) {
+            true => shown.push(c),
+            false => shown.extend(c.escape_unicode()),
+        }
+    }
+    shown
+}

@@ -1,0 +1,215 @@
+//! The greeting: a server's identity and capabilities, in the revisions with sessions and in those without.
+//!
+//! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
+//! trust them, the client receives the server's capabilities and nothing else.
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{EventBody, Output, Tool, TraceEntry};
+use serde_json::{Map, Value, json};
+
+use super::message::{RequestId, error, request, result};
+use super::server::ASKABLE;
+use super::session::MonitoredSession;
+use super::unanswered::NO_ANSWER;
+use super::{CallRuling, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall};
+
+/// The metadata key of the client's protocol revision, in the revisions without sessions.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// The metadata key of the client's capabilities there.
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// The server capabilities that are forwarded, with their flags.
+const OFFERED_CAPABILITIES: [(&str, &[&str]); 4] = [
+    ("tools", &["listChanged"]),
+    ("resources", &["listChanged", "subscribe"]),
+    ("prompts", &["listChanged"]),
+    ("completions", &[]),
+];
+
+/// The known revisions of the protocol. A server names its revisions in unlabelled text, so no other text is forwarded.
+const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+
+/// The permitted cache times of an answer, in milliseconds. A server's value is rounded down to one of these, since an
+/// arbitrary number can encode text.
+const CACHE_TIMES: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
+
+/// Fields of an answer that are forwarded without a label, with the values that they may have.
+pub(super) const UNLABELLED_FIELDS: [(&str, &[&str]); 3] =
+    [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
+
+impl Proxy {
+    /// Handles the client's greeting or its request for the server's capabilities.
+    pub(super) fn handle_initialize(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        id: RequestId,
+        method: &str,
+        mut params: Map<String, Value>,
+    ) -> Vec<ProxyAction> {
+        if let Some(capabilities) = params.get_mut("capabilities") {
+            self.can_ask = capabilities.get("elicitation").is_some_and(Value::is_object);
+            *capabilities =
+                permitted_client_capabilities(session.monitor(), &self.settings.server, capabilities);
+        }
+        let tool = self.tool(method);
+        let call = match self.judge(session, &tool, Map::new(), Map::new()) {
+            CallRuling::Run(authorized) => {
+                let call_id = authorized.call().id.clone();
+                Some(RunningCall::without_progress(tool, call_id))
+            }
+            CallRuling::Ask(_) | CallRuling::No(_) => None,
+        };
+        let sent = request(&id, method, &params);
+        self.asked.insert(id, PendingClientRequest::Greeting { call });
+        vec![ProxyAction::Server(sent)]
+    }
+
+    /// Handles the server's answer to the greeting.
+    pub(super) fn handle_initialize_answer(
+        &mut self,
+        monitor: &mut Monitor,
+        id: &RequestId,
+        call: Option<&RunningCall>,
+        answer: Result<Value, Value>,
+    ) -> Vec<ProxyAction> {
+        let Ok(Value::Object(mut full)) = answer else {
+            // Only the supported versions are forwarded from an error.
+            let data = answer.err().and_then(|error| protocol_versions(error.get("data")?));
+            let code = if data.is_some() { -32602 } else { REFUSED };
+            return vec![ProxyAction::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
+        };
+        full.shift_remove("_meta");
+        let offered = full.get("capabilities").map(offered_capabilities).unwrap_or_else(|| json!({}));
+        full.insert("capabilities".to_owned(), offered);
+        let mut out = Vec::new();
+        let label = |running: &RunningCall| Output {
+            call_id: running.call_id.clone(),
+            tool: None,
+            content: Value::Object(full.clone()),
+            structured: None,
+            is_error: Some(false),
+        };
+        let shown = call.is_some_and(|running| {
+            let carries = monitor.labels_if_pushed([TraceEntry::from(EventBody::Output(label(running)))]);
+            let base = self.greatest_showable_label(monitor, &[]);
+            carries.iter().all(|label| label.flows_to(&base))
+                && self.is_shown(monitor, label(running), running)
+        });
+        if !shown {
+            if full.contains_key("instructions") {
+                let server = &self.settings.server;
+                let note = "the server's instructions are hidden, since the policy does not trust them; label the output of";
+                out.push(ProxyAction::Note(format!("{note} {server}/initialize, if you do")));
+            }
+            full = without_server_text(&full, &self.settings.server);
+        }
+        out.push(ProxyAction::Client(result(id, &Value::Object(full))));
+        out
+    }
+}
+
+/// Returns the greeting without any text of the server.
+fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
+    let mut bare = unlabelled_fields(full);
+    if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {
+        bare.insert("protocolVersion".to_owned(), version.clone());
+    }
+    if let Some(Value::Object(known)) = protocol_versions(&Value::Object(full.clone())) {
+        bare.extend(known);
+    }
+    bare.insert("capabilities".to_owned(), full.get("capabilities").cloned().unwrap_or_default());
+    bare.insert("serverInfo".to_owned(), json!({"name": server, "version": "0"}));
+    bare
+}
+
+/// Returns the fields of an answer that are forwarded without a label, restricted to known values.
+pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value> {
+    let fields = UNLABELLED_FIELDS.iter().filter_map(|(name, words)| {
+        let value = full.get(*name)?;
+        let value = match value.as_u64() {
+            Some(given) => Value::from(CACHE_TIMES.into_iter().find(|kept| *kept <= given)?),
+            None => Value::from(*words.iter().find(|word| value.as_str() == Some(word))?),
+        };
+        Some(((*name).to_owned(), value))
+    });
+    fields.collect()
+}
+
+/// Returns the protocol versions that a greeting or its refusal names.
+fn protocol_versions(value: &Value) -> Option<Value> {
+    let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
+    let named = value.get(field)?.as_array()?;
+    // In the order of `REVISIONS` and without duplicates: the order of the server could encode text.
+    let known: Vec<Value> =
+        REVISIONS.into_iter().map(Value::from).filter(|version| named.contains(version)).collect();
+    Some(json!({field: known}))
+}
+
+fn is_revision(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| REVISIONS.contains(&text))
+}
+
+/// Returns whether the value is a date, as versions are written.
+fn is_version(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| {
+        text.len() == 10
+            && text
+                .char_indices()
+                .all(|(at, c)| if matches!(at, 4 | 7) { c == '-' } else { c.is_ascii_digit() })
+    })
+}
+
+fn offered_capabilities(capabilities: &Value) -> Value {
+    let known = OFFERED_CAPABILITIES.iter().filter_map(|(name, flags)| {
+        let found = capabilities.get(*name)?;
+        let flags =
+            flags.iter().filter_map(|flag| Some(((*flag).to_owned(), json!(found.get(*flag)?.as_bool()?))));
+        Some(((*name).to_owned(), Value::Object(flags.collect())))
+    });
+    Value::Object(known.collect())
+}
+
+/// Returns the client's capabilities that the policy lets servers use.
+fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
+    let may = |name: &str| {
+        let mut methods = ASKABLE.iter().filter(|method| method.split('/').next() == Some(name));
+        methods.any(|method| monitor.is_named(&Tool::of(server, method)))
+    };
+    let kept = capabilities.as_object().into_iter().flatten().filter(|(name, _)| may(name));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// Returns the metadata that the revisions without sessions require in each request: the version, and the names of the
+/// client's capabilities.
+pub(super) fn required_metadata(meta: &Value) -> Map<String, Value> {
+    let mut envelope = Map::new();
+    if let Some(version) = meta.get(VERSION).filter(|version| is_version(version)) {
+        envelope.insert(VERSION.to_owned(), version.clone());
+    }
+    if let Some(capabilities) = meta.get(CAPABILITIES).and_then(Value::as_object) {
+        let names = capabilities.keys().map(|name| (name.clone(), json!({})));
+        envelope.insert(CAPABILITIES.to_owned(), Value::Object(names.collect()));
+    }
+    envelope
+}
+
+/// Returns whether the metadata of a request declares that the client can elicit input from its user.
+pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
+    let capabilities = params.get("_meta").and_then(|meta| meta.get(CAPABILITIES));
+    capabilities.and_then(|all| all.get("elicitation")).is_some_and(Value::is_object)
+}
+
+/// Returns the declared capabilities that servers may use, after [`limit_meta`] has restricted them. Returns `None` if
+/// the request declares none.
+pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
+    let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
+    let names = ASKABLE.iter().filter_map(|method| method.split('/').next());
+    Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
+}
+
+/// Restricts the capabilities in a request's metadata to those that the policy lets servers use.
+pub(super) fn limit_meta(monitor: &Monitor, server: &str, params: &mut Map<String, Value>) {
+    if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {
+        *capabilities = permitted_client_capabilities(monitor, server, capabilities);
+    }
+}

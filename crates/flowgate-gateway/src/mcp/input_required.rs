@@ -1,0 +1,343 @@
+//! Input that a server requests in its answer to a call, and the call that the client sends again with its responses:
+//! the revision 2026-07-28, in which servers cannot send requests.
+//!
+//! Requested input is judged like a server's request in the other revisions. Each round is a call of its own: it is
+//! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
+//! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
+//!
+//! The server's `requestState` is kept here. The client receives a generated name for it, which no other machine
+//! accepts and which is valid for the same call until that call was sent.
+
+use flowgate::label::Label;
+use flowgate::monitor::Attribution;
+use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry};
+use serde_json::{Map, Value, json};
+
+use super::answer::{has_objection, is_cleared, with_label};
+use super::message::{RequestId, result};
+use super::refusal;
+use super::server::ASKABLE;
+use super::session::MonitoredSession;
+use super::unanswered::withheld_answer;
+use super::{CallRuling, JudgedRequest, Proxy, ProxyAction, RunningCall};
+
+/// The field by which a client refers to an earlier answer.
+pub(super) const STATE: &str = "requestState";
+/// The field with the client's responses to requested input. They are judged as an argument of this name.
+pub(super) const RESPONSES: &str = "inputResponses";
+const REQUESTS: &str = "inputRequests";
+
+/// The requests that a server may answer by requesting input.
+const METHODS: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
+/// The maximum number of inputs that one answer may request, and the maximum length in bytes of a key.
+const MAX_ASKED: usize = 16;
+const MAX_KEY: usize = 256;
+/// The maximum length in bytes of a server's state, and the maximum number of rounds that are kept. Older rounds are
+/// dropped; calls that continue them are refused.
+const MAX_STATE: usize = 64 << 10;
+const MAX_HELD: usize = 64;
+/// The maximum number of times that one call may be sent.
+const MAX_ROUNDS: usize = 16;
+
+const NOT_TAKEN: &str =
+    "what was asked for is not known any more; call without `requestState` and `inputResponses`";
+
+/// A call that a server may answer by requesting input.
+#[derive(Debug, Clone)]
+pub(super) struct SentCall {
+    method: String,
+    arguments: Map<String, Value>,
+    /// The client's capabilities that the server may use.
+    allowed_inputs: Vec<&'static str>,
+    rounds: usize,
+    /// The ID of the first round in the trace.
+    pub(super) first: String,
+}
+
+/// A call whose answer requested input.
+#[derive(Debug)]
+pub(super) struct InputRound {
+    /// The name by which the client refers to this round.
+    name: String,
+    tool: Tool,
+    sent: SentCall,
+    state: Option<Value>,
+    asked: Vec<RequestedInput>,
+    /// The client's responses; they cannot be changed.
+    said: Option<Map<String, Value>>,
+}
+
+/// One input that the server requests from the client.
+#[derive(Debug)]
+struct RequestedInput {
+    key: String,
+    method: &'static str,
+    params: Map<String, Value>,
+    /// The ID of the question in the trace.
+    call_id: String,
+}
+
+/// The reference and responses in a call that continues a round.
+pub(super) struct RoundContinuation {
+    name: String,
+    responses: Map<String, Value>,
+}
+
+impl SentCall {
+    /// Returns a call that is about to be sent, if the server may answer it by requesting input.
+    pub(super) fn new(
+        pending: &JudgedRequest,
+        call_id: &str,
+        arguments: &Map<String, Value>,
+    ) -> Option<Self> {
+        let can = pending.allowed_inputs.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
+        let (method, arguments) = (pending.method.clone(), arguments.clone());
+        Some(Self { method, arguments, allowed_inputs: can, rounds: 1, first: call_id.to_owned() })
+    }
+}
+
+/// Returns whether an answer requests input.
+pub(super) fn requests_input(result: &Value) -> bool {
+    result.get("resultType") == Some(&json!("input_required"))
+}
+
+/// Returns the arguments of a judged call without the client's responses to the server.
+pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, Value> {
+    let mut arguments = arguments.clone();
+    arguments.shift_remove(RESPONSES);
+    arguments
+}
+
+impl Proxy {
+    /// Handles an answer that requests input: judges each request, and forwards them if all are permitted.
+    pub(super) fn handle_input_required(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        running: &RunningCall,
+        answer: &Value,
+        said: Label,
+    ) -> Vec<ProxyAction> {
+        let Some(sent) = &running.sent else {
+            let class = "the server wants more before it answers, which this client does not give";
+            return self.end_failed_call(session, id, running, class);
+        };
+        let (mut wanted, state) = match read(answer, sent) {
+            Ok(read) => read,
+            Err(class) => return self.end_failed_call(session, id, running, class),
+        };
+        for RequestedInput { method, .. } in &wanted {
+            if !session.monitor().is_named(&self.tool(method)) {
+                let note = format!("the server asked for {method}, which no `require` of the policy names");
+                let mut out =
+                    self.end_failed_call(session, id, running, "the policy does not let the server ask");
+                out.insert(0, ProxyAction::Note(note));
+                return out;
+            }
+        }
+        // The request for input is the output of the call; each item of it is a message as well.
+        let asked = wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect();
+        let content = json!({REQUESTS: Value::Object(asked)});
+        let call_id = running.call_id.clone();
+        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
+        let Some((event, is_shown)) = self.label(session.monitor(), output, running, said) else {
+            return vec![withheld_answer(id, running.kind)];
+        };
+        session.record_output(&sent.first, event);
+        if !is_shown {
+            let note = format!("the policy withholds an answer of {}", running.tool);
+            return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
+        }
+        let monitor = session.monitor();
+        let mut carries =
+            monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
+        for one in &mut wanted {
+            let content = Value::Object(one.params.clone());
+            let mut entry = TraceEntry::from(EventBody::Message(Message { role: "mcp".to_owned(), content }));
+            entry.extra.insert("method".to_owned(), one.method.into());
+            let monitor = session.monitor();
+            let Ok((event, findings)) = monitor.push_with_floors(entry, &carries.into()) else {
+                return vec![withheld_answer(id, running.kind)];
+            };
+            if has_objection(&findings) || !is_cleared(monitor, event) {
+                let note =
+                    format!("the policy withholds what the server asks in an answer of {}", running.tool);
+                return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
+            }
+            carries = monitor.trace().event(event).map_or(carries, |event| event.label.join(&carries));
+            let tool = self.tool(one.method);
+            match self.judge(session, &tool, one.params.clone(), Map::new()) {
+                CallRuling::Run(authorized) => authorized.call().id.clone_into(&mut one.call_id),
+                CallRuling::Ask(question) => {
+                    let refusal =
+                        self.judgement_refusal(session.monitor(), "nobody was asked", question.judgement());
+                    return vec![refusal::refusal_answer(id, running.kind, &refusal)];
+                }
+                CallRuling::No(refusal) => return vec![refusal::refusal_answer(id, running.kind, &refusal)],
+            }
+        }
+        let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
+        let mut told = json!({"resultType": "input_required", STATE: name});
+        if let Some(told) = told.as_object_mut().filter(|_| !wanted.is_empty()) {
+            told.insert(
+                REQUESTS.to_owned(),
+                wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect(),
+            );
+        }
+        let (tool, sent) = (running.tool.clone(), SentCall::clone(sent));
+        self.rounds.push_back(InputRound { name, tool, sent, state, asked: wanted, said: None });
+        if self.rounds.len() > MAX_HELD {
+            self.rounds.pop_front();
+        }
+        let told = result(id, &told);
+        vec![ProxyAction::Client(match running.tells_label {
+            true => with_label(session.monitor(), &carries, told),
+            false => told,
+        })]
+    }
+
+    /// Removes the reference and responses from a request that continues a round. Returns `None` for a new request.
+    pub(super) fn take_continuation(
+        &self,
+        params: &mut Map<String, Value>,
+    ) -> Result<Option<RoundContinuation>, &'static str> {
+        let (state, responses) = (params.shift_remove(STATE), params.shift_remove(RESPONSES));
+        if state.is_none() && responses.is_none() {
+            return Ok(None);
+        }
+        let name = state.as_ref().and_then(Value::as_str).ok_or(NOT_TAKEN)?;
+        let round = self.rounds.iter().find(|round| round.name == name).ok_or(NOT_TAKEN)?;
+        let responses = match responses {
+            None => Map::new(),
+            Some(Value::Object(responses)) => responses,
+            Some(_) => return Err("`inputResponses` is no JSON object"),
+        };
+        if responses.keys().any(|key| !round.asked.iter().any(|one| one.key == *key)) {
+            return Err("`inputResponses` answers what was not asked");
+        }
+        Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
+    }
+
+    /// Adds the client's responses to the trace and to the judged arguments of a call that continues a round. Returns
+    /// the name of the round.
+    pub(super) fn record_continuation(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        again: RoundContinuation,
+        pending: &JudgedRequest,
+        arguments: &mut Map<String, Value>,
+    ) -> Result<String, &'static str> {
+        let RoundContinuation { name, responses } = again;
+        let Some(round) = self.rounds.iter_mut().find(|round| round.name == name) else {
+            return Err(NOT_TAKEN);
+        };
+        let is_same = round.tool == pending.tool
+            && round.sent.method == pending.method
+            && round.sent.arguments == *arguments;
+        if !is_same {
+            return Err(
+                "what was asked for is about another call; call without `requestState` and `inputResponses`",
+            );
+        }
+        if arguments.contains_key(RESPONSES) {
+            return Err("an argument has the name of what the client says to the server");
+        }
+        match &round.said {
+            Some(said) if *said != responses => return Err("what was said to the server is not taken back"),
+            Some(_) => {}
+            None => {
+                round.said = Some(responses.clone());
+                for (key, response) in &responses {
+                    let found = round.asked.iter().find(|one| one.key == *key);
+                    let call_id = found.map(|one| one.call_id.clone()).unwrap_or_default();
+                    let (content, tool, structured) = (response.clone(), None, None);
+                    let output = Output { call_id, tool, content, structured, is_error: Some(false) };
+                    let (entry, monitor) = (TraceEntry::from(EventBody::Output(output)), session.monitor());
+                    // The responses may contain anything that the client was shown since the question.
+                    let seen = monitor.trace().position_of(&entry).map(|place| place.context);
+                    let seen = seen.unwrap_or(monitor.policy().space().top());
+                    match monitor.push_with_floors(entry, &seen.into()) {
+                        Ok((_, findings)) if !has_objection(&findings) => {}
+                        _ => {
+                            self.rounds.retain(|round| round.name != name);
+                            return Err("the policy does not let this be said to the server");
+                        }
+                    }
+                }
+            }
+        }
+        // The responses go to the server only if the question would be permitted now, with everything that was shown
+        // since.
+        let server = &self.settings.server;
+        let told = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
+            let arguments = Ok(one.params.clone());
+            let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
+            (TraceEntry::from(EventBody::Call(call)), Attribution::everything())
+        });
+        if !session.monitor().would_permit(told) {
+            return Err("the policy does not let this be said to the server");
+        }
+        if !responses.is_empty() {
+            arguments.insert(RESPONSES.to_owned(), Value::Object(responses));
+        }
+        Ok(name)
+    }
+
+    /// Returns the server's state and the next round of a call that is about to be sent. Returns `None` if the round
+    /// was already used.
+    pub(super) fn take_round(
+        &mut self,
+        name: &str,
+        can: Option<Vec<&'static str>>,
+    ) -> Option<(Option<Value>, Option<SentCall>)> {
+        let at = self.rounds.iter().position(|round| round.name == name)?;
+        let InputRound { state, sent, .. } = self.rounds.remove(at)?;
+        let rounds = sent.rounds.saturating_add(1);
+        Some((state, can.map(|can| SentCall { allowed_inputs: can, rounds, ..sent })))
+    }
+}
+
+/// Returns the inputs that an answer requests, and the server's state.
+fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<Value>), &'static str> {
+    let state = match answer.get(STATE) {
+        Some(Value::String(state)) if state.len() > MAX_STATE => {
+            return Err("the `requestState` of the server is too long");
+        }
+        Some(Value::String(state)) => Some(Value::from(state.as_str())),
+        Some(_) => return Err("the `requestState` of the server is no text"),
+        None => None,
+    };
+    let none = Map::new();
+    let requests = match answer.get(REQUESTS) {
+        Some(Value::Object(requests)) => requests,
+        Some(_) => return Err("the `inputRequests` of the server are no JSON object"),
+        None if state.is_some() => &none,
+        None => return Err("the server wants more, and does not say what"),
+    };
+    if requests.len() > MAX_ASKED || sent.rounds >= MAX_ROUNDS {
+        return Err("the server asks too much");
+    }
+    let wanted = requests.iter().map(|(key, request)| {
+        let method = request.get("method").and_then(Value::as_str);
+        let method = ASKABLE.into_iter().find(|known| method == Some(known));
+        let method = method.ok_or("the server asks for what the protocol does not know")?;
+        if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
+            return Err("the server asks for what the client does not say that it can do");
+        }
+        let params = match request.get("params") {
+            None => Map::new(),
+            Some(Value::Object(params)) => params.clone(),
+            Some(_) => return Err("the parameters of what the server asks are no JSON object"),
+        };
+        match key.len() > MAX_KEY {
+            true => Err("a name of what the server asks is too long"),
+            false => Ok(RequestedInput { key: key.clone(), method, params, call_id: String::new() }),
+        }
+    });
+    Ok((wanted.collect::<Result<_, _>>()?, state))
+}
+
+/// Returns a requested input in the form in which it was judged.
+fn to_judged_form(wanted: &RequestedInput) -> Value {
+    json!({"method": wanted.method, "params": wanted.params})
+}

@@ -1,0 +1,119 @@
+//! Notifications: each is rebuilt from the fields that may be forwarded. Free text in notifications is dropped.
+
+use serde_json::{Map, Value, json};
+
+use super::message::{RequestId, notification};
+use super::session::MonitoredSession;
+use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
+
+const DROPPED: &str = "dropped a notification of the server that is not passed";
+
+impl Proxy {
+    /// Handles a notification from the client.
+    pub(super) fn handle_client_notification(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<ProxyAction> {
+        let only = |params: Value| match params {
+            Value::Object(params) => params,
+            _ => Map::new(),
+        };
+        match method {
+            "notifications/initialized" => vec![ProxyAction::Server(notification(method, &Map::new()))],
+            "notifications/roots/list_changed" => {
+                vec![ProxyAction::Server(notification(method, &Map::new()))]
+            }
+            "notifications/cancelled" => {
+                let id = params
+                    .get("requestId")
+                    .and_then(RequestId::from_value)
+                    .and_then(|id| self.resolve_client_id(id));
+                let Some(id) = id else { return Vec::new() };
+                match self.asked.get(&id) {
+                    None => Vec::new(),
+                    Some(PendingClientRequest::Waiting) => {
+                        self.asking.retain(
+                            |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),
+                        );
+                        self.asked.remove(&id);
+                        Vec::new()
+                    }
+                    Some(asked) => {
+                        Self::record_cancelled(session, asked);
+                        let params = only(json!({"requestId": id.value()}));
+                        self.abandon(id);
+                        vec![ProxyAction::Server(notification(method, &params))]
+                    }
+                }
+            }
+            _ => {
+                vec![ProxyAction::Note("dropped a notification of the client that is not passed".to_owned())]
+            }
+        }
+    }
+
+    /// Handles a notification from the server. Whether and how often the server sends it may depend on the running
+    /// calls.
+    pub(super) fn handle_server_notification(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<ProxyAction> {
+        let told = match self.handle_subscription_notification(method, params) {
+            Some(told) => told,
+            None => match self.forwarded_fields(method, params) {
+                Some(told) => vec![ProxyAction::Client(notification(method, &told))],
+                None => vec![ProxyAction::Note(DROPPED.to_owned())],
+            },
+        };
+        if !told.iter().any(|out| matches!(out, ProxyAction::Client(_))) {
+            return told;
+        }
+        if !self.raise_client_label(session.monitor()) {
+            return vec![ProxyAction::Note(DROPPED.to_owned())];
+        }
+        if let Some(id) = self.cancelled_request(method, params) {
+            self.asking.remove(&id);
+        }
+        told
+    }
+
+    /// Returns whether a notification would be forwarded to the client.
+    pub(super) fn is_forwarded(&self, method: &str, params: &Map<String, Value>) -> bool {
+        match self.handle_subscription_notification(method, params) {
+            Some(told) => told.iter().any(|out| matches!(out, ProxyAction::Client(_))),
+            None => self.forwarded_fields(method, params).is_some(),
+        }
+    }
+
+    /// Returns the fields of a notification that are forwarded; `None` if it is dropped.
+    fn forwarded_fields(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
+        match method {
+            "notifications/tools/list_changed"
+            | "notifications/resources/list_changed"
+            | "notifications/prompts/list_changed" => Some(Map::new()),
+            "notifications/resources/updated" => {
+                let uri = params.get("uri").and_then(Value::as_str);
+                let uri = uri.filter(|uri| self.subscribed.contains(*uri))?;
+                Some(Map::from_iter([("uri".to_owned(), uri.into())]))
+            }
+            "notifications/progress" => self.forwarded_progress(params),
+            _ => {
+                let id = self.cancelled_request(method, params)?;
+                Some(Map::from_iter([("requestId".to_owned(), id.value())]))
+            }
+        }
+    }
+
+    /// Returns the ID of the server's request to the client that the notification cancels.
+    pub(super) fn cancelled_request(&self, method: &str, params: &Map<String, Value>) -> Option<RequestId> {
+        let id = params
+            .get("requestId")
+            .and_then(RequestId::from_value)
+            .filter(|_| method == "notifications/cancelled");
+        id.filter(|id| matches!(self.asking.get(id), Some(OutgoingRequest::Server { .. })))
+    }
+}

@@ -1,0 +1,40 @@
+//! Messages that a server sends unasked, in a stream that answers no request.
+//!
+//! A notification that changes no state is forwarded without going through [`handle_server_message`](Proxy::handle_server_message), so a
+//! conversation does not grow with the number of notifications. A request that the policy allows goes through it, as if
+//! it came before an answer; so do a cancellation and the first notification while a call runs, which raises the
+//! client's label.
+
+use flowgate::json::Numbers;
+
+use super::message::{self, McpMessage};
+use super::session::MonitoredSession;
+use super::{Proxy, ProxyAction};
+
+impl Proxy {
+    /// Handles a message that answers no request and changes no state. Returns `None` if the message changes state and
+    /// must go through [`handle_server_message`](Self::handle_server_message).
+    pub fn handle_stateless_message(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        bytes: &[u8],
+    ) -> Option<Vec<ProxyAction>> {
+        let drop = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
+        if bytes.len() > self.settings.limits.message {
+            return drop("dropped a message of the server that is too large");
+        }
+        match message::read(bytes, Numbers::Any) {
+            Err(_) => drop("dropped a message of the server that cannot be read"),
+            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer that nobody had asked for"),
+            Ok((McpMessage::Notice { method, params }, _)) => {
+                let takes_back = self.cancelled_request(&method, &params).is_some();
+                let raises = self.would_raise_client_label() && self.is_forwarded(&method, &params);
+                (!takes_back && !raises).then(|| self.handle_server_notification(session, &method, &params))
+            }
+            Ok((McpMessage::Request { id, method, params }, _)) => {
+                let may_ask = self.allows_server_request(session.monitor(), &method);
+                (!may_ask).then(|| self.handle_server_request(session, id, &method, &params))
+            }
+        }
+    }
+}

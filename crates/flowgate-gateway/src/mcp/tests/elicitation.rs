@@ -1,0 +1,102 @@
+//! Questions to the person at the client: in a request, or in the answer to the call, which the client then sends
+//! again.
+
+use serde_json::{Value, json};
+
+use super::{POLICY, ProxySession, check, parsed, shown};
+use crate::mcp::{ProxyAction, ProxySettings};
+
+#[test]
+fn a_person_is_asked_if_there_is_one() {
+    let ask = |is_interactive: bool, answer: Value| {
+        let mut session =
+            ProxySession::with(ProxySettings { is_interactive, ..ProxySettings::new("files") }, POLICY);
+        let params = json!({"capabilities": {"elicitation": {}}});
+        session.client(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+        session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": {"capabilities": {}}}));
+        session.list(&["read", "delete"]);
+        session.call("read", "obey");
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "delete", "arguments": {"path": "a"}}});
+        let out = session.client(&call);
+        let question = parsed(&out).remove(0);
+        if question.get("method").is_none() {
+            return shown(&out);
+        }
+        // The server has not received the call, so it cannot answer it.
+        assert!(matches!(
+            session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}}))[..],
+            [ProxyAction::Note(_)]
+        ));
+        let said = session.client(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+        assert!(matches!(
+            session.client(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}))[..],
+            [ProxyAction::Note(_)]
+        ));
+        shown(&said)
+    };
+    check(ask(true, json!({"action": "accept"})), r#"tools/call {"name":"delete","arguments":{"path":"a"}}"#);
+    check(ask(true, json!({"action": "decline"})), "refused: requirement");
+    check(ask(true, json!({"action": true})), "refused: requirement");
+    check(ask(false, json!({"action": "accept"})), "refused: requirement");
+}
+
+/// Returns a session with a client of the revisions without connections, which declares its capabilities in each
+/// request.
+fn retrying(is_interactive: bool) -> ProxySession {
+    let mut session =
+        ProxySession::with(ProxySettings { is_interactive, ..ProxySettings::new("files") }, POLICY);
+    session.list(&["read", "delete"]);
+    session.call("read", "obey");
+    session
+}
+
+fn delete(id: u64, path: &str, more: &Value) -> Value {
+    let meta = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
+    let mut params = json!({"name": "delete", "arguments": {"path": path}, "_meta": meta});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        params[key] = value.clone();
+    }
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+}
+
+#[test]
+fn a_call_comes_again_with_what_the_person_said() {
+    let ask = |action: Value, path: &str, state: Option<&str>| {
+        let mut session = retrying(true);
+        let asked = parsed(&session.client(&delete(5, "a", &json!({})))).remove(0);
+        let result = &asked["result"];
+        assert_eq!((&asked["id"], &result["resultType"]), (&json!(5), &json!("input_required")), "{asked}");
+        let name = result["requestState"].as_str().unwrap();
+        let question = &result["inputRequests"][name];
+        assert_eq!(question["method"], "elicitation/create", "{asked}");
+        assert!(question["params"]["message"].as_str().unwrap().contains("Tool: files/delete"), "{asked}");
+        let more =
+            json!({"requestState": state.unwrap_or(name), "inputResponses": {name: {"action": action}}});
+        let said = shown(&session.client(&delete(6, path, &more)));
+        // A question can be answered only once.
+        let again = shown(&session.client(&delete(7, "a", &more)));
+        assert!(state.is_some() || again.contains("malformed"), "{again}");
+        said
+    };
+    let sent = r#"tools/call {"name":"delete","_meta":{"io.modelcontextprotocol/clientCapabilities":{}},"arguments":{"path":"a"}}"#;
+    check(ask(json!("accept"), "a", None), sent);
+    check(ask(json!("decline"), "a", None), "refused: requirement");
+    check(ask(json!(true), "a", None), "refused: requirement");
+    check(ask(json!("accept"), "b", None), "refused: malformed");
+    check(ask(json!("accept"), "a", Some("flowgate-999")), "refused: malformed");
+}
+
+#[test]
+fn nobody_is_asked_in_an_answer_where_nobody_sits() {
+    let mut session = retrying(false);
+    check(shown(&session.client(&delete(5, "a", &json!({})))), "refused: requirement");
+    // The oldest unanswered questions are dropped.
+    let mut session = retrying(true);
+    let first = parsed(&session.client(&delete(5, "a", &json!({})))).remove(0);
+    for id in 6..80 {
+        session.client(&delete(id, "a", &json!({})));
+    }
+    let name = first["result"]["requestState"].as_str().unwrap();
+    let more = json!({"requestState": name, "inputResponses": {name: {"action": "accept"}}});
+    check(shown(&session.client(&delete(90, "a", &more))), "refused: malformed");
+}

@@ -1,0 +1,567 @@
+//! Finds, holds and stores the conversation of a request.
+//!
+//! A client may name the conversation. Otherwise it is the one with whose history the request begins, up to a message
+//! that the model wrote there. If two conversations share that history, the request is ambiguous and begins a new one:
+//! text that only the conversation itself could have written is labelled top there.
+//!
+//! Conversations are [stored](crate::database) turn by turn. Those used last are in memory as well; the others are
+//! replayed from their stored inputs when they are needed. A conversation whose replay diverges is deleted and begins
+//! anew with an empty history: what its client then sends as the past is labelled top.
+
+mod cache;
+mod persist;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use flowgate_guard::conversation::{CallVerdict, Conversation};
+use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
+use flowgate_lm::wire;
+use serde_json::Value;
+
+use cache::ConversationCache;
+
+use super::ClientPresence;
+use super::clients::ClientState;
+use super::mcp_servers::ConversationProxies;
+use super::turn::{self, RequestError, RequestErrorCause};
+use crate::approvals::ApprovalReference;
+use crate::database::{Database, DatabaseError, OpenedConversation, ShownText, block_on};
+use crate::limits::count_values;
+use crate::log::{Limit, LogEvent, OperatorLog};
+use crate::predicates::journal::PredicateJournal;
+use crate::random;
+use crate::recorder::AuditEntry;
+use crate::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
+use crate::visibility::ReportedItems;
+
+/// The time for which a request waits for another gateway that holds its conversation.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The age of the stored time of last use beyond which a turn updates it.
+const STALE: Duration = Duration::from_secs(60);
+/// The approximate memory of the shortest conversation, in bytes.
+const LEAST: usize = 64 << 10;
+/// The approximate memory for each stored byte of input, in bytes.
+pub(crate) const GROWTH: usize = 16;
+/// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
+const FOR_A_VALUE: usize = 600;
+
+/// A conversation, and the chat as its client holds it.
+#[derive(Debug)]
+pub(crate) struct ConversationState {
+    pub(crate) conversation: Conversation,
+    pub(crate) history: History,
+    /// The record of its tenant's stores that it recalled last, in JSON.
+    pub(crate) recalled: Option<String>,
+    /// The [number of memory changes](Conversation::memory_changes) at which its record equalled `recalled`.
+    settled: Option<u64>,
+    /// Requests that carry the tools on offer, by which an unchanged offer is recognised without comparing it.
+    pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
+    /// Its unique number in the store.
+    id: i64,
+    /// The time at which its last use was last stored.
+    touched: Instant,
+    /// The number of stored turns; `bytes` is their size.
+    turns: i64,
+    bytes: i64,
+    /// The number of JSON values in its stored turns.
+    values: usize,
+    /// The stored prefixes of chats that belong to it.
+    prefixes: Vec<ChatPrefixDigest>,
+    /// The state machines between its client and the MCP servers.
+    pub(super) machines: ConversationProxies,
+    /// The recorded answers of its extern predicates.
+    pub(super) answers: PredicateJournal,
+    /// The audit records of this turn.
+    pub(crate) events: Vec<AuditEntry>,
+    /// Questions that were answered with a yes in this turn and whose calls go out with it.
+    pub(crate) used: Vec<ApprovalReference>,
+    /// Questions that were answered with a yes and whose calls do not run.
+    pub(crate) void: Vec<ApprovalReference>,
+    /// Whether a question of this turn could not be asked: the turn is then not stored.
+    pub(crate) is_unasked: bool,
+    /// The explanations that the log already contains.
+    pub(crate) explained: ReportedItems,
+}
+
+type ConversationCell = Arc<Mutex<Option<ConversationState>>>;
+/// A client's name and a conversation's name.
+type ConversationKey = (String, String);
+
+/// The conversations of all clients.
+#[derive(Debug)]
+pub(crate) struct Conversations {
+    store: Arc<Database>,
+    memory: Mutex<ConversationCache>,
+    /// The bytes of input that one conversation may store.
+    most_bytes: i64,
+    /// The bound on the memory of parsed JSON values.
+    room: ValueBudget,
+    pub(crate) log: OperatorLog,
+}
+
+/// The conversation of a request, not yet locked.
+#[derive(Debug)]
+pub(crate) struct ConversationHandle {
+    key: ConversationKey,
+    slot: ConversationCell,
+}
+
+/// A conversation, locked against all other requests.
+#[derive(Debug)]
+pub(crate) struct LockedConversation<'a> {
+    session: MutexGuard<'a, Option<ConversationState>>,
+    key: &'a ConversationKey,
+    store: &'a Database,
+    /// Its share of the memory for values.
+    _share: Option<ValueBudgetShare>,
+}
+
+impl Drop for LockedConversation<'_> {
+    fn drop(&mut self) {
+        self.store.set_held(&self.key.0, &self.key.1, false);
+    }
+}
+
+impl ConversationHandle {
+    pub(crate) fn name(&self) -> &str {
+        &self.key.1
+    }
+}
+
+impl LockedConversation<'_> {
+    pub(crate) fn get(&mut self) -> Option<&mut ConversationState> {
+        self.session.as_mut()
+    }
+}
+
+impl From<DatabaseError> for RequestError {
+    fn from(error: DatabaseError) -> Self {
+        let cause = match error {
+            DatabaseError::Overtaken | DatabaseError::Held | DatabaseError::Withdrawn => {
+                RequestErrorCause::Request
+            }
+            DatabaseError::Audit(_) => RequestErrorCause::Store("the audit log cannot be written"),
+            DatabaseError::Unwitnessed => {
+                RequestErrorCause::Store("the witness of the audit log is too far behind")
+            }
+            DatabaseError::Silent => RequestErrorCause::Store("the store did not answer in time"),
+            DatabaseError::Damaged(_) => {
+                RequestErrorCause::Store("what the store has is not what was put there")
+            }
+            _ => RequestErrorCause::Store("the store failed: look at its disk, its file and its server"),
+        };
+        let failure = Self::new(error.status(), error.client_message()).with_cause(cause);
+        // A client whose request conflicts with another one needs no detail in the log.
+        if cause == RequestErrorCause::Request { failure } else { failure.with_detail(error.to_string()) }
+    }
+}
+
+impl Conversations {
+    /// Keeps about `memory` bytes of conversations in memory; each may store `most_bytes` of input.
+    pub(crate) fn new(
+        store: Arc<Database>,
+        memory: usize,
+        most_bytes: u64,
+        room: ValueBudget,
+        log: OperatorLog,
+    ) -> Self {
+        let memory = Mutex::new(ConversationCache::new(memory));
+        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
+    }
+
+    pub(super) fn store(&self) -> &Arc<Database> {
+        &self.store
+    }
+
+    /// Finds the conversation that a client names, or that a chat continues.
+    pub(crate) fn find(
+        &self,
+        client: &ClientState,
+        named: Option<&str>,
+        chat: &SentChat<'_>,
+    ) -> Result<ConversationHandle, RequestError> {
+        let name = match named {
+            Some(name) => name.to_owned(),
+            None => {
+                let longest = chat.longest_prefix().map(|prefix| hex(&prefix));
+                let known = match longest {
+                    None => None,
+                    Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
+                        None => {
+                            let prefixes: Vec<String> = chat.prefixes().iter().map(hex).collect();
+                            block_on(self.store.find_by_chat(&client.spec.name, &prefixes))?
+                        }
+                        known => known,
+                    },
+                };
+                known.map_or_else(generate_name, Ok)?
+            }
+        };
+        Ok(self.find_by_name(client, &name))
+    }
+
+    /// Returns the conversation of this name.
+    pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
+        let key = (client.spec.name.clone(), name.to_owned());
+        let slot = self.memory().slot(&key);
+        ConversationHandle { key, slot }
+    }
+
+    /// Waits until no other request holds a conversation, here or in another gateway, and brings it up to date.
+    pub(crate) fn lock<'f>(
+        &'f self,
+        client: &ClientState,
+        found: &'f ConversationHandle,
+        waiting: &ClientPresence,
+    ) -> Result<LockedConversation<'f>, RequestError> {
+        // A thread that panicked while it held the conversation may have left it inconsistent: it is replayed from the
+        // store.
+        let session = found.slot.lock().unwrap_or_else(|poisoned| {
+            found.slot.clear_poison();
+            let mut held = poisoned.into_inner();
+            *held = None;
+            held
+        });
+        // A request whose client has disconnected must not be appended after later ones.
+        if waiting.has_gone() {
+            return Err(RequestError::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer"));
+        }
+        let mut held = LockedConversation { session, key: &found.key, store: &self.store, _share: None };
+        if let Some(session) = held.session.as_ref().filter(|_| !self.store.is_shared()) {
+            held._share = Some(self.reserve_memory(client, found, session.memory())?);
+            return Ok(held);
+        }
+        self.store.set_held(&found.key.0, &found.key.1, true);
+        let since = Instant::now();
+        let opened = loop {
+            match self.open(client, found, held.session.as_ref()) {
+                Err(DatabaseError::Held) if since.elapsed() < PATIENCE && !waiting.has_gone() => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                opened => break opened?,
+            }
+        };
+        // A conversation of the same name may have been begun anew in the meantime.
+        let is_known = held.session.as_ref().is_some_and(|session| {
+            session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
+        });
+        if !is_known || !replay_missing(client, held.session.as_mut(), &opened) {
+            *held.session = None;
+        }
+        if held.session.is_none() {
+            // It is replayed only if there is room for its stored inputs.
+            let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
+            let before = self.reserve_memory(client, found, memory_of(opened.bytes, read))?;
+            *held.session = Some(self.load(client, found, opened)?);
+            drop(before);
+        }
+        let bytes = held.session.as_ref().map_or(0, ConversationState::memory);
+        self.memory().set_size(&found.key, bytes);
+        held._share = Some(self.reserve_memory(client, found, bytes)?);
+        Ok(held)
+    }
+
+    /// Reserves memory for a conversation for as long as it is in use.
+    fn reserve_memory(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        bytes: usize,
+    ) -> Result<ValueBudgetShare, RequestError> {
+        self.room.take_for_conversation(bytes).map_err(|_| {
+            self.log.limit(&Limit {
+                what: WHAT,
+                effect: "a request was refused with 503, since there is no room for its conversation",
+                setting: SETTING,
+                most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
+                client: &client.spec.name,
+                conversation: Some(found.name()),
+            });
+            let _ = block_on(self.store.release_lease(&client.spec.name, found.name()));
+            let message = "the gateway has too much to do: try again in a second";
+            RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full)
+        })
+    }
+
+    fn open(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        known: Option<&ConversationState>,
+    ) -> Result<OpenedConversation, DatabaseError> {
+        let key =
+            random::bytes::<32>().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        let name = (client.spec.name.as_str(), found.name());
+        let known = known.map_or(0, |session| session.turns);
+        block_on(self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), known))
+    }
+
+    /// Replays a conversation from its stored inputs; if the replay diverges, begins it anew.
+    fn load(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        opened: OpenedConversation,
+    ) -> Result<ConversationState, RequestError> {
+        let opened = match turn_count(&opened) == opened.turns {
+            true => opened,
+            false => self.open(client, found, None)?,
+        };
+        let new = opened.turns == 0;
+        if let Some(session) = replay_stored(client, &opened)? {
+            if new && client.count_new_conversation() {
+                self.make_room(client, found.name())?;
+            }
+            return Ok(session);
+        }
+        block_on(self.store.delete_conversation(&client.spec.name, found.name()))?;
+        let opened = self.open(client, found, None)?;
+        replay_stored(client, &opened)?
+            .ok_or_else(|| DatabaseError::Damaged("a new conversation has a past").into())
+    }
+
+    /// Deletes the least recently used conversations of a client beyond its limit, except those in use.
+    fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
+        let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
+        let surplus = block_on(self.store.least_recently_used(&client.spec.name, newest, most))?;
+        if !surplus.is_empty() {
+            self.log.limit(&Limit {
+                what: "conversations of one client",
+                effect: "those used longest ago are deleted; what an agent goes on with there is not trusted",
+                setting: "[clients.NAME] sessions",
+                most: u64::try_from(most).unwrap_or_default(),
+                client: &client.spec.name,
+                conversation: None,
+            });
+        }
+        for name in surplus {
+            let key = (client.spec.name.clone(), name);
+            if !self.memory().is_used(&key) {
+                block_on(self.store.delete_conversation(&key.0, &key.1))?;
+                self.memory().forget(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a conversation has room for another turn.
+    pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
+        let has_bytes = session.bytes < self.most_bytes;
+        let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
+        if !has_room {
+            let what = match has_bytes {
+                true => "memory of one conversation, which has many short values",
+                false => "bytes of one conversation",
+            };
+            self.log.limit(&Limit {
+                what,
+                effect: "its requests are refused until the agent begins a new one",
+                setting: "[store] conversation-mib",
+                most: u64::try_from(self.most_bytes).unwrap_or_default(),
+                client,
+                conversation: Some(name),
+            });
+        }
+        has_room
+    }
+
+    /// Brings up to date what a client was shown elsewhere, and the labels of its tenant's stores.
+    pub(crate) fn catch_up(
+        &self,
+        client: &ClientState,
+        session: &mut ConversationState,
+    ) -> Result<(), RequestError> {
+        session.answers.begin_turn();
+        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.store.is_shared() || !known.is_loaded {
+            let mut recalled = block_on(self.store.shown_texts(&client.spec.name, known.next))?;
+            if recalled.cleared != known.cleared && known.next > 0 {
+                // It was cleared through another gateway.
+                known.reset();
+                recalled = block_on(self.store.shown_texts(&client.spec.name, known.next))?;
+            }
+            (known.next, known.cleared, known.is_loaded) = (recalled.next, recalled.cleared, true);
+            if recalled.has_forgotten {
+                known.client.quotations.note_forgotten();
+            }
+            load_history(&mut known.client, recalled.texts);
+            // Texts that were forgotten during loading had been reported before.
+            known.client.quotations.take_full_sources();
+        }
+        if known.aged.elapsed() > client.spec.quotation_age / 2 {
+            known.client.quotations.age_all();
+            known.aged = Instant::now();
+        }
+        drop(known);
+        self.recall_external_state(client, session)
+    }
+
+    /// Joins the labels that other clients of the tenant have written to stores.
+    pub(crate) fn recall_external_state(
+        &self,
+        client: &ClientState,
+        session: &mut ConversationState,
+    ) -> Result<(), RequestError> {
+        let record = block_on(self.store.tenant(&client.spec.tenant))?;
+        let Some(record) = record else { return Ok(()) };
+        session.join_external_state(&record).map_err(|error| {
+            let message = "what stores carry is not known; the log of the gateway has the reason";
+            let cause = RequestErrorCause::Store("what the store has is not what was put there");
+            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
+        })
+    }
+
+    /// Logs the sources of which texts were forgotten.
+    fn report_full(&self, client: &ClientState, conversation: &str, full: &BTreeMap<String, u64>) {
+        for (source, letters) in full {
+            client.add_forgotten(*letters);
+            let most = client.spec.quotations / history::SHARE;
+            let fields = vec![
+                ("limit", "text remembered of one source".into()),
+                ("setting", "[store] quotation-mib".into()),
+                ("most", most.into()),
+                ("source", source.as_str().into()),
+                ("forgotten", (*letters).into()),
+                ("conversation", conversation.into()),
+            ];
+            let sentence = "the oldest texts of this source are not recognised any more where another conversation quotes them";
+            self.log.count_limit("text remembered of one source");
+            self.log.write(LogEvent::Limit, &client.spec.name, fields, sentence);
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, ConversationCache> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConversationState {
+    /// Returns the approximate memory that it takes, in bytes.
+    fn memory(&self) -> usize {
+        memory_of(self.bytes, self.values.saturating_add(self.machines.value_count()))
+    }
+
+    /// Returns the number of stored turns.
+    pub(crate) fn turns(&self) -> i64 {
+        self.turns
+    }
+
+    /// Joins the labels of the tenant's stores from their JSON record, unless that record is already recalled.
+    pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
+        if self.recalled.as_deref() != Some(record) {
+            let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
+            self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
+            self.recalled = Some(record.to_owned());
+            self.settled = None;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the approximate memory of a conversation with this many bytes and values of input, in bytes.
+fn memory_of(bytes: i64, values: usize) -> usize {
+    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
+    LEAST.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
+}
+
+fn turn_count(opened: &OpenedConversation) -> i64 {
+    i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
+}
+
+/// Replays the turns in `opened` on a conversation that already contains those before them. Returns `false` if the
+/// replay diverges.
+fn replay_missing(
+    client: &ClientState,
+    session: Option<&mut ConversationState>,
+    opened: &OpenedConversation,
+) -> bool {
+    let Some(session) = session else { return false };
+    if !opened.inputs.iter().all(|row| session.replay_stored_turn(client, row).is_some()) {
+        return false;
+    }
+    for row in &opened.inputs {
+        session.values = session.values.saturating_add(count_values(row.as_bytes()));
+    }
+    if !opened.inputs.is_empty() {
+        session.prefixes = session.history.prefixes();
+        (session.recalled, session.settled) = (None, None);
+        session.offered.clear();
+    }
+    (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
+    true
+}
+
+/// Replays all turns of a conversation with its key, and returns the verdicts.
+pub(super) fn replay(
+    client: &ClientState,
+    key: &str,
+    turns: &[String],
+) -> Result<Vec<CallVerdict>, RequestError> {
+    let mut session = new(client, 0, key)?;
+    let mut judged = Vec::new();
+    for (number, row) in turns.iter().enumerate() {
+        let again = session.replay_stored_turn(client, row);
+        judged.extend(again.ok_or_else(|| {
+            let message = format!("turn {number} of the conversation does not come to the same");
+            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        })?);
+    }
+    Ok(judged)
+}
+
+/// Creates a conversation and replays its stored inputs; `None` if the replay diverges.
+fn replay_stored(
+    client: &ClientState,
+    opened: &OpenedConversation,
+) -> Result<Option<ConversationState>, RequestError> {
+    let mut session = new(client, opened.id, &opened.key)?;
+    Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
+}
+
+/// Creates an empty conversation.
+fn new(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
+    let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
+    let answers = PredicateJournal::default();
+    let conversation = turn::new_conversation(client, bytes, &answers)?;
+    let (history, recalled, prefixes) = (History::new(), None, Vec::new());
+    Ok(ConversationState {
+        id,
+        touched: Instant::now(),
+        conversation,
+        history,
+        recalled,
+        settled: None,
+        offered: Vec::new(),
+        turns: 0,
+        bytes: 0,
+        values: 0,
+        prefixes,
+        machines: ConversationProxies::default(),
+        answers,
+        events: Vec::new(),
+        used: Vec::new(),
+        void: Vec::new(),
+        is_unasked: false,
+        explained: ReportedItems::default(),
+    })
+}
+
+fn hex(prefix: &ChatPrefixDigest) -> String {
+    random::hex(prefix)
+}
+
+fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
+    for ShownText { source, label, text: letters } in texts {
+        // A label that cannot be parsed becomes `null`, which names no label and therefore counts as top.
+        let label = serde_json::from_str(&label).unwrap_or(Value::Null);
+        client.quotations.restore_text(&RememberedText { source, label, normalized: letters });
+    }
+}
+
+fn generate_name() -> Result<String, RequestError> {
+    let broken = |_| RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random bytes");
+    random::name().map_err(broken)
+}

@@ -1,0 +1,82 @@
+//! Periodic maintenance of the store and the audit log.
+//!
+//! The model routes start these tasks when they open the store; a task ends when its object is dropped.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::approvals::ApprovalService;
+use crate::database::Database;
+use crate::log::{LogEvent, OperatorLog};
+use crate::recorder::Recorder;
+
+/// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease.
+const HOLD: Duration = Duration::from_secs(8);
+/// The interval at which expired questions are marked.
+const EXPIRE: Duration = Duration::from_secs(30);
+/// The interval at which the head of the audit log is stored if it has advanced beyond the last turn.
+const NOTE: Duration = Duration::from_secs(5);
+/// The interval at which old data is deleted.
+const CLEAN: Duration = Duration::from_secs(600);
+
+/// The interval at which expired content beside the audit log is deleted, which rewrites the whole file.
+const FORGET: Duration = Duration::from_secs(3600);
+
+/// Starts the maintenance of a store. Conversations and questions unused for `retention` are deleted, and texts that
+/// clients were shown longer than `quotations` ago.
+pub(super) fn spawn_tasks(
+    store: &Arc<Database>,
+    approvals: &Arc<ApprovalService>,
+    recorder: &Recorder,
+    log: &OperatorLog,
+    retention: Duration,
+    quotations: Duration,
+) {
+    if let Some(recording) = recorder.recording() {
+        let log = log.clone();
+        tokio::spawn(run_periodically(FORGET, recording, move |recording| {
+            let log = log.clone();
+            async move {
+                // A failed deletion is retried, but the operator may have to act on its cause.
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
+                    let sentence = format!("content that is too old is not deleted: {error}");
+                    log.write(LogEvent::Failure, "", Vec::new(), &sentence);
+                }
+            }
+        }));
+    }
+    if store.is_shared() {
+        let store = Arc::downgrade(store);
+        // A failed renewal is retried: a conversation whose hold has expired is not stored.
+        tokio::spawn(run_periodically(HOLD, store, |store| async move { drop(store.renew_leases().await) }));
+    }
+    // A failed write is retried, and the head is stored with the next turn as well.
+    let noted = Arc::downgrade(store);
+    tokio::spawn(run_periodically(NOTE, noted, |store| async move { drop(store.persist_log_head().await) }));
+    let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
+    let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
+    let shown = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
+    tokio::spawn(run_periodically(CLEAN, store, move |store| async move {
+        drop(store.delete_unused(age).await);
+        drop(store.delete_old_shown_texts(shown).await);
+    }));
+    tokio::spawn(run_periodically(EXPIRE, approvals, move |approvals| async move {
+        drop(approvals.expire_questions(retention).await)
+    }));
+}
+
+async fn run_periodically<T, F: Future<Output = ()>>(
+    pause: Duration,
+    what: Weak<T>,
+    work: impl Fn(Arc<T>) -> F,
+) {
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(what) = what.upgrade() else { return };
+        work(what).await;
+    }
+}

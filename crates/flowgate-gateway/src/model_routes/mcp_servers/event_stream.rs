@@ -1,0 +1,80 @@
+//! The messages in a server's event stream, and the position from which it can be resumed.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use flowgate_lm::sse::EventSplitter;
+
+use super::upstream::{ServerAnswerPart, next};
+
+/// The limit on one stream, in bytes.
+const MAX_STREAM: usize = 64 << 20;
+/// The limit on an event's id, in bytes.
+const MAX_ID: usize = 256;
+/// The pause before a stream is resumed, if its server sets none; `PAUSES` are the bounds of a server's setting.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
+
+/// The messages of a stream as they arrive.
+pub(super) struct EventStream {
+    bytes: Receiver<ServerAnswerPart>,
+    splitter: EventSplitter,
+    waiting: VecDeque<String>,
+    read: usize,
+    /// The event and the pause from which this stream resumed an earlier one.
+    since: Option<(String, Duration)>,
+}
+
+impl EventStream {
+    pub(super) fn new(bytes: Receiver<ServerAnswerPart>) -> Self {
+        Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
+    }
+
+    /// Returns the id of the event after which the stream can be resumed, and the pause before that; `None` if the
+    /// server has sent no valid id.
+    pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
+        let (since, pause) =
+            self.since.as_ref().map_or(("", PAUSE), |(since, pause)| (since.as_str(), *pause));
+        let id = Some(self.splitter.last_id()).filter(|id| !id.is_empty()).unwrap_or(since);
+        let is_id =
+            !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+        let pause = self.splitter.retry().map_or(pause, Duration::from_millis);
+        let [least, most] = PAUSES;
+        is_id.then(|| (id, pause.clamp(least, most)))
+    }
+
+    /// Continues with the resumed stream, under the size limit of the whole.
+    pub(super) fn resume_with(&mut self, rest: Self) {
+        let since = self.resume_point().map(|(since, pause)| (since.to_owned(), pause));
+        *self = Self { read: self.read, since, ..rest };
+    }
+
+    /// Returns the next message; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// If the stream broke off, exceeds its limit or cannot be parsed, or if `stop` returns `true`.
+    pub(super) fn next(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<String>, &'static str> {
+        loop {
+            if let Some(message) = self.waiting.pop_front() {
+                return Ok(Some(message));
+            }
+            let Some(part) = next(&self.bytes, stop)? else { return Ok(None) };
+            let ServerAnswerPart::Bytes(bytes) = part else { continue };
+            // A stream of comments alone must not keep an abandoned request open.
+            if stop() {
+                return Err("nobody waits for the answer any more");
+            }
+            self.read = self.read.saturating_add(bytes.len());
+            if self.read > MAX_STREAM {
+                return Err("the answer of the server does not end");
+            }
+            for event in self.splitter.feed(&bytes) {
+                let event = event.map_err(|_| "the answer of the server cannot be read")?;
+                if !event.data.is_empty() {
+                    self.waiting.push_back(event.data);
+                }
+            }
+        }
+    }
+}

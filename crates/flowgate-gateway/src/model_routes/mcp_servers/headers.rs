@@ -1,0 +1,216 @@
+//! The HTTP headers that repeat parts of an MCP message.
+//!
+//! An intermediary may decide by these headers, so they must agree with the message. They are generated from the
+//! message that is sent; a client's headers are compared with its message, and the request is rejected if they differ.
+
+use axum::http::{HeaderMap, HeaderName, Uri, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+const VERSION: &str = "mcp-protocol-version";
+const METHOD: &str = "mcp-method";
+const NAME: &str = "mcp-name";
+/// The prefix of headers that repeat an argument of a call.
+const ARGUMENT: &str = "mcp-param-";
+/// The frame of a base64 value, for text that a header cannot contain.
+const BASE64: (&str, &str) = ("=?base64?", "?=");
+
+/// The MCP headers of a client's request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct McpHeaders {
+    version: Option<String>,
+    method: Option<String>,
+    name: Option<String>,
+    arguments: Vec<(HeaderName, String)>,
+}
+
+impl McpHeaders {
+    /// Reads the MCP headers.
+    ///
+    /// # Errors
+    /// If one is sent twice, is not plain text, or is not a protocol version where one is expected.
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
+        let one = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (None, _) => Ok(None),
+                (Some(value), None) => value
+                    .to_str()
+                    .map(|value| Some(value.to_owned()))
+                    .map_err(|_| format!("the header {name} is no plain text")),
+                (Some(_), Some(_)) => Err(format!("the header {name} is sent twice")),
+            }
+        };
+        let mut arguments = Vec::new();
+        for name in headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).take(64) {
+            arguments.extend(one(name.as_str())?.map(|value| (name.clone(), value)));
+        }
+        let version = one(VERSION)?;
+        let is_version = |text: &String| {
+            text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        };
+        if version.as_ref().is_some_and(|version| !is_version(version)) {
+            return Err(format!("the header {VERSION} is no version of the protocol"));
+        }
+        Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
+    }
+
+    /// Checks that the headers agree with the message.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(super) fn check(&self, message: &Value) -> Result<(), String> {
+        let says = |name: &str| format!("the header {name} does not say what the message says");
+        if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
+            return Err(says(METHOD));
+        }
+        if self.name.as_deref().is_some_and(|name| decoded(name).as_deref() != subject_name(message)) {
+            return Err(says(NAME));
+        }
+        Ok(())
+    }
+
+    /// Returns the headers for a message to the server.
+    pub(super) fn for_message(&self, message: &Value) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
+        if let Some(version) = &self.version {
+            headers.push((VERSION.to_owned(), version.clone()));
+        }
+        if let Some(method) = message.get("method").and_then(Value::as_str).filter(|method| is_plain(method))
+        {
+            headers.push((METHOD.to_owned(), method.to_owned()));
+        }
+        if let Some(name) = subject_name(message) {
+            headers.push((NAME.to_owned(), encoded(name)));
+        }
+        // The tool's schema decides which arguments are repeated; a value that is not among the judged arguments is
+        // not sent.
+        let arguments = message.pointer("/params/arguments");
+        for (name, value) in &self.arguments {
+            let text = decoded(value);
+            if text.is_some_and(|text| arguments.is_some_and(|arguments| contains_text(arguments, &text))) {
+                headers.push((name.as_str().to_owned(), value.clone()));
+            }
+        }
+        headers
+    }
+}
+
+/// Returns whether a request comes from a web page of another host, by the `Origin` that a browser sends. Such a page
+/// has no key, but a proxy before the gateway may add one.
+pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
+    let is_local = |origin: &str| {
+        let uri = origin.parse::<Uri>().ok();
+        uri.and_then(|uri| uri.host().map(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]")))
+            .unwrap_or(false)
+    };
+    headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local))
+}
+
+/// Returns the name or address that a request is about.
+fn subject_name(message: &Value) -> Option<&str> {
+    let field = match message.get("method")?.as_str()? {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        _ => return None,
+    };
+    message.get("params")?.get(field)?.as_str()
+}
+
+/// Returns whether a value is this text, or contains it.
+fn contains_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(found) => found == text,
+        Value::Number(number) => number.to_string() == text,
+        Value::Bool(value) => text == if *value { "true" } else { "false" },
+        Value::Array(items) => items.iter().any(|item| contains_text(item, text)),
+        Value::Object(fields) => fields.values().any(|field| contains_text(field, text)),
+        Value::Null => false,
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
+    text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
+        && text.trim_matches([' ', '\t']) == text
+        && !is_framed
+}
+
+fn encoded(text: &str) -> String {
+    match is_plain(text) {
+        true => text.to_owned(),
+        false => format!("{}{}{}", BASE64.0, STANDARD.encode(text), BASE64.1),
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
+        Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),
+        None => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(headers: &[(&'static str, &'static str)]) -> Result<McpHeaders, String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        McpHeaders::read(&map)
+    }
+
+    #[test]
+    fn headers_say_what_the_message_says() {
+        let call = json!({"method": "tools/call", "params": {"name": "pay", "arguments": {"to": {"name": "bob"}, "sum": 5}}});
+        let check = |headers: &[(&'static str, &'static str)], expected: Result<&[(&str, &str)], &str>| {
+            let sent =
+                read(headers).and_then(|beside| beside.check(&call).map(|()| beside.for_message(&call)));
+            let expected = expected.map_err(str::to_owned).map(|expected| {
+                let always = [("mcp-method", "tools/call"), ("mcp-name", "pay")];
+                let first = expected.iter().filter(|(name, _)| *name == VERSION);
+                let rest = expected.iter().filter(|(name, _)| *name != VERSION);
+                let all = first.chain(&always).chain(rest);
+                all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+            });
+            assert_eq!(sent, expected, "{headers:?}");
+        };
+        check(&[], Ok(&[]));
+        check(
+            &[(VERSION, "2026-07-28"), (METHOD, "tools/call"), (NAME, "pay")],
+            Ok(&[(VERSION, "2026-07-28")]),
+        );
+        check(&[(NAME, "=?base64?cGF5?=")], Ok(&[]));
+        check(&[(METHOD, "tools/list")], Err("the header mcp-method does not say what the message says"));
+        check(&[(NAME, "read")], Err("the header mcp-name does not say what the message says"));
+        check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
+        check(&[(VERSION, "latest")], Err("the header mcp-protocol-version is no version of the protocol"));
+        // Only judged arguments are repeated.
+        check(
+            &[("mcp-param-to", "bob"), ("mcp-param-sum", "5")],
+            Ok(&[("mcp-param-to", "bob"), ("mcp-param-sum", "5")]),
+        );
+        check(
+            &[("mcp-param-to", "=?base64?Ym9i?="), ("mcp-param-note", "mallory")],
+            Ok(&[("mcp-param-to", "=?base64?Ym9i?=")]),
+        );
+    }
+
+    #[test]
+    fn names_that_no_header_can_hold_are_written_otherwise() {
+        for name in ["pay", "b\u{e4}nk", " pay", "=?base64?x?=", "a\nb: c"] {
+            let written = encoded(name);
+            assert!(
+                HeaderValue::from_str(&written).is_ok() && decoded(&written).as_deref() == Some(name),
+                "{written}"
+            );
+            assert_eq!(written == name, name == "pay", "{written}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Extern predicates, answered by a service over HTTP or by a WebAssembly module.
+//!
+//! A policy declares `extern is_customer(email: str) -> bool`, and the operator's configuration names the source of the
+//! answer. Anything that is not an answer of the declared type makes the rule fail, which denies: a source that is
+//! slow, unreachable or faulty never permits a call. The gateway and the command line load [`PredicateSources`] from the
+//! operator's sources.
+
+mod http;
+pub(crate) mod journal;
+#[cfg(feature = "wasm")]
+mod wasm;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flowgate::predicates::Predicates;
+use serde_json::Value;
+
+/// The maximum time for one answer.
+pub const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// The maximum size of an answer, in bytes.
+const MAX_ANSWER: u32 = 64 << 10;
+
+/// Answers one predicate within a time. Its errors never contain content.
+trait PredicateSource: fmt::Debug + Send + Sync {
+    fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
+}
+
+/// A predicate and the source of its answers: `is_customer=http://127.0.0.1:9000/is_customer`,
+/// `is_customer=checks.wasm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredicateSourceSpec {
+    name: String,
+    kind: PredicateSourceKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PredicateSourceKind {
+    Service(String),
+    Module(PathBuf),
+}
+
+/// The reason why a text does not specify a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PredicateSourceError {
+    /// The text is not `NAME=URL` or `NAME=FILE.wasm`.
+    Form,
+    /// A policy could not declare a predicate of this name.
+    Name,
+    /// The address does not use plain HTTP.
+    Scheme,
+}
+
+impl fmt::Display for PredicateSourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "write it as NAME=URL or NAME=FILE.wasm, such as is_customer=http://127.0.0.1:9000/is_customer",
+            Self::Name => "the name of a predicate is letters, digits and underscores",
+            Self::Scheme => "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+        })
+    }
+}
+
+impl std::error::Error for PredicateSourceError {}
+
+impl std::str::FromStr for PredicateSourceSpec {
+    type Err = PredicateSourceError;
+
+    fn from_str(text: &str) -> Result<Self, PredicateSourceError> {
+        let (name, whom) = text.split_once('=').ok_or(PredicateSourceError::Form)?;
+        if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
+            return Err(PredicateSourceError::Name);
+        }
+        let whom = if let Some((scheme, rest)) = whom.split_once("://") {
+            if scheme != "http" || rest.is_empty() {
+                return Err(PredicateSourceError::Scheme);
+            }
+            PredicateSourceKind::Service(whom.to_owned())
+        } else if whom.len() > ".wasm".len() && whom.ends_with(".wasm") {
+            PredicateSourceKind::Module(PathBuf::from(whom))
+        } else {
+            return Err(PredicateSourceError::Form);
+        };
+        Ok(Self { name: name.to_owned(), kind: whom })
+    }
+}
+
+impl PredicateSourceSpec {
+    /// Returns the source with the path of its module relative to this folder.
+    pub(crate) fn relative_to(self, folder: &Path) -> Self {
+        let whom = match self.kind {
+            PredicateSourceKind::Module(path) => PredicateSourceKind::Module(folder.join(path)),
+            whom @ PredicateSourceKind::Service(_) => whom,
+        };
+        Self { kind: whom, ..self }
+    }
+}
+
+/// The reason why the operator's sources cannot be loaded, in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredicateLoadError(String);
+
+impl fmt::Display for PredicateLoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PredicateLoadError {}
+
+/// The sources of all predicates, loaded.
+#[derive(Debug, Clone, Default)]
+pub struct PredicateSources {
+    answerers: BTreeMap<String, Arc<dyn PredicateSource>>,
+}
+
+impl PredicateSources {
+    /// Loads the modules. Services are contacted only when a rule needs them.
+    ///
+    /// # Errors
+    /// Fails if a predicate has two sources, or if a module cannot answer its predicate.
+    pub fn load(sources: &[PredicateSourceSpec]) -> Result<Self, PredicateLoadError> {
+        let agent = http::agent();
+        let mut answerers = BTreeMap::new();
+        for PredicateSourceSpec { name, kind: whom } in sources {
+            let answerer: Arc<dyn PredicateSource> = match whom {
+                PredicateSourceKind::Service(url) => {
+                    Arc::new(http::HttpPredicateSource::new(agent.clone(), name.clone(), url.clone()))
+                }
+                #[cfg(feature = "wasm")]
+                PredicateSourceKind::Module(path) => Arc::new(
+                    wasm::WasmPredicateSource::load(name, path)
+                        .map_err(|why| PredicateLoadError(format!("`{name}`: {}: {why}", path.display())))?,
+                ),
+                #[cfg(not(feature = "wasm"))]
+                PredicateSourceKind::Module(path) => {
+                    return Err(PredicateLoadError(format!(
+                        "`{name}`: {}: this program was built without WebAssembly; build it with `--features wasm`",
+                        path.display()
+                    )));
+                }
+            };
+            if answerers.insert(name.clone(), answerer).is_some() {
+                return Err(PredicateLoadError(format!(
+                    "`{name}` is answered by two; leave one of them out"
+                )));
+            }
+        }
+        Ok(Self { answerers })
+    }
+
+    /// Returns the names of the predicates that have a source.
+    pub fn predicate_names(&self) -> impl Iterator<Item = &str> {
+        self.answerers.keys().map(String::as_str)
+    }
+
+    /// Returns the predicates for one evaluation: all its questions together take at most `time`, and each at most
+    /// [`ANSWER_TIME`].
+    pub fn predicates(&self, time: Duration) -> Predicates {
+        let begun = Instant::now();
+        let mut predicates = Predicates::new();
+        for (name, answerer) in &self.answerers {
+            let answerer = Arc::clone(answerer);
+            predicates.define(name, move |arguments| {
+                let left = time.saturating_sub(begun.elapsed()).min(ANSWER_TIME);
+                if left.is_zero() {
+                    return Err("no time is left for it".to_owned());
+                }
+                answerer.answer(arguments, left)
+            });
+        }
+        predicates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate::analysis::{AnalysisOptions, analyze};
+    use flowgate::policy::Policy;
+    use flowgate::trace::read;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the outcome of analyzing one mail to Ann: the violation, or why the rule cannot be evaluated.
+    pub(super) fn judged(answerer: impl PredicateSource + 'static, time: Duration) -> String {
+        let source = "extern is_customer(email: str) -> bool\nraise \"no customer\" if:\n    (c: ToolCall)\n    not is_customer(c.arguments.to)\n";
+        let policy = Policy::parse(source).unwrap();
+        let answerers =
+            BTreeMap::from([("is_customer".to_owned(), Arc::new(answerer) as Arc<dyn PredicateSource>)]);
+        let predicates = PredicateSources { answerers }.predicates(time);
+        let call = json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}});
+        let options = AnalysisOptions { predicates, ..AnalysisOptions::default() };
+        let analysis = analyze(&policy, read::list(&[call]).unwrap(), &options).unwrap();
+        let said = analysis.violations.first().map(|violation| violation.args[0].to_string());
+        let failed = analysis.failures.first().map(|failure| failure.message.clone());
+        said.or(failed).unwrap_or_else(|| "nothing".to_owned())
+    }
+
+    #[test]
+    fn sources_are_names_with_addresses_or_files() {
+        let check = |text: &str, expected: Result<(), PredicateSourceError>| {
+            assert_eq!(text.parse::<PredicateSourceSpec>().map(|_| ()), expected, "{text}");
+        };
+        check("is_customer=http://127.0.0.1:9000/x?a=b", Ok(()));
+        check("is_customer=./checks.wasm", Ok(()));
+        check("is_customer", Err(PredicateSourceError::Form));
+        check("is_customer=checks.py", Err(PredicateSourceError::Form));
+        check("is_customer=.wasm", Err(PredicateSourceError::Form));
+        check("is customer=http://a.b", Err(PredicateSourceError::Name));
+        check("=http://a.b", Err(PredicateSourceError::Name));
+        check("is_customer=https://a.b", Err(PredicateSourceError::Scheme));
+        check("is_customer=file:///checks.wasm", Err(PredicateSourceError::Scheme));
+        check("is_customer=http://", Err(PredicateSourceError::Scheme));
+    }
+
+    #[test]
+    fn one_predicate_is_answered_by_one() {
+        let sources = ["p=http://a.b", "q=http://a.b", "p=http://c.d"].map(|text| text.parse().unwrap());
+        assert_eq!(
+            PredicateSources::load(&sources[..2]).unwrap().predicate_names().collect::<Vec<_>>(),
+            ["p", "q"]
+        );
+        assert_eq!(
+            PredicateSources::load(&sources).unwrap_err().to_string(),
+            "`p` is answered by two; leave one of them out"
+        );
+    }
+
+    #[test]
+    fn all_questions_share_a_time() {
+        #[derive(Debug)]
+        struct AlwaysTrueSource;
+        impl PredicateSource for AlwaysTrueSource {
+            fn answer(&self, _: &[Value], time: Duration) -> Result<Value, String> {
+                assert!(time <= ANSWER_TIME);
+                Ok(json!(true))
+            }
+        }
+        assert_eq!(judged(AlwaysTrueSource, Duration::from_secs(60)), "nothing");
+        assert_eq!(
+            judged(AlwaysTrueSource, Duration::ZERO),
+            "`is_customer` has no answer: no time is left for it"
+        );
+    }
+}

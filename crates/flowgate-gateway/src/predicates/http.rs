@@ -1,0 +1,141 @@
+//! A service that answers a predicate over HTTP.
+//!
+//! The question is `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, the answer `200` with
+//! `{"answer": true}`. Anything else is no answer.
+//!
+//! The service sees the arguments. It is one more reader of what the agent has seen, and is chosen by the operator.
+
+use std::io::Read;
+use std::time::Duration;
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Value, json};
+
+use super::{MAX_ANSWER, PredicateSource};
+
+/// Returns the HTTP client for all services.
+pub(super) fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        // The operator chose neither the target of a redirect nor a proxy.
+        .max_redirects(0)
+        // A service may close a connection at any time; a question on one that is being closed would have no answer.
+        .max_idle_connections(0)
+        .proxy(None)
+        .build();
+    ureq::Agent::new_with_config(config)
+}
+
+/// A predicate and the address of its service.
+#[derive(Debug)]
+pub(super) struct HttpPredicateSource {
+    agent: ureq::Agent,
+    name: String,
+    url: String,
+}
+
+impl HttpPredicateSource {
+    pub(super) fn new(agent: ureq::Agent, name: String, url: String) -> Self {
+        Self { agent, name, url }
+    }
+}
+
+impl PredicateSource for HttpPredicateSource {
+    fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
+        let question = json!({"predicate": self.name, "arguments": arguments}).to_string();
+        let request = self.agent.post(&self.url).config().timeout_global(Some(time)).build();
+        let request = request.header("content-type", "application/json");
+        // Errors do not contain the question, since it holds content.
+        let mut response = request.send(question.as_bytes()).map_err(|error| match error {
+            ureq::Error::Timeout(_) => "the service is too slow".to_owned(),
+            _ => "the service cannot be reached".to_owned(),
+        })?;
+        if response.status() != 200 {
+            return Err(format!("the service says {}", response.status().as_u16()));
+        }
+        let mut text = String::new();
+        let longest = u64::from(MAX_ANSWER);
+        let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
+        if let Err(error) = read {
+            let is_slow = error.kind() == std::io::ErrorKind::TimedOut;
+            return Err(
+                if is_slow { "the service is too slow" } else { "the answer cannot be read" }.to_owned()
+            );
+        }
+        if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
+            return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
+        }
+        match json::parse(&text, Numbers::Any) {
+            Ok(Value::Object(mut answer)) if answer.len() == 1 => {
+                answer.remove("answer").ok_or_else(|| "the answer has no `answer`".to_owned())
+            }
+            _ => Err("the answer is not {\"answer\": ...}".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::super::tests::judged;
+    use super::*;
+
+    /// Returns a service that answers one connection with these bytes, or not at all.
+    fn service(answer: Option<&str>) -> HttpPredicateSource {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = answer.map(str::to_owned);
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0_u8; 4096];
+            let mut heard = String::new();
+            while !heard.ends_with('}') {
+                let count = stream.read(&mut bytes).unwrap_or(0);
+                if count == 0 {
+                    break;
+                }
+                heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+            assert!(
+                heard.contains(r#"{"predicate":"is_customer","arguments":["ann@example.org"]}"#),
+                "{heard}"
+            );
+            match answer {
+                Some(answer) => stream.write_all(answer.as_bytes()).unwrap(),
+                None => std::thread::sleep(Duration::from_secs(2)),
+            }
+        });
+        HttpPredicateSource::new(agent(), "is_customer".to_owned(), format!("http://{address}/ask"))
+    }
+
+    fn reply(status: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+    }
+
+    fn check(answer: Option<&str>, expected: &str) {
+        // Only a service that never answers takes the full time.
+        let patience = Duration::from_millis(if answer.is_some() { 10_000 } else { 400 });
+        assert_eq!(judged(service(answer), patience), expected, "{answer:?}");
+    }
+
+    #[test]
+    fn only_an_answer_is_an_answer() {
+        check(Some(&reply("200 OK", r#"{"answer": true}"#)), "nothing");
+        check(Some(&reply("200 OK", r#"{"answer": false}"#)), "\"no customer\"");
+        let no = |why: &str| format!("`is_customer` has no answer: {why}");
+        check(Some(&reply("200 OK", r#"{"answer": 1}"#)), "`is_customer` answers with int, not bool");
+        check(Some(&reply("200 OK", "true")), &no("the answer is not {\"answer\": ...}"));
+        let twice = r#"{"answer": true, "answer": false}"#;
+        check(Some(&reply("200 OK", twice)), &no("the answer is not {\"answer\": ...}"));
+        check(Some(&reply("200 OK", r#"{"answers": true}"#)), &no("the answer has no `answer`"));
+        check(Some(&reply("500 Oops", r#"{"answer": true}"#)), &no("the service says 500"));
+        let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+        check(Some(elsewhere), &no("the service says 302"));
+        let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
+        check(Some(&reply("200 OK", &long)), &no("the answer is longer than 65536 bytes"));
+        check(Some("no HTTP at all"), &no("the service cannot be reached"));
+        check(None, &no("the service is too slow"));
+    }
+}

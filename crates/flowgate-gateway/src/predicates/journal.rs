@@ -1,0 +1,192 @@
+//! The answers of extern predicates in one conversation, recorded so that the conversation can be replayed without
+//! asking the sources.
+//!
+//! A replay asks in the same order, so each question receives its recorded answers one after the other: a trial
+//! evaluation asks separately from the evaluation that takes effect, and may have received another answer. The last
+//! answer is repeated, since a replay does not stream and may therefore ask a different number of times.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use flowgate::predicates::Predicates;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{ANSWER_TIME, PredicateSources};
+
+/// The maximum time for all questions of one turn together.
+const TURN_TIME: Duration = Duration::from_secs(10);
+
+/// The only error that a conversation receives for a failed predicate. The cause is for the operator's log, since a
+/// source that has read the question can choose a status or a delay.
+const NO_ANSWER: &str = "nobody could answer it";
+/// The maximum number of failures that are reported for one turn.
+const MOST_FAILURES: usize = 20;
+
+/// A question and its outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RecordedPredicateAnswer {
+    name: String,
+    arguments: Vec<Value>,
+    answer: Result<Value, String>,
+}
+
+/// The questions of one conversation. Sources are asked only after a turn has [begun](Self::begin_turn).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PredicateJournal(Arc<Mutex<PredicateJournalState>>);
+
+#[derive(Debug, Default)]
+struct PredicateJournalState {
+    /// The time left for questions in this turn; `None` before the first turn and during a replay.
+    left: Option<Duration>,
+    /// The recorded answers of the replayed turn, by question.
+    replayed: HashMap<String, VecDeque<Result<Value, String>>>,
+    /// The answers since they were last taken out.
+    new_answers: Vec<RecordedPredicateAnswer>,
+    /// The predicates that failed since the failures were last taken out, with the causes.
+    failures: Vec<(String, String)>,
+}
+
+impl PredicateJournal {
+    /// Returns the predicates of the conversation.
+    pub(crate) fn predicates(&self, asker: &PredicateSources) -> Predicates {
+        let mut predicates = Predicates::new();
+        for (name, answerer) in &asker.answerers {
+            let (journal, answerer) = (self.clone(), Arc::clone(answerer));
+            let own = name.clone();
+            predicates.define(name, move |arguments| {
+                journal.ask(&own, arguments, &|time| answerer.answer(arguments, time))
+            });
+        }
+        predicates
+    }
+
+    /// Begins a turn: sources are asked from now on.
+    pub(crate) fn begin_turn(&self) {
+        self.state().left = Some(TURN_TIME);
+    }
+
+    /// Begins the replay of a turn with its recorded answers: no source is asked.
+    pub(crate) fn begin_replay(&self, answered: Vec<RecordedPredicateAnswer>) {
+        let mut state = self.state();
+        (state.left, state.replayed) = (None, HashMap::new());
+        for RecordedPredicateAnswer { name, arguments, answer } in answered {
+            state.replayed.entry(question_key(&name, &arguments)).or_default().push_back(answer);
+        }
+    }
+
+    /// Returns and removes the answers since the last call.
+    pub(crate) fn take_answers(&self) -> Vec<RecordedPredicateAnswer> {
+        std::mem::take(&mut self.state().new_answers)
+    }
+
+    /// Returns and removes the failed predicates since the last call, with the causes, which contain no content.
+    pub(crate) fn take_failures(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.state().failures)
+    }
+
+    fn ask(
+        &self,
+        name: &str,
+        arguments: &[Value],
+        answer: &dyn Fn(Duration) -> Result<Value, String>,
+    ) -> Result<Value, String> {
+        let mut state = self.state();
+        let Some(left) = state.left else {
+            let known = state.replayed.get_mut(&question_key(name, arguments));
+            let known = known
+                .and_then(|known| if known.len() > 1 { known.pop_front() } else { known.front().cloned() });
+            return known.unwrap_or_else(|| Err("nobody was asked then".to_owned()));
+        };
+        // No other caller waits for this lock in the meantime, but a source that panics must not leave it held.
+        drop(state);
+        let begun = Instant::now();
+        let answer = match left.min(ANSWER_TIME) {
+            Duration::ZERO => Err("no time is left for it".to_owned()),
+            time => answer(time),
+        };
+        let mut state = self.state();
+        state.left = Some(left.saturating_sub(begun.elapsed()));
+        let (name, arguments) = (name.to_owned(), arguments.to_vec());
+        let answer = answer.map_err(|why| {
+            if state.failures.len() < MOST_FAILURES {
+                state.failures.push((name.clone(), why));
+            }
+            NO_ANSWER.to_owned()
+        });
+        state.new_answers.push(RecordedPredicateAnswer { name, arguments, answer: answer.clone() });
+        answer
+    }
+
+    fn state(&self) -> MutexGuard<'_, PredicateJournalState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn question_key(name: &str, arguments: &[Value]) -> String {
+    format!("{name} {}", Value::Array(arguments.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    type PredicateResult = Result<Value, String>;
+
+    fn asked(journal: &PredicateJournal, of: i64, answer: &PredicateResult) -> PredicateResult {
+        journal.ask("p", &[json!(of)], &|time| {
+            assert!(time <= ANSWER_TIME);
+            answer.clone()
+        })
+    }
+
+    #[test]
+    fn each_question_is_answered_again_as_it_was() {
+        let journal = PredicateJournal::default();
+        let (yes, nobody) = (Ok(json!(true)), || Err("nobody was asked then".to_owned()));
+        assert_eq!(asked(&journal, 1, &yes), nobody());
+        assert_eq!(journal.take_answers(), []);
+        journal.begin_turn();
+        // A source that fails does not choose the error message.
+        assert_eq!(asked(&journal, 3, &Err("status 500".to_owned())), Err(NO_ANSWER.to_owned()));
+        assert_eq!(journal.take_failures(), [("p".to_owned(), "status 500".to_owned())]);
+        assert_eq!((journal.take_answers().len(), journal.take_failures()), (1, Vec::new()));
+        let said = [(1, yes.clone()), (2, Err(NO_ANSWER.to_owned())), (1, Ok(json!(false)))];
+        for (of, answer) in &said {
+            assert_eq!(asked(&journal, *of, answer), *answer);
+        }
+        let answered = journal.take_answers();
+        assert_eq!((answered.len(), journal.take_answers().len()), (3, 0));
+        let kept = serde_json::to_string(&answered).unwrap();
+        let other = PredicateJournal::default();
+        other.begin_replay(serde_json::from_str(&kept).unwrap());
+        // The replay ignores what sources would answer now.
+        for (of, answer) in [(2, &said[1].1), (1, &said[0].1), (1, &said[2].1), (1, &said[2].1)] {
+            assert_eq!(asked(&other, of, &Ok(json!("other"))), *answer);
+        }
+        assert_eq!(asked(&other, 3, &yes), nobody());
+        assert_eq!(other.take_answers(), []);
+        other.begin_replay(Vec::new());
+        assert_eq!(asked(&other, 2, &yes), nobody());
+    }
+
+    #[test]
+    fn the_questions_of_a_turn_share_a_time() {
+        let (journal, yes) = (PredicateJournal::default(), Ok(json!(true)));
+        journal.begin_turn();
+        journal.state().left = Some(Duration::ZERO);
+        assert_eq!(asked(&journal, 1, &yes), Err(NO_ANSWER.to_owned()));
+        assert_eq!(journal.take_failures(), [("p".to_owned(), "no time is left for it".to_owned())]);
+        journal.state().left = Some(Duration::from_millis(1));
+        let slow = journal.ask("p", &[], &|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(json!(true))
+        });
+        assert_eq!((slow, journal.state().left), (yes.clone(), Some(Duration::ZERO)));
+        journal.begin_turn();
+        assert_eq!(asked(&journal, 2, &yes), yes);
+    }
+}

@@ -1,0 +1,274 @@
+//! A WebAssembly module that answers a predicate: a pure function of its arguments, without access to anything else.
+//!
+//! The module imports nothing. It exports
+//!
+//! * `memory`,
+//! * `alloc(length: i32) -> i32`, which returns the address of `length` writable bytes,
+//! * a function with the name of the predicate, `(place: i32, length: i32) -> i64`, which receives the arguments as a
+//!   JSON list in UTF-8, and returns the address of its answer in the upper 32 bits and the length in the lower ones.
+//!
+//! The answer is JSON. Every question runs in a fresh instance, so no state persists between questions.
+
+use std::path::Path;
+use std::time::Duration;
+
+use flowgate::json::{self, Numbers};
+use serde_json::Value;
+use wasmtime::{Config, Engine, ExternType, Instance, Store, StoreLimits, StoreLimitsBuilder, Trap, ValType};
+
+use super::{MAX_ANSWER, PredicateSource};
+
+/// The fuel for one answer, in instructions.
+const FUEL: u64 = 100_000_000;
+/// The memory for one answer, in bytes.
+const MEMORY: usize = 64 << 20;
+/// The maximum size of a module, in bytes.
+const MAX_MODULE: u64 = 32 << 20;
+/// The interval at which the deadline of an answer is checked.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A compiled module and the predicate that it answers.
+pub(super) struct WasmPredicateSource {
+    module: wasmtime::Module,
+    name: String,
+}
+
+impl std::fmt::Debug for WasmPredicateSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl WasmPredicateSource {
+    pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
+        let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+        if length > MAX_MODULE {
+            return Err(format!("a module has at most {MAX_MODULE} bytes, not {length}"));
+        }
+        Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
+    }
+
+    fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
+        let mut config = Config::new();
+        config.consume_fuel(true).epoch_interruption(true);
+        let cannot = |error: wasmtime::Error| format!("it cannot be run: {error}");
+        let engine = Engine::new(&config).map_err(cannot)?;
+        let module = wasmtime::Module::from_binary(&engine, bytes)
+            .map_err(|error| format!("it is no WebAssembly module: {}", error.root_cause()))?;
+        if let Some(import) = module.imports().next() {
+            return Err(format!(
+                "it imports `{}.{}`, and a predicate has nothing within its reach; build it without WASI",
+                import.module(),
+                import.name()
+            ));
+        }
+        let exports = |export: &str, takes: &[ValType], returns: &ValType| {
+            let Some(ExternType::Func(function)) = module.get_export(export) else { return false };
+            let same = |a: &ValType, b: &ValType| ValType::eq(a, b);
+            function.params().len() == takes.len()
+                && function.params().zip(takes).all(|(a, b)| same(&a, b))
+                && function.results().len() == 1
+                && function.results().all(|result| same(&result, returns))
+        };
+        if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
+            return Err("it exports no `memory`".to_owned());
+        }
+        if !exports("alloc", &[ValType::I32], &ValType::I32) {
+            return Err("it exports no `alloc(i32) -> i32`".to_owned());
+        }
+        if !exports(name, &[ValType::I32, ValType::I32], &ValType::I64) {
+            return Err(format!("it exports no `{name}(i32, i32) -> i64`"));
+        }
+        // Fuel bounds the work; the deadline is earlier if other questions have used most of the time.
+        let ticking = engine.weak();
+        std::thread::Builder::new()
+            .name("wasm clock".to_owned())
+            .spawn(move || {
+                while let Some(engine) = ticking.upgrade() {
+                    engine.increment_epoch();
+                    drop(engine);
+                    std::thread::sleep(TICK);
+                }
+            })
+            .map_err(|error| format!("it cannot be run: {error}"))?;
+        Ok(Self { module, name: name.to_owned() })
+    }
+
+    fn ask(&self, question: &str, time: Duration) -> Result<Vec<u8>, WasmCallError> {
+        let limits = StoreLimitsBuilder::new()
+            .memory_size(MEMORY)
+            .memories(1)
+            .tables(4)
+            .table_elements(100_000)
+            .instances(1);
+        let mut store: Store<StoreLimits> = Store::new(self.module.engine(), limits.build());
+        store.limiter(|limits| limits);
+        store.set_fuel(FUEL)?;
+        let ticks = u64::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
+        store.set_epoch_deadline(ticks.max(1));
+        let instance = Instance::new(&mut store, &self.module, &[])?;
+        let memory = instance.get_memory(&mut store, "memory").ok_or(WasmCallError::Outside)?;
+        let alloc = instance.get_typed_func::<u32, u32>(&mut store, "alloc")?;
+        let answer = instance.get_typed_func::<(u32, u32), u64>(&mut store, &self.name)?;
+
+        let length = u32::try_from(question.len()).map_err(|_| WasmCallError::Outside)?;
+        let place = alloc.call(&mut store, length)?;
+        let at = usize::try_from(place).map_err(|_| WasmCallError::Outside)?;
+        memory.write(&mut store, at, question.as_bytes()).map_err(|_| WasmCallError::Outside)?;
+        let said = answer.call(&mut store, (place, length))?;
+        let (place, length) = (said >> 32, said & u64::from(u32::MAX));
+        if length > u64::from(MAX_ANSWER) {
+            return Err(WasmCallError::Long);
+        }
+        let at = |place: u64| usize::try_from(place).map_err(|_| WasmCallError::Outside);
+        let bytes = memory.data(&store).get(at(place)?..at(place + length)?).ok_or(WasmCallError::Outside)?;
+        Ok(bytes.to_vec())
+    }
+}
+
+impl PredicateSource for WasmPredicateSource {
+    fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
+        let question = Value::Array(arguments.to_vec()).to_string();
+        let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
+        let text = String::from_utf8(answer).map_err(|_| "the answer is not UTF-8".to_owned())?;
+        json::parse(&text, Numbers::Any).map_err(|_| "the answer is no JSON".to_owned())
+    }
+}
+
+/// The reason why a module gave no answer.
+enum WasmCallError {
+    Outside,
+    Long,
+    Run(wasmtime::Error),
+}
+
+impl From<wasmtime::Error> for WasmCallError {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl std::fmt::Display for WasmCallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Outside => f.write_str("the module points outside its memory"),
+            Self::Long => write!(f, "the answer is longer than {MAX_ANSWER} bytes"),
+            Self::Run(error) => match error.downcast_ref::<Trap>() {
+                Some(Trap::OutOfFuel) => f.write_str("the module takes more than its instructions"),
+                Some(Trap::Interrupt) => f.write_str("the module is too slow"),
+                Some(trap) => write!(f, "the module stopped: {trap}"),
+                None => write!(f, "the module cannot be run: {}", error.root_cause()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::judged;
+    use super::*;
+
+    /// Returns a module whose predicate has this function body; the question is at 1024, an answer `true` at 0.
+    fn module(body: &str) -> Result<WasmPredicateSource, String> {
+        wat(&format!(
+            r#"(module
+                (memory (export "memory") 1)
+                (data (i32.const 0) "true")
+                (data (i32.const 16) "false")
+                (data (i32.const 32) "yes")
+                (data (i32.const 48) "[1")
+                (data (i32.const 64) "\"\ff\"")
+                (func (export "alloc") (param i32) (result i32) i32.const 1024)
+                (func $p (export "is_customer") (param $at i32) (param $length i32) (result i64) {body}))"#
+        ))
+    }
+
+    fn wat(text: &str) -> Result<WasmPredicateSource, String> {
+        WasmPredicateSource::compile("is_customer", &wat::parse_str(text).unwrap())
+    }
+
+    fn check(body: &str, expected: &str) {
+        assert_eq!(judged(module(body).unwrap(), Duration::from_secs(300)), expected, "{body}");
+    }
+
+    #[test]
+    fn only_an_answer_is_an_answer() {
+        check("i64.const 4", "nothing");
+        // `true` is at 0, and `false` at 16 with five bytes.
+        check("i64.const 0x10_00000005", "\"no customer\"");
+        let no = |why: &str| format!("`is_customer` has no answer: {why}");
+        check("i64.const 0x30_00000002", &no("the answer is no JSON"));
+        check("i64.const 0x20_00000003", &no("the answer is no JSON"));
+        check("i64.const 0x40_00000003", &no("the answer is not UTF-8"));
+        check("i64.const 0xffffffff_00000004", &no("the module points outside its memory"));
+        check("i64.const 0x0000fffe_00000004", &no("the module points outside its memory"));
+        check("i64.const 0x00020000", &no("the answer is longer than 65536 bytes"));
+        check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
+    }
+
+    #[test]
+    fn a_question_is_the_arguments_as_json() {
+        // The answer is true if the question ends with `g"]`, as in `["ann@example.org"]`, and has 19 bytes.
+        check(
+            "local.get $at local.get $length i32.add i32.const 3 i32.sub i32.load16_u i32.const 0x2267 i32.eq \
+             local.get $length i32.const 19 i32.eq i32.and \
+             if (result i64) i64.const 4 else i64.const 0x10_00000005 end",
+            "nothing",
+        );
+    }
+
+    #[test]
+    fn a_module_is_bounded() {
+        let no = |why: &str| format!("`is_customer` has no answer: {why}");
+        check("(loop $l br $l) i64.const 4", &no("the module takes more than its instructions"));
+        let filling = "(drop (memory.grow (i32.const 900))) \
+            (loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 58000000)) br $l) i64.const 4";
+        check(filling, &no("the module takes more than its instructions"));
+        let slow = module("(loop $l br $l) i64.const 4").unwrap();
+        assert_eq!(judged(slow, Duration::from_millis(10)), no("the module is too slow"));
+        check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
+        // A request for memory beyond the limit fails.
+        check(
+            "i32.const 2000 memory.grow i32.const -1 i32.eq if (result i64) i64.const 4 else unreachable end",
+            "nothing",
+        );
+    }
+
+    #[test]
+    fn nothing_is_remembered() {
+        // Answers with true and corrupts its answer for the next time.
+        let module = module(
+            "(i32.store8 (i32.const 0) (i32.load8_u (i32.const 100))) \
+            (i32.store8 (i32.const 100) (i32.const 32)) \
+            (i32.store8 (i32.const 0) (i32.add (i32.load8_u (i32.const 0)) (i32.const 116))) i64.const 4",
+        );
+        let module = module.unwrap();
+        for _ in 0..2 {
+            assert_eq!(module.answer(&[], Duration::from_secs(2)), Ok(Value::Bool(true)));
+        }
+    }
+
+    #[test]
+    fn modules_that_cannot_answer_are_refused() {
+        let check = |text: &str, expected: &str| assert_eq!(wat(text).unwrap_err(), expected, "{text}");
+        check("(module)", "it exports no `memory`");
+        check("(module (memory (export \"memory\") 1))", "it exports no `alloc(i32) -> i32`");
+        check(
+            "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i64) (result i32) i32.const 0))",
+            "it exports no `alloc(i32) -> i32`",
+        );
+        check(
+            "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i32) (result i32) i32.const 0)
+                (func (export \"is_customer\") (param i32 i32) (result i32) i32.const 0))",
+            "it exports no `is_customer(i32, i32) -> i64`",
+        );
+        check(
+            "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))",
+            "it imports `wasi_snapshot_preview1.fd_write`, and a predicate has nothing within its reach; build it without WASI",
+        );
+        let error = WasmPredicateSource::compile("p", b"no module").unwrap_err();
+        assert!(error.starts_with("it is no WebAssembly module: "), "{error}");
+        let error = WasmPredicateSource::load("p", Path::new("none.wasm")).unwrap_err();
+        assert!(error.contains("No such file"), "{error}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Responses that are computed on a blocking thread: in one piece, or as a stream.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use flowgate_lm::sse::SseEvent;
+use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
+
+use super::{Bound, GatewayService};
+use crate::model_routes::ClientPresence;
+use crate::model_routes::mcp_servers::exchange;
+use crate::model_routes::stream::{self, ReplyPart};
+use crate::reply::HttpReply;
+use crate::workers::{WorkError, WorkerPool};
+
+/// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
+pub(super) struct FailureFormats<R, E> {
+    pub(super) reply: R,
+    pub(super) event: E,
+}
+
+/// Formats a status and a message.
+type FailureFormat<T> = fn(StatusCode, &str) -> T;
+
+/// Returns the formats of the route for MCP servers.
+pub(super) fn for_mcp_servers() -> FailureFormats<FailureFormat<HttpReply>, FailureFormat<SseEvent>> {
+    FailureFormats { reply: HttpReply::detail, event: |_, message| exchange::stream_error_event(message) }
+}
+
+/// The message for a turn that ended by a bug of the gateway.
+const UNEXPECTED: &str =
+    "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
+
+impl GatewayService {
+    /// Has one of the pools of workers compute a response.
+    pub(super) async fn respond_on_worker(
+        self: &Arc<Self>,
+        at: fn(&Self) -> &WorkerPool,
+        broken: FailureFormats<
+            impl Fn(StatusCode, &str) -> HttpReply,
+            impl Fn(StatusCode, &str) -> SseEvent + Send + 'static,
+        >,
+        answer: impl FnOnce(&ClientPresence, Sender<ReplyPart>) -> Option<HttpReply> + Send + 'static,
+    ) -> Result<Response, HttpReply> {
+        let waiting = ClientPresence::default();
+        // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
+        let gone = waiting.gone_on_drop();
+        let (sender, mut parts) = stream::reply_channel();
+        let service = Arc::clone(self);
+        let (ends, rest) = (waiting.gone_on_drop(), sender.clone());
+        let mut work = Box::pin(async move {
+            // The turn ends when its time is over, whether or not the stream is read.
+            let _ends = ends;
+            let work = at(&service).run(move || answer(&waiting, sender));
+            timeout(service.limits.turn_time, work).await
+        });
+        let FailureFormats { reply, event } = broken;
+        let done = tokio::select! {
+            biased;
+            part = parts.recv() => match part {
+                Some(ReplyPart::Begin(headers)) => {
+                    let response = stream::response(&headers, parts, gone);
+                    // The turn continues for the reader; the guard of the wait was moved into the body.
+                    tokio::spawn(async move {
+                        // A turn that takes too long reports that itself.
+                        if let Ok(Err(WorkError::Broken)) = work.await {
+                            let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
+                            let _ = rest.send(ReplyPart::Bytes(event.into_bytes())).await;
+                        }
+                    });
+                    return Ok(response);
+                }
+                _ => work.as_mut().await,
+            },
+            done = work.as_mut() => done,
+        };
+        match done {
+            Ok(Ok(Some(reply))) => Ok(reply.into_response()),
+            // The stream began after the last poll.
+            Ok(Ok(None)) => match parts.try_recv() {
+                Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
+                _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
+            },
+            Ok(Err(WorkError::Busy)) => {
+                let bound = Bound {
+                    what: "turns of agents, or streams of servers, at the same time",
+                    effect: "a request was refused with 503",
+                    setting: "--max-turns, or --queue",
+                    most: self.limits.turns,
+                };
+                let message = "the gateway has too much to do: try again in a second";
+                Err(self.refuse(&bound, reply(StatusCode::SERVICE_UNAVAILABLE, message)))
+            }
+            Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
+            Err(_) => {
+                let bound = Bound {
+                    what: "seconds for a turn of an agent",
+                    effect: "the turn was ended, and its client told with 504",
+                    setting: "--turn-time",
+                    most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
+                };
+                Err(self.refuse(&bound, reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate::policy::Dialect;
+    use flowgate_lm::wire::Api;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::access::AccessControl;
+    use crate::limits::ServerLimits;
+    use crate::log::OperatorLog;
+    use crate::model_routes::error_reply;
+    use crate::predicates::PredicateSources;
+
+    /// Returns the status and the body that a client receives from a turn that sends `said` and then panics.
+    async fn heard(api: Api, said: Vec<ReplyPart>) -> (u16, String) {
+        let (access, limits) = (AccessControl::Local, ServerLimits::default());
+        let service = GatewayService::open(
+            Dialect::Flowgate,
+            access,
+            PredicateSources::default(),
+            None,
+            limits,
+            OperatorLog::default(),
+        )
+        .await;
+        let service = Arc::new(service.unwrap());
+        let broken = FailureFormats {
+            reply: move |status, message: &str| error_reply(api, status, message),
+            event: move |status, message: &str| stream::stream_error_event(api, status, message),
+        };
+        let (reads, is_read) = std::sync::mpsc::channel::<()>();
+        // If anything was sent, the turn panics after the answer has begun.
+        let reads = (!said.is_empty()).then_some(reads);
+        let answer = move |_: &ClientPresence, parts: Sender<ReplyPart>| {
+            said.into_iter().for_each(|part| parts.blocking_send(part).unwrap());
+            let _ = is_read.recv();
+            panic!("a bug");
+        };
+        let response = service
+            .respond_on_worker(|service| &service.turns, broken, answer)
+            .await
+            .unwrap_or_else(HttpReply::into_response);
+        drop(reads);
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_breaks_says_so() {
+        let begun = || vec![ReplyPart::Begin(Vec::new()), ReplyPart::Bytes(b"data: half\n\n".to_vec())];
+        for (api, name) in [
+            (Api::ChatCompletions, ""),
+            (Api::Responses, "event: error\n"),
+            (Api::Messages, "event: error\n"),
+        ] {
+            let (status, body) = heard(api, begun()).await;
+            assert_eq!(status, 200, "{api:?}");
+            let rest = body.strip_prefix("data: half\n\n").unwrap();
+            assert!(rest.starts_with(&format!("{name}data: {{")) && rest.ends_with("\n\n"), "{api:?} {rest}");
+            assert!(rest.contains(UNEXPECTED), "{api:?} {rest}");
+            let (status, body) = heard(api, Vec::new()).await;
+            assert_eq!(status, 500, "{api:?}");
+            assert!(body.contains(UNEXPECTED), "{api:?} {body}");
+        }
+    }
+}

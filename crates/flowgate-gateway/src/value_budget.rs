@@ -1,0 +1,96 @@
+//! The memory budget of parsed values: of bodies, of answers of servers, and of conversations in use.
+//!
+//! All of them share one budget, so that concurrent requests cannot take more than the operator has set. A request
+//! without room fails instead of waiting: it would hold room that others wait for.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The budget for all values at the same time, roughly.
+#[derive(Debug, Clone)]
+pub(crate) struct ValueBudget {
+    most: usize,
+    /// The free KiB.
+    free: Arc<Semaphore>,
+}
+
+/// The bounded quantity, as the log names it.
+pub(crate) const WHAT: &str = "bytes of the values of all bodies, answers of servers and conversations";
+/// The option that raises the bound.
+pub(crate) const SETTING: &str = "--max-values";
+
+/// A share of the budget; returned on drop.
+pub(crate) type ValueBudgetShare = OwnedSemaphorePermit;
+
+/// The reason why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueBudgetError {
+    /// One value exceeds the share that one may take.
+    TooLarge,
+    /// The budget is exhausted.
+    Taken,
+}
+
+impl ValueBudget {
+    /// Creates a budget of `most` bytes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, free: Arc::new(Semaphore::new((most >> 10).min(Semaphore::MAX_PERMITS))) }
+    }
+
+    /// Returns the budget in bytes.
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.most
+    }
+
+    /// Returns the bytes that one body or one answer may take.
+    pub(crate) fn max_share_bytes(&self) -> usize {
+        self.most / 4
+    }
+
+    /// Takes `bytes` for one body or one answer.
+    pub(crate) fn take(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
+        if bytes > self.max_share_bytes() {
+            return Err(ValueBudgetError::TooLarge);
+        }
+        self.take_within(bytes)
+    }
+
+    /// Takes `bytes` for a conversation. A conversation has a bound of its own, which may exceed this budget: then it
+    /// takes half of the budget, so that it can be used at all.
+    pub(crate) fn take_for_conversation(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
+        self.take_within(bytes.min(self.most / 2))
+    }
+
+    fn take_within(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
+        let kib = u32::try_from((bytes >> 10) + 1).map_err(|_| ValueBudgetError::TooLarge)?;
+        Arc::clone(&self.free).try_acquire_many_owned(kib).map_err(|_| ValueBudgetError::Taken)
+    }
+
+    /// Returns the bytes that are taken.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        let all = (self.most >> 10).min(Semaphore::MAX_PERMITS);
+        all.saturating_sub(self.free.available_permits()) << 10
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_given_back() {
+        let values = ValueBudget::new(8 << 20);
+        assert_eq!(values.take((2 << 20) + 1).err(), Some(ValueBudgetError::TooLarge));
+        let shares: Vec<ValueBudgetShare> = (0..3).map(|_| values.take((2 << 20) - 1).unwrap()).collect();
+        assert_eq!(values.taken_bytes(), 6 << 20);
+        // Half of the budget is not free.
+        assert_eq!(values.take_for_conversation(1 << 40).err(), Some(ValueBudgetError::Taken));
+        drop(shares);
+        assert_eq!(values.taken_bytes(), 0);
+        let share = values.take_for_conversation(1 << 40).unwrap();
+        assert_eq!(values.taken_bytes(), (4 << 20) + 1024);
+        assert_eq!(values.take((2 << 20) - 1).map(|share| share.num_permits()), Ok(2048));
+        drop(share);
+    }
+}

@@ -1,0 +1,124 @@
+//! The audit log of a gateway: it contains every verdict, question and decision, and a replay reproduces every verdict.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use flowgate_gateway::audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
+use flowgate_gateway::model_routes::recheck::{
+    LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
+};
+use serde_json::json;
+
+use crate::FORMS;
+use crate::approvals::{PersonClient, mails};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, config};
+use crate::gullible;
+use crate::upstream::{UpstreamDouble, says};
+
+const AUDIT: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
+
+fn home(upstream: &UpstreamDouble, policy: &str) -> GatewayHome {
+    GatewayHome::new(
+        &(config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+            + AUDIT),
+        policy,
+    )
+}
+
+pub(crate) fn records(home: &GatewayHome) -> Vec<AuditRecord> {
+    let open = || BufReader::new(File::open(home.folder().join("audit.jsonl")).unwrap());
+    verify(&mut open(), &LogExpectations::default(), None).unwrap();
+    VerifiedRecords::new(open(), None).collect::<Result<_, _>>().unwrap()
+}
+
+pub(crate) fn rechecked(home: &GatewayHome, records: &[AuditRecord]) -> RecheckReport {
+    let mut logged = LoggedVerdicts::default();
+    records.iter().for_each(|record| logged.add(record));
+    recheck(home.read(), read_database_snapshot(&home.read()).unwrap(), logged).unwrap()
+}
+
+/// The log contains everything that was judged, asked and decided, and no content; a replay reproduces the verdicts.
+#[test]
+fn what_is_judged_is_recorded_and_comes_again() {
+    let upstream = UpstreamDouble::new(mails);
+    let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
+    let home = home(&upstream, &policy);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail Bob.");
+    let bob = PersonClient(&gateway, "bob");
+    let question = bob.first();
+    assert_eq!(bob.says(&question, "allow").0, 200);
+    assert_eq!(agent.says("continue"), "Done.");
+    let freeze = json!({"kind": "tool", "what": "send", "frozen": true});
+    assert_eq!(bob.post("/api/v1/freezes", &freeze).0, 200);
+    gateway.stop();
+
+    let records = records(&home);
+    let kinds: Vec<&str> = records.iter().map(|r| r.kind.as_str()).filter(|kind| *kind != "head").collect();
+    assert_eq!(
+        kinds,
+        [
+            "opened",
+            "configuration-loaded",
+            "asked",
+            "judged",
+            "judged",
+            "decided",
+            "approval-used",
+            "kill-switch"
+        ]
+    );
+    let judged: Vec<String> = records
+        .iter()
+        .filter(|record| record.kind == "judged")
+        .map(|record| {
+            format!("{} {} {}", record.object["tool"], record.object["verdict"], record.object["reasons"])
+        })
+        .collect();
+    let asks = r#""send" "confirm" ["rule: line 24: ask \"mails are confirmed\" if:"]"#;
+    assert_eq!(judged, [r#""read" "permit" []"#, asks]);
+    let decided = records.iter().find(|record| record.kind == "decided").unwrap();
+    assert_eq!((&decided.object["who"], &decided.object["digest"]), (&json!("bob"), &question["digest"]));
+    let text = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+    for said in ["hello", "Mail Bob", "Otters"] {
+        assert!(!text.contains(said), "{said}");
+    }
+    assert_eq!(rechecked(&home, &records), RecheckReport { same: 2, ..RecheckReport::default() });
+}
+
+/// A log with a changed verdict is detected, whoever signed it; verdicts under an earlier policy are counted as gone
+/// and are no objection.
+#[test]
+fn a_log_that_says_something_else_is_found_out() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, POLICY);
+    let gateway = home.start();
+    for (api, _) in FORMS {
+        TestAgent::new(&gateway, api, true, KEY).says("Mail the page to Bob.");
+    }
+    gateway.stop();
+    let mut records = records(&home);
+    let same = rechecked(&home, &records);
+    assert_eq!((same.same, same.differ.len()), (6, 0), "{same:?}");
+    let changed = records.iter_mut().find(|record| record.kind == "judged").unwrap();
+    changed.object.insert("verdict".to_owned(), json!("deny"));
+    let found = rechecked(&home, &records);
+    assert_eq!((found.same, found.differ.len()), (4, 1), "{found:?}");
+    assert!(found.differ[0].to_string().contains("`permit` for a call of read at event"), "{found:?}");
+    home.policy(&POLICY.replace("no passwords", "no passwords, please"));
+    assert_eq!(rechecked(&home, &records), RecheckReport { gone: 6, ..RecheckReport::default() });
+}
+
+/// An event that cannot be recorded has no effect.
+#[test]
+fn nothing_is_done_that_cannot_be_recorded() {
+    if !std::path::Path::new("/dev/full").exists() {
+        return;
+    }
+    let upstream = UpstreamDouble::new(|_| says("Yes."));
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"");
+    let home = GatewayHome::new(&(text + "[audit]\nfile = \"/dev/full\"\nkey-file = \"full.key\"\n"), POLICY);
+    let error = home.try_start().err().unwrap();
+    assert!(error.contains("nothing is done that cannot be recorded"), "{error}");
+}

@@ -1,0 +1,124 @@
+//! Questions beyond the bounds: each is reported in the log, in the audit log and to the agent, and no other client is
+//! affected.
+
+use serde_json::{Value, json};
+
+use crate::FORMS;
+use crate::approvals::PersonClient;
+use crate::audit_log::records;
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, config};
+use crate::mcp::AnswerForm;
+use crate::servers;
+use crate::upstream::{UpstreamDouble, calls, says, text_of};
+
+const ASKS: &str = "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
+
+fn people(limits: &str) -> String {
+    format!(
+        "[people.ann]\nkey-from = \"ann\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n{limits}\n[audit]\nfile = \"audit.jsonl\"\n"
+    )
+}
+
+/// Starts a model that sends mails and repeats the text of a refusal, and creates a home for it.
+fn mails(upstream_form: &str, limits: &str) -> (UpstreamDouble, GatewayHome) {
+    let upstream = UpstreamDouble::new(|request| {
+        let shown = text_of(request);
+        let refusal = shown.split("refused").nth(1).map(|rest| rest.chars().take(80).collect::<String>());
+        match refusal {
+            Some(refusal) => says(&format!("It says {refusal}")),
+            None => calls(&[("send", r#"{"to":"bob","body":"hello"}"#)]),
+        }
+    });
+    let text = config(&upstream.url, upstream_form, "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + &people(limits);
+    let home = GatewayHome::new(&text, &(POLICY.to_owned() + ASKS));
+    (upstream, home)
+}
+
+/// A question beyond the bound of its client is reported.
+#[test]
+fn a_question_without_room_is_reported() {
+    for (api, name) in FORMS {
+        let (_upstream, home) = mails(name, "open-questions = 2");
+        let (gateway, mut log) = home.start_with_log();
+        let mail = |key: &str, number: usize| {
+            TestAgent::new(&gateway, api, false, key).says(&format!("Mail Bob, {number}."))
+        };
+        for number in 0..2 {
+            assert!(mail(KEY, number).contains("a person has to allow"), "{number}");
+        }
+        let said = mail(KEY, 2);
+        assert!(said.contains("nobody was asked, since too many questions are open"), "{said}");
+        let line = log.next("limit");
+        assert_eq!(
+            (&line["setting"], &line["most"], &line["client"]),
+            (&json!("[approvals] open-questions"), &json!(2), &json!("agent"))
+        );
+        // The bound applies to each client, and a decision makes room.
+        assert!(mail(OTHER_KEY, 3).contains("a person has to allow"));
+        let ann = PersonClient(&gateway, "ann");
+        assert_eq!(ann.says(&ann.first(), "deny").0, 200);
+        let own = ann.open().iter().find(|question| question["client"] == "agent").cloned().unwrap();
+        assert_eq!(ann.says(&own, "deny").0, 200);
+        assert!(mail(KEY, 4).contains("a person has to allow"));
+        gateway.stop();
+        let unasked: Vec<Value> = records(&home)
+            .iter()
+            .filter(|record| record.kind == "unasked")
+            .map(|record| json!([record.object["client"], record.object["tool"], record.object["cause"]]))
+            .collect();
+        assert_eq!(unasked, [json!(["agent", "send", "too many open questions of one client: 2"])]);
+    }
+}
+
+/// The questions of one conversation do not take the room of another one of the same client.
+#[test]
+fn one_conversation_does_not_starve_the_others() {
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let policy = servers::POLICY.to_owned() + servers::ASKS;
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], &people(""), &policy);
+    let (gateway, mut log) = home.start_with_log();
+    let mut stranger = servers::client(&gateway, "stranger");
+    stranger.begin("bank");
+    let mut honest = servers::client(&gateway, "honest");
+    honest.begin("bank");
+    let mut refused = 0;
+    for number in 0..25 {
+        let said = stranger.call("bank", "pay", &json!({"to": format!("mallory {number}")}));
+        let is_refused = said.contains("nobody was asked, since too many questions are open");
+        assert!(is_refused || said.contains("nobody has answered yet"), "{said}");
+        refused += usize::from(is_refused);
+    }
+    assert_eq!(refused, 5);
+    let line = log.next("limit");
+    assert_eq!(
+        (&line["setting"], &line["conversation"]),
+        (&json!("[approvals] open-questions-of-conversation"), &json!("stranger"))
+    );
+    assert!(honest.call("bank", "pay", &json!({"to": "bob"})).contains("nobody has answered yet"));
+    // A repeated call finds its existing question.
+    assert!(stranger.call("bank", "pay", &json!({"to": "mallory 1"})).contains("nobody has answered yet"));
+    gateway.stop();
+    let records = records(&home);
+    assert_eq!(records.iter().filter(|record| record.kind == "unasked").count(), 5);
+}
+
+/// The list of questions is bounded for each client, and the remaining ones are counted.
+#[test]
+fn a_client_with_many_questions_hides_nobody_elses() {
+    let (_upstream, home) = mails(FORMS[0].1, "");
+    let gateway = home.start();
+    let mail = |key: &str, number: usize| {
+        let said = TestAgent::new(&gateway, FORMS[0].0, false, key).says(&format!("Mail Bob, {number}."));
+        assert!(said.contains("a person has to allow"), "{said}");
+    };
+    mail(OTHER_KEY, 0);
+    (1..=205).for_each(|number| mail(KEY, number));
+    let (status, body) = gateway.get("/api/v1/approvals", "key-of-the-person-ann");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    let of = |client: &str| {
+        let questions = body["questions"].as_array().unwrap();
+        questions.iter().filter(|question| question["client"] == client).count()
+    };
+    assert_eq!((status, of("other"), of("agent"), &body["left_out"]), (200, 1, 199, &json!(6)));
+}

@@ -1,0 +1,238 @@
+//! Reports what the lowest steps of a conversation are not shown, and why, for the operator. The report has no side
+//! effects.
+
+use std::cell::OnceCell;
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Event, EventBody, EventId, Message, Tool, TraceEntry};
+use serde_json::Value;
+
+use super::Conversation;
+use crate::history::ClientProfile;
+use crate::view::{CallOutcome, ConversationItem};
+
+/// Something that is hidden from the lowest steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenItem {
+    /// What is hidden.
+    pub what: HiddenItemKind,
+    /// The reason why it is hidden.
+    pub cause: HidingCause,
+    /// Whether all of it is hidden.
+    pub is_whole: bool,
+    /// The part of its label that exceeds the base label, one phrase for each dimension.
+    pub carries: Vec<String>,
+    /// A tool on offer whose requirement the label exceeds.
+    pub because_of: Option<Tool>,
+    /// Whether the policy has a requirement for that tool. A tool without one accepts only the bottom label.
+    pub is_required: bool,
+    /// The number of messages or answers that this entry stands for.
+    pub count: usize,
+}
+
+/// The kinds of things that can be hidden.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HiddenItemKind {
+    /// A system or developer message.
+    System,
+    /// A user message.
+    User,
+    /// A message of another role, which only a conversation itself writes.
+    Past,
+    /// A tool whose description is hidden.
+    Tool(Tool),
+    /// An answer of a tool.
+    Answer(Tool),
+}
+
+/// The reason why something is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HidingCause {
+    /// A system message that the operator has not pinned.
+    NotPinned,
+    /// A user message of a client that is not declared interactive: no person types it.
+    NotInteractive,
+    /// Text in a hole of a pinned message.
+    Hole,
+    /// No statement of the policy labels it.
+    Unlabelled,
+    /// The policy gives it a label above the base label.
+    Labelled,
+    /// It quotes text that this client was shown with a label.
+    Repeated,
+    /// It is part of a chat whose beginning is not known.
+    Unknown,
+}
+
+impl Conversation {
+    /// Returns what the lowest steps of this turn are not shown: of the tools on offer, and of the items of the chat
+    /// from `from` on. Entries with the same subject and cause are merged. `client` is the client that sends the
+    /// chat.
+    pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
+        let mut found: Vec<HiddenItem> = Vec::new();
+        let mut add = |concealed: HiddenItem| {
+            let is_same = |known: &HiddenItem| known.what == concealed.what && known.cause == concealed.cause;
+            match found.iter_mut().find(|known| is_same(known)) {
+                Some(known) => known.count += 1,
+                None => found.push(concealed),
+            }
+        };
+        let mut probe = PolicyProbe::new(self);
+        for item in self.items.iter().skip(from) {
+            match item {
+                ConversationItem::Message(id) | ConversationItem::ClientMessage(id) => {
+                    self.hidden_message(client, *id, &mut probe).into_iter().for_each(&mut add);
+                }
+                ConversationItem::Step(step) => step.calls.iter().for_each(|made| {
+                    self.hidden_answer(&made.answer, &probe).into_iter().for_each(&mut add);
+                }),
+            }
+        }
+        for (tool, label) in self.catalogue.description_labels(&self.monitor) {
+            if !label.flows_to(&self.base) {
+                let is_labelled = self.monitor.labels_description(tool);
+                let cause = if is_labelled { HidingCause::Labelled } else { HidingCause::Unlabelled };
+                add(self.describe_hidden(HiddenItemKind::Tool(tool.clone()), cause, true, &label, &probe));
+            }
+        }
+        found
+    }
+
+    /// The number of items in the chat.
+    pub fn item_count(&self) -> usize {
+        self.items.len()
+    }
+
+    fn describe_hidden(
+        &self,
+        what: HiddenItemKind,
+        cause: HidingCause,
+        is_whole: bool,
+        label: &Label,
+        probe: &PolicyProbe<'_>,
+    ) -> HiddenItem {
+        let because_of = probe.first_exceeded_tool(label);
+        let is_required = because_of.as_ref().is_none_or(|tool| self.monitor.has_requirement(tool));
+        let carries = self.monitor.describe_excess(label, &self.base);
+        HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
+    }
+
+    fn hidden_message(
+        &self,
+        client: &ClientProfile,
+        id: EventId,
+        probe: &mut PolicyProbe<'_>,
+    ) -> Option<HiddenItem> {
+        let event = self.monitor.trace().event(id).filter(|event| !event.label.flows_to(&self.base))?;
+        let EventBody::Message(message) = &event.body else { return None };
+        let what = match message.role.as_str() {
+            "system" | "developer" => HiddenItemKind::System,
+            "user" => HiddenItemKind::User,
+            _ => HiddenItemKind::Past,
+        };
+        let is_whole = self.is_fully_hidden(event);
+        let text = message.content.as_str().unwrap_or_default();
+        let is_pinned = client.pinned.iter().any(|form| form.holes(text).is_some());
+        let by_policy = probe.policy_label(message);
+        let cause = match what {
+            HiddenItemKind::Past => HidingCause::Unknown,
+            _ if !by_policy.flows_to(&self.base) && self.monitor.labels_messages() => HidingCause::Labelled,
+            _ if !by_policy.flows_to(&self.base) => HidingCause::Unlabelled,
+            HiddenItemKind::System if is_whole && !is_pinned => HidingCause::NotPinned,
+            HiddenItemKind::User if is_whole && !is_pinned && !client.is_interactive => {
+                HidingCause::NotInteractive
+            }
+            HiddenItemKind::System => HidingCause::Hole,
+            _ if !client.is_interactive => HidingCause::Hole,
+            _ if is_whole && event.label == self.monitor.policy().space().top() => HidingCause::Unknown,
+            _ => HidingCause::Repeated,
+        };
+        Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))
+    }
+
+    fn hidden_answer(&self, answer: &CallOutcome, probe: &PolicyProbe<'_>) -> Option<HiddenItem> {
+        let (tool, label, is_whole) = match answer {
+            CallOutcome::Output(id) => {
+                let event = self.monitor.trace().event(*id)?;
+                let call = event.call.and_then(|call| self.monitor.trace().event(call))?;
+                (call.tool()?, event.label, self.is_fully_hidden(event))
+            }
+            // A refusal is written by the guard, and is no answer of a tool.
+            _ => return None,
+        };
+        if label.flows_to(&self.base) {
+            return None;
+        }
+        let cause = match self.monitor.labels_outputs(tool) {
+            false if !self.monitor.policy().has_permissive_default() => HidingCause::Unlabelled,
+            _ => HidingCause::Labelled,
+        };
+        Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
+    }
+
+    /// Whether the whole content of an event is hidden.
+    fn is_fully_hidden(&self, event: &Event) -> bool {
+        let document = &event.document;
+        let is_hidden =
+            |node: usize| document.node(node).is_some_and(|node| !node.label.flows_to(&self.base));
+        let content = document.key(0, "content").unwrap_or(0);
+        // A list of parts is shown in part if any part is visible.
+        let mut parts = document.children(content).peekable();
+        is_hidden(0) || is_hidden(content) || parts.peek().is_some() && parts.all(is_hidden)
+    }
+}
+
+/// The maximum number of messages that one report labels again.
+const MOST_PROBED: usize = 32;
+
+/// Queries to the policy for one report, with cached results.
+struct PolicyProbe<'c> {
+    conversation: &'c Conversation,
+    /// Roles, and the label that the policy alone gives a message of each role, regardless of the client.
+    known: Vec<(String, Label)>,
+    /// The number of messages that may still be labelled; after that, the last result for the role is reused.
+    left: usize,
+    /// The greatest label that each tool on offer accepts.
+    bounds: OnceCell<Vec<(&'c Tool, Label)>>,
+}
+
+impl<'c> PolicyProbe<'c> {
+    fn new(conversation: &'c Conversation) -> Self {
+        Self { conversation, known: Vec::new(), left: MOST_PROBED, bounds: OnceCell::new() }
+    }
+
+    /// Returns the first tool on offer that does not accept a label. The strictest tools determine the base label.
+    fn first_exceeded_tool(&self, label: &Label) -> Option<Tool> {
+        let Conversation { monitor, catalogue, .. } = self.conversation;
+        let bounds = self.bounds.get_or_init(|| {
+            catalogue.tools().map(|tool| (tool, monitor.strictest_requirement([tool]))).collect()
+        });
+        let found = bounds.iter().find(|(_, most)| !label.flows_to(most));
+        found.map(|(tool, _)| (*tool).clone())
+    }
+
+    fn policy_label(&mut self, message: &Message) -> Label {
+        let known = self.known.iter().find(|(role, _)| *role == message.role);
+        if let Some((_, label)) = known.filter(|_| self.left == 0) {
+            return *label;
+        }
+        self.left = self.left.saturating_sub(1);
+        let mut fresh = Monitor::new(self.conversation.monitor.shared_policy());
+        let probed = Message { role: message.role.clone(), content: truncated(&message.content) };
+        let pushed = fresh.push(TraceEntry::from(EventBody::Message(probed)));
+        let label = pushed.ok().and_then(|(id, _)| fresh.trace().event(id).map(|event| event.label));
+        let label = label.unwrap_or_else(|| fresh.policy().space().top());
+        self.known.retain(|(role, _)| *role != message.role);
+        self.known.push((message.role.clone(), label));
+        label
+    }
+}
+
+/// Truncates a content to what suffices to label it.
+fn truncated(content: &Value) -> Value {
+    match content {
+        Value::String(text) => Value::String(text.chars().take(1000).collect()),
+        _ => Value::from(""),
+    }
+}

@@ -1,0 +1,604 @@
+//! Merges the chat history that a caller sends into a conversation.
+//!
+//! Aligns the sent messages with the known history, labels the new ones by their source and by the quotations that
+//! they contain, and records their texts in the client's memory. The gateway calls it for each request; a replay
+//! calls it with the recorded results.
+
+use std::collections::VecDeque;
+
+use flowgate::label::Label;
+use flowgate::monitor::{Floors, PushError};
+use flowgate::trace::{Event, EventBody, NodeContent, PathStep, TraceEntry};
+use flowgate_lm::chat::{self, Part, Source, Sources};
+use serde_json::{Value, json};
+
+use super::{Conversation, ConversationPhase};
+use crate::history::lookup::QuotationLookup;
+use crate::history::pieces::Pieces;
+use crate::history::{
+    Alignment, ClientProfile, History, HistoryMessage, MergeSummary, QuotationSpan, SentChat, SessionTexts,
+    TextQuotations,
+};
+use crate::journal::Input;
+use crate::view::{CallOutcome, ConversationItem};
+
+/// The origin of a message of the chat.
+enum MessageOrigin {
+    /// The known message at this index.
+    Known(usize),
+    /// The sent message at this index, with the label of the messages that it replaces, if any.
+    New(usize, Option<Label>),
+}
+
+impl Conversation {
+    /// Accepts the chat as the caller holds it now, including new messages; the model may answer it. A message that
+    /// the caller changed carries at least the label of the message that it replaces.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn accept_messages(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        messages: &[chat::Message],
+    ) -> Result<MergeSummary, PushError> {
+        Ok(self.accept_chat(client, history, &SentChat::of(messages))?.unwrap_or_default())
+    }
+
+    /// Accepts a chat that was already compared with others. Does nothing and returns `None` if the history does not
+    /// [have the chat's beginning](History::knows_digests_of).
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn accept_chat(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        chat: &SentChat<'_>,
+    ) -> Result<Option<MergeSummary>, PushError> {
+        let found = history.align(chat.digests());
+        let Some(rest) = chat.messages_after(found.kept) else { return Ok(None) };
+        let (kept, mut memory) = (found.kept, QuotationLookup::live(client));
+        let sources = chat.sources_after(kept);
+        let done = self.merge_chat(&mut memory, history, found, (rest, &sources));
+        let bits = memory.bits();
+        let seen = memory.into_answers();
+        self.record_input(|| Input::Sent { kept, rest: rest.to_vec(), seen, sources });
+        done.map(|sent| Some(MergeSummary { bits, ..sent }))
+    }
+
+    /// Replays the acceptance of a chat, of which `kept` messages were unchanged.
+    pub(crate) fn replay_chat(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        kept: usize,
+        (rest, sources): (&[chat::Message], &Sources),
+        seen: &[TextQuotations],
+    ) -> Result<MergeSummary, PushError> {
+        let found = history.align(&history.digests_with(kept, rest));
+        let mut memory = QuotationLookup::from_recorded(client, seen);
+        self.merge_chat(&mut memory, history, found, (rest, sources))
+    }
+
+    /// Merges a chat, given its alignment with the known history and the messages after the unchanged ones.
+    fn merge_chat(
+        &mut self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        found: Alignment,
+        (rest, sources): (&[chat::Message], &Sources),
+    ) -> Result<MergeSummary, PushError> {
+        self.memorize_session(memory, history);
+        let own = history.own.clone();
+        self.delivered.clear();
+        // Answers to calls of the last message continue the turn; anything else begins a new one.
+        let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
+        // Most chats are only appended to: then every item stays in place.
+        let length = history.messages().len();
+        let goes_on = found.kept == length && length > 0;
+        let known = if goes_on { Vec::new() } else { history.messages().to_vec() };
+        let gone = known.get(found.gone.clone()).unwrap_or_default();
+        let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
+        let mut sent = MergeSummary { gone: gone.len(), ..MergeSummary::default() };
+        // It is unknown what a chat held elsewhere replaces: its beginning, up to the last message that only a
+        // conversation writes, is labelled top. That message, which this conversation did not write, is so in any case.
+        let is_made = |message: &chat::Message| {
+            matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
+        };
+        let held_elsewhere = match length == 0 {
+            true => rest.iter().rposition(is_made).unwrap_or(0),
+            false => 0,
+        };
+        let top = self.monitor.policy().space().top();
+        let is_answered = self.waits_for_answers();
+        history.has_unknown |= rest.iter().any(|message| match message {
+            chat::Message::Assistant { .. } => true,
+            chat::Message::Tool { .. } => !is_answered,
+            _ => false,
+        });
+        if memory.is_live() && (history.has_unknown || memory.is_incomplete_for(&texts_of(rest))) {
+            self.track_shown_texts(history);
+        }
+
+        let before = *history.preceding_items.get_or_insert(self.items.len());
+        let stayed = if goes_on { length } else { 0 };
+        let (mut now, until) = (Vec::new(), self.items.len());
+        sent.known += stayed;
+        let mut items: Vec<Option<ConversationItem>> = match goes_on {
+            true => Vec::new(),
+            false => self.items.take_all().into_iter().map(Some).collect(),
+        };
+        let start =
+            |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
+        // What was done after the last message that the caller holds belongs to that message.
+        let all = items.len();
+        let end = |index: usize| if index + 1 == known.len() { all } else { start(index + 1) };
+        self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
+
+        let behind = found.instead.end + found.retained.len();
+        let stands = (stayed..found.kept).map(MessageOrigin::Known);
+        let order = stands
+            .chain(found.instead.map(|index| MessageOrigin::New(index, Some(floor))))
+            .chain(found.retained.map(MessageOrigin::Known))
+            .chain(
+                (behind..found.kept + rest.len())
+                    .map(|index| MessageOrigin::New(index, (index < held_elsewhere).then_some(top))),
+            );
+        let order: Vec<MessageOrigin> = order.collect();
+        let message_at = |stands: &MessageOrigin| match stands {
+            MessageOrigin::New(index, _) => index.checked_sub(found.kept).and_then(|at| rest.get(at)),
+            MessageOrigin::Known(_) => None,
+        };
+        // The spans found in the parts of consecutive messages, and the end of the range that was searched.
+        let (mut spans, mut looked): (VecDeque<Vec<QuotationSpan>>, usize) = (VecDeque::new(), 0);
+        for (place, stands) in order.iter().enumerate() {
+            if place >= looked {
+                let run = order.iter().skip(place).map(message_at).map_while(|message| parts_of(message?));
+                let run: Vec<&[Part]> = run.collect();
+                looked = place + run.len().max(1);
+                let parts: Vec<&Part> = run.into_iter().flatten().collect();
+                spans = memory.find_quotations(&history.tail, &parts, history.shown.0.as_ref()).into();
+                parts.iter().for_each(|part| {
+                    if let Part::Text(text) = part {
+                        history.extend_tail(text);
+                    }
+                });
+            }
+            match *stands {
+                MessageOrigin::Known(index) => {
+                    let range = items.get_mut(start(index)..end(index));
+                    self.items.extend(range.into_iter().flatten().filter_map(Option::take));
+                    now.extend(known.get(index).map(|known| known.with_end(self.items.len())));
+                    sent.known += 1;
+                }
+                MessageOrigin::New(index, floor) => {
+                    let Some(message) = message_at(stands) else { continue };
+                    let is_answer = matches!(message, chat::Message::Tool { .. });
+                    let label = match self.add_answer(memory, history, message, floor, &mut sent)? {
+                        Some(label) => label,
+                        None => {
+                            is_resumed &= is_answer;
+                            let at = index.saturating_sub(found.kept);
+                            let new = NewMessage {
+                                message,
+                                floor: floor.unwrap_or(Label::BOTTOM),
+                                is_unknown: index < held_elsewhere,
+                                source: &|part| sources.of(at, part),
+                            };
+                            self.add_new_message(memory, history, new, &mut spans, &mut sent)?
+                        }
+                    };
+                    now.push(HistoryMessage::new(message, label, self.items.len()));
+                    self.memorize_events(memory, history);
+                }
+            }
+        }
+        match goes_on {
+            true => history.append_messages(until, now),
+            false => history.replace_messages(now),
+        }
+        memory.end_own(&own);
+        history.memorized.1 = self.items.len();
+        self.memorize_session(memory, history);
+        if is_resumed && !self.levels.is_empty() {
+            // Each answer resets the count of steps: the caller decides how many messages a task takes.
+            self.levels.iter_mut().for_each(|level| level.steps = 0);
+            self.phase = ConversationPhase::Generate;
+        } else {
+            self.begin_turn();
+        }
+        Ok(sent)
+    }
+
+    /// Records the answer that the caller received in this turn: it is known from now on, and its label applies in
+    /// all sessions of the client.
+    pub fn record_answer(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        message: &chat::Message,
+    ) {
+        self.replay_answer(history, message);
+        self.record_input(|| Input::AnsweredTo(message.clone()));
+        self.memorize(client, history);
+    }
+
+    pub(crate) fn replay_answer(&mut self, history: &mut History, message: &chat::Message) {
+        self.mark_delivered(message);
+        let label = self.label_of_answer(history);
+        self.resumed = None;
+        history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
+    }
+
+    /// Returns the label of the answer that the caller received: the steps that it shows, and the verdicts on their
+    /// calls. Which calls the answer contains reveals the verdicts, also that a call is missing.
+    fn label_of_answer(&self, history: &History) -> Label {
+        let before = history.messages().last().map_or(0, |known| known.until);
+        // The message that a person was asked stands behind the step that the decision continues.
+        let before = self.resumed.map_or(before, |resumed| resumed.min(before));
+        let steps = self.items.iter().skip(before).filter_map(|item| match item {
+            ConversationItem::Step(step) => Some(step),
+            _ => None,
+        });
+        let decided = steps.flat_map(|step| &step.calls).map(|made| match &made.answer {
+            CallOutcome::HandedOver(event) => {
+                self.monitor.trace().event(*event).map_or(Label::BOTTOM, |call| call.decided)
+            }
+            CallOutcome::Refused { label, .. } => *label,
+            _ => Label::BOTTOM,
+        });
+        decided.fold(self.output_label, |label, decided| label.join(&decided))
+    }
+
+    /// Adds the answer of a tool that ran elsewhere, and returns its label; `None` if it answers no call.
+    fn add_answer(
+        &mut self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        message: &chat::Message,
+        floor: Option<Label>,
+        sent: &mut MergeSummary,
+    ) -> Result<Option<Label>, PushError> {
+        let chat::Message::Tool { call_id, content, is_error } = message else { return Ok(None) };
+        let texts = content.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            other => to_content_block(other).to_string(),
+        });
+        let floor_of_answer = floor.unwrap_or(Label::BOTTOM);
+        let mut label = self.record_external_answer(call_id, content, *is_error, floor_of_answer)?;
+        if let (None, Some(floor)) = (label, floor) {
+            let text = texts.collect::<Vec<_>>().join("\n");
+            label = self.rewrite_answer(call_id, &text, &floor);
+            if let Some(label) = &label {
+                self.memorize_text(memory, history, CLIENT, &text, label);
+            }
+        }
+        sent.new += usize::from(label.is_some());
+        Ok(label)
+    }
+
+    /// Adds a message that was not known, and returns its label.
+    fn add_new_message(
+        &mut self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        new: NewMessage<'_>,
+        spans: &mut VecDeque<Vec<QuotationSpan>>,
+        sent: &mut MergeSummary,
+    ) -> Result<Label, PushError> {
+        let NewMessage { message, floor, is_unknown, source } = new;
+        sent.new += 1;
+        let top = self.monitor.policy().space().top();
+        let (role, parts) = match message {
+            chat::Message::System(parts) => ("system", parts.clone()),
+            chat::Message::User(parts) => ("user", parts.clone()),
+            // Only a conversation writes these messages, and this one did not.
+            chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())]),
+            chat::Message::Tool { content, .. } => ("tool", content.clone()),
+        };
+        let (is_user, is_said) = (role == "user", parts_of(message).is_some());
+        // Each block with its label, and with its label apart from quotations.
+        let (mut pieces, mut is_unmarked): (Vec<LabelledBlock>, bool) = (Vec::new(), false);
+        for (number, part) in parts.iter().enumerate() {
+            let source = if is_user { source(number) } else { None };
+            let trusted = is_user && memory.trusts(source);
+            let found = if is_said { spans.pop_front().unwrap_or_default() } else { Vec::new() };
+            let Part::Text(text) = part else {
+                let given = if trusted { floor } else { top };
+                let mut label = given;
+                for names in found.iter().flat_map(|span| &span.labels) {
+                    label = label.join(&self.monitor.from_names(names));
+                }
+                pieces.push((to_content_block(part), (label, given)));
+                continue;
+            };
+            let may_be_pinned = is_said && matches!(source, None | Some(Source::Typed));
+            let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
+            // The text is distrusted only because no source is declared for it.
+            is_unmarked |=
+                is_user && !trusted && source.is_none() && holes.is_none() && floor == Label::BOTTOM;
+            let mut cuts: Vec<usize> = holes.iter().flatten().flat_map(|h| [h.start, h.end]).collect();
+            cuts.extend(found.iter().flat_map(|span| [span.range.start, span.range.end]));
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            cuts.dedup();
+            for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
+                // In a form that the operator pinned, only the holes can contain text of others.
+                let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
+                let given = if trusted || !is_hole { floor } else { top };
+                let mut label = given;
+                let seen = found.iter().find(|span| span.range.contains(start)).filter(|_| is_hole);
+                for names in seen.iter().flat_map(|span| &span.labels) {
+                    label = label.join(&self.monitor.from_names(names));
+                }
+                sent.quoted += usize::from(seen.is_some_and(|span| !span.labels.is_empty()));
+                let piece = text.get(*start..*end).unwrap_or_default();
+                match pieces.last_mut() {
+                    // Quotations that touch become one piece, so that a hidden text shows neither into how many texts it
+                    // falls nor where.
+                    Some((last, (before, same)))
+                        if *start > 0
+                            && *same == given
+                            && (*before == label || (*before != given && label != given)) =>
+                    {
+                        *before = before.join(&label);
+                        append_text(last, piece);
+                    }
+                    _ => pieces.push((json!({"type": "text", "text": piece}), (label, given))),
+                }
+                if trusted && label == Label::BOTTOM {
+                    memory.add_user_text(piece);
+                    history.say_own(piece);
+                }
+            }
+        }
+        self.memorize_new_message(memory, history, (is_said, is_unknown || is_unmarked), &pieces);
+        let labelled = pieces.into_iter().map(|(block, (label, _))| (block, label));
+        let (blocks, labels): (Vec<Value>, Vec<Label>) = labelled.unzip();
+        let same = labels.iter().all(|label| Some(label) == labels.first());
+        let content = match parts.as_slice() {
+            [Part::Text(text)] if same => Value::String(text.clone()),
+            _ => Value::Array(blocks),
+        };
+        let floors = if same {
+            let nothing = if is_user && memory.trusts(None) { floor } else { top };
+            Floors::from(labels.first().copied().unwrap_or(nothing))
+        } else {
+            let all = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
+            Floors { whole: all, blocks: labels.into_iter().enumerate().collect() }
+        };
+        let message = flowgate::trace::Message { role: role.to_owned(), content };
+        let (event, findings) =
+            self.monitor.push_with_floors(TraceEntry::from(EventBody::Message(message)), &floors)?;
+        self.rule_messages.extend(super::blocking_messages(findings));
+        self.items.push(ConversationItem::ClientMessage(event));
+        if is_said && (is_unknown || is_unmarked) {
+            history.unknown.insert(event.0);
+        }
+        // The event has already been recorded in the memory.
+        history.memorized.0 = self.monitor.trace().len();
+        Ok(self.monitor.trace().event(event).map_or(top, |event| event.label))
+    }
+
+    /// Records a message that was added in the memory. Text that is labelled only because its origin is unknown is
+    /// not recorded: otherwise it would taint the same words of others. A message of a role that only
+    /// a conversation writes is recorded for this session only, if this session keeps such a record.
+    fn memorize_new_message(
+        &self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        (is_said, is_unknown): (bool, bool),
+        pieces: &[LabelledBlock],
+    ) {
+        if !memory.is_live() || is_said && is_unknown {
+            return;
+        }
+        for (block, (label, given)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
+            let texts = [block.get("text"), block.get("data"), block.pointer("/image_url/url")];
+            for text in texts.into_iter().flatten().filter_map(Value::as_str) {
+                let names = self.monitor.to_names(label);
+                if let Some(shown) = &mut history.shown.0 {
+                    shown.add_text(text, &names);
+                }
+                // A quotation is attributed to its original author.
+                if *given != Label::BOTTOM && (is_said || history.shown.0.is_none()) {
+                    memory.add(CLIENT, text, &names);
+                }
+            }
+        }
+    }
+
+    fn lower_bound(&self, a: &Label, b: &Label) -> Label {
+        self.monitor.policy().space().greatest_below(a, b)
+    }
+
+    /// Records what was added to this session in the client's memory. Must be called after a failed turn, too.
+    pub fn memorize(&self, client: &mut ClientProfile, history: &mut History) {
+        self.memorize_session(&mut QuotationLookup::live(client), history);
+    }
+
+    pub(super) fn memorize_session(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
+        self.memorize_events(memory, history);
+        for item in self.items.iter().skip(history.memorized.1) {
+            texts_of_item(item, &mut |text, label| self.memorize_text(memory, history, MODEL, text, label));
+        }
+        history.memorized.1 = self.items.len();
+    }
+
+    fn memorize_events(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
+        let events = self.monitor.trace().events();
+        let mut pieces = std::mem::take(&mut history.pieces.0);
+        for event in events.iter().skip(history.memorized.0) {
+            let source = self.source_of(event);
+            texts_of_event(event, (&mut pieces, &source), &mut |text, label| {
+                self.memorize_text(memory, history, &source, text, label);
+            });
+        }
+        history.memorized.0 = events.len();
+        history.pieces.0 = pieces;
+    }
+
+    /// Records the label of a text of this session, so that it applies to quotations of the text.
+    fn memorize_text(
+        &self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        source: &str,
+        text: &str,
+        label: &Label,
+    ) {
+        if *label == Label::BOTTOM || !memory.is_live() {
+            return;
+        }
+        let names = self.monitor.to_names(label);
+        if let Some(shown) = &mut history.shown.0 {
+            shown.add_text(text, &names);
+        }
+        memory.add(source, text, &names);
+    }
+
+    /// The author of an event: a server, a tool without a server, the model, or the role of a message.
+    fn source_of(&self, event: &Event) -> String {
+        let call = event.call.and_then(|call| self.monitor.trace().event(call));
+        let tool = match &event.body {
+            EventBody::Output(output) => call.and_then(Event::tool).or(output.tool.as_ref()),
+            EventBody::Tool(description) => Some(&description.tool),
+            EventBody::Call(_) => return MODEL.to_owned(),
+            EventBody::Message(message) => return format!("role {}", message.role),
+        };
+        match tool.map(|tool| (tool.server.as_deref(), &tool.name)) {
+            Some((Some(server), _)) => format!("server {server}"),
+            Some((None, name)) => format!("tool {name}"),
+            None => CLIENT.to_owned(),
+        }
+    }
+
+    /// Compares new messages, from now on, with everything that was shown in this session, whatever its source.
+    fn track_shown_texts(&self, history: &mut History) {
+        if history.shown.0.is_some() {
+            return;
+        }
+        let mut shown = SessionTexts::default();
+        let mut show = |text: &str, label: &Label| {
+            if *label != Label::BOTTOM {
+                shown.add_text(text, &self.monitor.to_names(label));
+            }
+        };
+        let mut pieces = Pieces::default();
+        for (number, event) in self.monitor.trace().events().iter().enumerate() {
+            if !history.unknown.contains(&number) {
+                texts_of_event(event, (&mut pieces, &self.source_of(event)), &mut show);
+            }
+        }
+        self.items.iter().for_each(|item| texts_of_item(item, &mut show));
+        history.shown.0 = Some(shown);
+    }
+}
+
+/// A message that was not known.
+#[derive(Clone, Copy)]
+struct NewMessage<'a> {
+    message: &'a chat::Message,
+    /// A lower bound on its label.
+    floor: Label,
+    /// Whether the lower bound is due only to the unknown beginning of the chat.
+    is_unknown: bool,
+    /// The source of each part, as far as the caller declares it.
+    source: &'a dyn Fn(usize) -> Option<Source>,
+}
+
+/// A block of a message, with its label, and with its label apart from quotations.
+type LabelledBlock = (Value, (Label, Label));
+
+/// The source of texts that the model writes.
+const MODEL: &str = "model";
+/// The source of texts that the client sends and that the user did not write.
+const CLIENT: &str = "client";
+
+/// The parts of a system or user message.
+fn parts_of(message: &chat::Message) -> Option<&[Part]> {
+    match message {
+        chat::Message::System(parts) | chat::Message::User(parts) => Some(parts),
+        _ => None,
+    }
+}
+
+fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
+    let parts = messages.iter().filter_map(parts_of).flatten();
+    parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
+}
+
+/// Passes on the texts of an event, each with its label; and joined, since a client may join what it received in pieces:
+/// adjacent strings of the event, and the first with the last one of the same source before it.
+fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &mut impl FnMut(&str, &Label)) {
+    let document = &event.document;
+    // Adjacent strings with the same label, and their number. Only tools return what they read in pieces.
+    let mut runs: Vec<(String, Label, usize)> = Vec::new();
+    for (id, node) in document.nodes().iter().enumerate() {
+        // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
+        let label = document.label_of(id);
+        match (&node.content, &node.text) {
+            (NodeContent::Scalar(Value::String(text)), _) => {
+                tell(text, &label);
+                // A captured part is in the string that it was captured from.
+                if label != Label::BOTTOM && !matches!(node.step, PathStep::Capture(_)) {
+                    match runs.last_mut().filter(|(_, same, _)| *same == label) {
+                        Some((run, _, count)) => {
+                            run.push('\n');
+                            run.push_str(text);
+                            *count += 1;
+                        }
+                        None => runs.push((text.clone(), label, 1)),
+                    }
+                }
+            }
+            (NodeContent::List | NodeContent::Map, Some(text)) => tell(text, &label),
+            (NodeContent::List | NodeContent::Map, None) if node.parent == 0 && id != 0 => {
+                tell(&document.to_value(id).to_string(), &label);
+            }
+            _ => {}
+        }
+    }
+    for (run, label, count) in runs {
+        if count > 1 {
+            tell(&run, &label);
+        }
+        if matches!(event.body, EventBody::Output(_))
+            && let Some((joined, label)) = pieces.join(source, &run, &label)
+        {
+            tell(&joined, &label);
+        }
+    }
+}
+
+/// Passes on the texts that a model wrote and received in a step, each with its label.
+fn texts_of_item(item: &ConversationItem, tell: &mut impl FnMut(&str, &Label)) {
+    let ConversationItem::Step(step) = item else { return };
+    tell(&step.text, &step.label);
+    for made in &step.calls {
+        if let CallOutcome::Refused { text, label, .. } | CallOutcome::Rewritten { text, label } =
+            &made.answer
+        {
+            tell(text, label);
+        }
+    }
+}
+
+/// Appends to the text of a block.
+fn append_text(block: &mut Value, piece: &str) {
+    if let Some(Value::String(text)) = block.get_mut("text") {
+        text.push_str(piece);
+    }
+}
+
+/// Converts a part to a content block.
+pub(super) fn to_content_block(part: &Part) -> Value {
+    match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::ImageUrl(url) => json!({"type": "image_url", "image_url": {"url": url}}),
+        Part::ImageData { media_type, data } => {
+            json!({"type": "image", "mimeType": media_type, "data": data})
+        }
+    }
+}

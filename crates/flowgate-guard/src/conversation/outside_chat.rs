@@ -1,0 +1,145 @@
+//! Activity in a session outside its chat, such as calls that the caller's own tools make through a proxy.
+//!
+//! The same monitor labels and judges it, so labels assigned on one path apply on the other. None of it is in the
+//! [journal](crate::journal): the caller has to record it, and repeat it at the same point of a replay.
+//!
+//! A call that the last message of the chat handed to the caller may run here as it was judged there: once, until the
+//! caller sends anything else in the chat, and as long as everything that it was permitted by still holds.
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Call, EventBody, EventId, Tool};
+use flowgate_lm::chat::{Message, Part};
+use serde_json::{Map, Number, Value};
+
+use super::Conversation;
+use crate::view::{CallOutcome, ConversationItem};
+
+impl Conversation {
+    /// The monitor, for activity outside the chat. Events pushed here appear in no view, but they influence every
+    /// call that is judged as influenced by everything, and rules see them.
+    pub fn monitor_mut(&mut self) -> &mut Monitor {
+        &mut self.monitor
+    }
+
+    /// The keyed digest of a call, as questions to people and records contain it.
+    pub fn call_digest(&self, call: &Call) -> String {
+        self.settings.key.digest_of(call)
+    }
+
+    /// A keyed digest of a text, different in every conversation.
+    pub fn text_digest(&self, text: &str) -> String {
+        self.settings.key.text_digest(text)
+    }
+
+    /// Marks the calls of a message that the caller received as ready to run.
+    pub(super) fn mark_delivered(&mut self, message: &Message) {
+        let Message::Assistant { calls, .. } = message else { return };
+        self.delivered = calls.iter().map(|call| call.id.clone()).collect();
+    }
+
+    /// Takes a call that the last message handed to the caller and that has neither run nor been answered: with this
+    /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
+    /// next query returns another such call, or `None`.
+    pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
+        let trace = self.monitor.trace();
+        let is_it = |answer: &CallOutcome| {
+            let CallOutcome::HandedOver(event) = answer else { return None };
+            let Some(EventBody::Call(call)) = trace.event(*event).map(|event| &event.body) else {
+                return None;
+            };
+            let is_same = call.tool == *tool
+                && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments));
+            (is_same && self.delivered.contains(&call.id)).then(|| call.clone())
+        };
+        let Some(ConversationItem::Step(step)) = self.items.last() else { return None };
+        let call = step.calls.iter().find_map(|made| is_it(&made.answer))?;
+        self.delivered.remove(&call.id);
+        self.taken.push((tool.clone(), self.call_digest(&call)));
+        Some(call)
+    }
+
+    /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the call.
+    pub fn drain_taken_calls(&mut self) -> Vec<(Tool, String)> {
+        std::mem::take(&mut self.taken)
+    }
+
+    /// Records the answer of a taken call, as an event. What the caller reports about the call later carries its
+    /// label.
+    pub fn record_outside_answer(&mut self, id: &str, output: EventId) {
+        self.monitor.allow_another_output(output);
+        self.outside_answers.insert(id.to_owned(), output);
+    }
+
+    /// Returns how a call ran outside the chat, if it did: the recorded answer, its label, and whether `content` is
+    /// identical to it.
+    pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label, bool)> {
+        let ran = *self.outside_answers.get(id)?;
+        let event = self.monitor.trace().event(ran)?;
+        let EventBody::Output(output) = &event.body else { return Some((ran, event.label, false)) };
+        let is_same = match content {
+            [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
+            parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
+        };
+        Some((ran, event.label, is_same))
+    }
+}
+
+/// Returns the text of a content that consists of a single text.
+fn single_text(content: &Value) -> Option<&str> {
+    match content {
+        Value::String(text) => Some(text),
+        Value::Array(blocks) => match blocks.as_slice() {
+            [block] => block.get("text")?.as_str(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether two argument maps are equal, apart from the spelling of numbers.
+fn are_equal_arguments(judged: &Map<String, Value>, said: &Map<String, Value>) -> bool {
+    judged.len() == said.len()
+        && judged.iter().all(|(name, value)| said.get(name).is_some_and(|said| is_equal_value(value, said)))
+}
+
+/// Whether two values are equal. Agents parse and reprint numbers: many of them print 20.0 as 20.
+fn is_equal_value(judged: &Value, said: &Value) -> bool {
+    match (judged, said) {
+        (Value::Number(judged), Value::Number(said)) => canonical_number(judged) == canonical_number(said),
+        (Value::Array(judged), Value::Array(said)) => {
+            judged.len() == said.len()
+                && judged.iter().zip(said).all(|(judged, said)| is_equal_value(judged, said))
+        }
+        (Value::Object(judged), Value::Object(said)) => are_equal_arguments(judged, said),
+        _ => judged == said,
+    }
+}
+
+fn canonical_number(number: &Number) -> String {
+    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_may_be_spelled_anew_and_nothing_else() {
+        let check = |judged: Value, said: Value, expected: bool| {
+            assert_eq!(is_equal_value(&judged, &said), expected, "{judged} {said}");
+        };
+        check(json!({"a": 20.0, "b": ["x"]}), json!({"b": ["x"], "a": 20}), true);
+        check(json!([1e3, {"a": 0.5}]), json!([1000, {"a": 0.50}]), true);
+        check(json!(20.5), json!(20), false);
+        check(json!(20), json!("20"), false);
+        check(json!(1), json!(true), false);
+        check(json!(u64::MAX), json!(u64::MAX - 1), false);
+        check(json!([1]), json!([1, 1]), false);
+        check(json!({"a": 1}), json!({"a": 1, "b": null}), false);
+        check(json!({"a": null}), json!({"b": null}), false);
+        check(json!("a"), json!("a "), false);
+    }
+}

@@ -1,0 +1,82 @@
+//! Turns that wait for a person's decision longer than the caller can wait.
+//!
+//! The driver of the conversation ends such a turn with a message which says that a person was asked. The turn
+//! continues when the caller sends the same chat again, or the message [`CONTINUE`]; any other message drops it.
+
+use flowgate_lm::chat::{Message, Part};
+
+use super::{Conversation, ConversationPhase, Turn, TurnEnd};
+use crate::history::{History, HistoryMessage, SentChat};
+use crate::journal::Input;
+
+/// The message with which a caller continues a waiting turn.
+pub const CONTINUE: &str = "continue";
+
+impl Conversation {
+    /// Ends the turn for its caller; the [question](super::Need::Approve) stays open. Calls of the same message that
+    /// may run are handed over with the others when it is answered.
+    pub fn postpone(&mut self) -> Turn {
+        self.record_input(|| Input::Postponed);
+        let ConversationPhase::Asking { question, .. } = &self.phase else { return Turn::default() };
+        self.output_label = self.output_label.join(&question.judgement().decided);
+        let calls = std::mem::take(&mut self.turn.calls);
+        let turn = Turn { ended: Some(TurnEnd::Asked), ..std::mem::take(&mut self.turn) };
+        self.turn.calls = calls;
+        turn
+    }
+
+    /// Whether a person was asked and has not decided yet.
+    pub fn waits_for_decision(&self) -> bool {
+        matches!(self.phase, ConversationPhase::Asking { .. })
+    }
+
+    /// The digest of the call under question, if the question is open.
+    pub fn pending_question_digest(&self) -> Option<String> {
+        match &self.phase {
+            ConversationPhase::Asking { question, .. } => Some(self.settings.key.digest(question)),
+            _ => None,
+        }
+    }
+
+    /// Whether a chat continues a turn that waits for a person. If so, the caller passes in the
+    /// [decision](Self::accept_decision) next.
+    pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
+        let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
+        self.record_input(|| Input::Resumed { kept, new: new.cloned() });
+        self.replay_resume(history, kept, new);
+        true
+    }
+
+    pub(crate) fn replay_resume(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
+        self.delivered.clear();
+        self.resumed = self.items.steps().next().map(|(at, _)| at);
+        let mut known: Vec<HistoryMessage> = history.messages().iter().take(kept).cloned().collect();
+        // The message only continues the turn; it is not shown to the model.
+        known.extend(new.map(|message| HistoryMessage::new(message, self.base, self.items.len())));
+        history.replace_messages(known);
+    }
+
+    /// Returns the number of messages of the chat that are unchanged, and the message that continues the turn, if
+    /// there is one.
+    fn find_resumption<'m>(
+        &self,
+        history: &History,
+        chat: &SentChat<'m>,
+    ) -> Option<(usize, Option<&'m Message>)> {
+        if !self.waits_for_decision() {
+            return None;
+        }
+        let known = history.messages().len();
+        let found = history.align(chat.digests());
+        match chat.messages_after(found.kept)? {
+            // The same request as before, with or without the message that a person was asked.
+            [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
+            [message @ Message::User(parts)] if found.kept == known => {
+                let says = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
+                let is_all = matches!(parts.as_slice(), [part] if says(part));
+                is_all.then_some((known, Some(message)))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The value of an argument whose slot is copied.
+//!
+//! A text that spells a list or a map is parsed, so that a policy can refer to its fields. A copy restores the
+//! author's text byte for byte, unless the tool's schema takes no string in that argument. The author of the text can
+//! therefore not choose the type of the argument.
+
+use flowgate::trace::{Document, NodeId};
+use serde_json::Value;
+
+/// A region that a slot refers to.
+#[derive(Debug, Clone)]
+pub(super) struct SlotRegion {
+    /// The parsed value.
+    value: Value,
+    /// The text as it was written, if it was written as text.
+    text: Option<String>,
+}
+
+impl SlotRegion {
+    /// Reads a node of an event.
+    pub(super) fn from_node(document: &Document, node: NodeId) -> Self {
+        let text = document.node(node).and_then(|node| node.text.as_ref()).map(|text| text.to_string());
+        Self { value: document.to_value(node), text }
+    }
+
+    /// Wraps a text that belongs to no event.
+    pub(super) fn from_text(text: String) -> Self {
+        Self { value: Value::String(text), text: None }
+    }
+
+    /// The parsed value.
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Returns the text as it was written, or JSON if the value was not written as text.
+    pub(super) fn to_text(&self) -> String {
+        match (&self.text, &self.value) {
+            (Some(text), _) | (None, Value::String(text)) => text.clone(),
+            (None, value) => value.to_string(),
+        }
+    }
+
+    /// Returns the value of the argument `name` in a call of the tool with this schema.
+    fn to_argument(&self, schema: &Value, name: &str) -> Value {
+        let takes = accepted_types(schema, name);
+        let takes_text = takes.as_ref().is_none_or(|types| types.contains(&"string"));
+        let takes_value = takes.as_ref().is_none_or(|types| types.contains(&type_of(&self.value)));
+        if takes_text && (self.text.is_some() || !takes_value) {
+            Value::String(self.to_text())
+        } else {
+            self.value.clone()
+        }
+    }
+}
+
+/// Returns the value of a copied slot: the region itself, or several regions joined to one text.
+pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -> Value {
+    match copied {
+        [] => Value::Null,
+        [one] => one.to_argument(schema, name),
+        many => Value::String(many.iter().map(SlotRegion::to_text).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// Returns the JSON types that a schema accepts for an argument; `None` if it does not declare them.
+fn accepted_types<'s>(schema: &'s Value, name: &str) -> Option<Vec<&'s str>> {
+    schema_types(schema.get("properties")?.get(name)?, true)
+}
+
+fn schema_types(schema: &Value, is_top: bool) -> Option<Vec<&str>> {
+    match schema.get("type") {
+        Some(Value::String(one)) => return Some(with_integer(vec![one])),
+        Some(Value::Array(many)) => {
+            return many.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(with_integer);
+        }
+        _ => {}
+    }
+    // A choice of types: the form in which libraries declare optional arguments.
+    let either = schema.get("anyOf").or(schema.get("oneOf")).and_then(Value::as_array).filter(|_| is_top)?;
+    let all = either.iter().map(|one| schema_types(one, false)).collect::<Option<Vec<_>>>()?;
+    Some(all.concat())
+}
+
+/// A schema that accepts a number accepts an integer.
+fn with_integer(mut types: Vec<&str>) -> Vec<&str> {
+    if types.contains(&"number") {
+        types.push("integer");
+    }
+    types
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_stays_a_text_unless_the_schema_takes_none() {
+        let written = |text: &str, value: Value| SlotRegion { value, text: Some(text.to_owned()) };
+        let made = |value: Value| SlotRegion { value, text: None };
+        let yaml = || written("a: 1\nb: [x]", json!({"a": 1, "b": ["x"]}));
+        let whole = || json!("a: 1\nb: [x]");
+        let (text, object) = (json!({"type": "string"}), json!({"type": "object"}));
+        let optional = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
+        let nested = json!({"anyOf": [{"anyOf": [{"type": "object"}]}, {"type": "null"}]});
+        let rows = [
+            // Values written as text.
+            (yaml(), json!({"type": "string"}), whole()),
+            (yaml(), json!({}), whole()),
+            (yaml(), json!(true), whole()),
+            (yaml(), json!({"$ref": "#/$defs/x"}), whole()),
+            (yaml(), optional.clone(), whole()),
+            (yaml(), nested, whole()),
+            (yaml(), json!({"type": ["string", "object"]}), whole()),
+            (yaml(), object.clone(), json!({"a": 1, "b": ["x"]})),
+            (yaml(), json!({"type": ["array", "object"]}), json!({"a": 1, "b": ["x"]})),
+            // Values not written as text.
+            (made(json!({"a": 1})), text.clone(), json!("{\"a\":1}")),
+            (made(json!({"a": 1})), optional, json!("{\"a\":1}")),
+            (made(json!({"a": 1})), object, json!({"a": 1})),
+            (made(json!({"a": 1})), json!({}), json!({"a": 1})),
+            (made(json!(5)), text.clone(), json!("5")),
+            (made(json!(5)), json!({"type": "number"}), json!(5)),
+            (made(json!(5.5)), json!({"type": ["string", "integer"]}), json!("5.5")),
+            (made(json!(5)), json!({"type": "integer"}), json!(5)),
+            (made(json!(5)), json!({"type": ["string", "integer"]}), json!(5)),
+            (made(json!("x")), text, json!("x")),
+            // A value that the schema accepts in neither form is left for the tool to reject.
+            (made(json!("x")), json!({"type": "integer"}), json!("x")),
+        ];
+        for (copied, of_argument, expected) in rows {
+            let schema = json!({"type": "object", "properties": {"body": of_argument}});
+            assert_eq!(
+                slot_argument(std::slice::from_ref(&copied), &schema, "body"),
+                expected,
+                "{copied:?} {schema}"
+            );
+        }
+        assert_eq!(slot_argument(&[yaml()], &Value::Null, "body"), whole());
+        let many = [yaml(), made(json!([1])), SlotRegion::from_text("x".to_owned())];
+        assert_eq!(slot_argument(&many, &Value::Null, "body"), json!("a: 1\nb: [x]\n[1]\nx"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Looks up parts of a history in the client's memory: live, or from the recorded answers.
+//!
+//! What a client was shown in its other sessions changes all the time. The answers are therefore part of the inputs of
+//! a conversation, and a replay uses the recorded ones ([`crate::journal`]).
+
+use flowgate_lm::chat::{Part, Source};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::quotation_memory::revealed_bits;
+use super::{ClientProfile, MessageTemplate, QuotationSpan, SessionTexts};
+
+/// The quotations in one text; texts without any have no entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TextQuotations {
+    /// The index of the text among those that were looked up, from 0.
+    text: usize,
+    spans: Vec<QuotationSpan>,
+}
+
+/// The memory of a client during the intake of one history.
+pub(crate) struct QuotationLookup<'c> {
+    client: &'c mut ClientProfile,
+    /// The recorded answers, in a replay.
+    recorded: Option<&'c [TextQuotations]>,
+    looked_up: usize,
+    answers: Vec<TextQuotations>,
+    bits: u32,
+    /// Texts of the user in which nothing was found, in order.
+    own: Vec<String>,
+}
+
+impl<'c> QuotationLookup<'c> {
+    /// Creates a memory that reads and updates the client's current state.
+    pub(crate) fn live(client: &'c mut ClientProfile) -> Self {
+        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
+    }
+
+    /// Creates a memory that returns the recorded answers and learns nothing.
+    pub(crate) fn from_recorded(client: &'c mut ClientProfile, answers: &'c [TextQuotations]) -> Self {
+        Self { client, recorded: Some(answers), looked_up: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
+    }
+
+    /// Whether it uses the current state.
+    pub(crate) fn is_live(&self) -> bool {
+        self.recorded.is_none()
+    }
+
+    pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
+        self.client.trusts(source)
+    }
+
+    pub(crate) fn pinned(&self) -> &[MessageTemplate] {
+        &self.client.pinned
+    }
+
+    /// Whether the client's memory does not cover what was shown in a session: some of it was forgotten, or the user
+    /// said it first.
+    pub(crate) fn is_incomplete_for(&self, texts: &[&str]) -> bool {
+        self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
+    }
+
+    /// Returns the recorded answers.
+    pub(crate) fn into_answers(self) -> Vec<TextQuotations> {
+        self.answers
+    }
+
+    /// Returns the most bits about remembered texts that the answers reveal.
+    pub(crate) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`.
+    pub(crate) fn find_quotations(
+        &mut self,
+        before: &str,
+        parts: &[&Part],
+        shown: Option<&SessionTexts>,
+    ) -> Vec<Vec<QuotationSpan>> {
+        let first = self.looked_up;
+        self.looked_up += parts.len();
+        if let Some(given) = self.recorded {
+            let known = |number: usize| {
+                let known = given.binary_search_by_key(&number, |answer| answer.text).ok();
+                known.and_then(|at| given.get(at)).map(|answer| answer.spans.clone())
+            };
+            let each = parts.iter().zip(first..);
+            return each
+                .map(|(part, number)| known(number).unwrap_or_else(|| unlabelled_span(part_content(part))))
+                .collect();
+        }
+        let seen = &self.client.quotations;
+        let is_compared = !seen.is_empty() || shown.is_some_and(|shown| !shown.is_empty());
+        let texts = std::iter::once(before).chain(parts.iter().filter_map(|part| part_text(part)));
+        let mut joined = seen.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
+        let mut all = Vec::with_capacity(parts.len());
+        for (part, number) in parts.iter().zip(first..) {
+            let spans = match part_text(part) {
+                Some(_) => joined.next().unwrap_or_default(),
+                None => of_image(part, seen.spans_of(&[part_content(part)], shown).pop().unwrap_or_default()),
+            };
+            if is_compared {
+                self.bits = self.bits.saturating_add(revealed_bits(part_content(part), &spans));
+            }
+            if spans.iter().any(|span| !span.labels.is_empty()) {
+                self.answers.push(TextQuotations { text: number, spans: spans.clone() });
+            }
+            all.push(spans);
+        }
+        all
+    }
+
+    /// Adds a text of a source, with its label by name.
+    pub(crate) fn add(&mut self, source: &str, text: &str, label: &Value) {
+        if self.is_live() {
+            self.client.quotations.add_text(source, text, label);
+        }
+    }
+
+    /// Adds a text of the user. [`end_own`](Self::end_own) records how it is read together with others.
+    pub(crate) fn add_user_text(&mut self, text: &str) {
+        if self.is_live() {
+            self.client.quotations.add_user_text(&[text]);
+            self.own.push(text.to_owned());
+        }
+    }
+
+    /// Records the texts of the user, joined as a client may join them, after the end of those of earlier messages.
+    pub(crate) fn end_own(&mut self, before: &str) {
+        let own = std::mem::take(&mut self.own);
+        if !own.is_empty() {
+            let texts = std::iter::once(before).chain(own.iter().map(String::as_str));
+            self.client.quotations.add_user_text(&texts.collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Returns the spans of an image that is matched by its URL or its data. Images of one format begin alike, and those of
+/// one server have most of their URL in common: an image is a quotation only if most of it is.
+fn of_image(part: &Part, spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
+    let image = part_content(part);
+    let is_address = matches!(part, Part::ImageUrl(url) if !url.starts_with("data:"));
+    let quoted: usize =
+        spans.iter().filter(|span| !span.labels.is_empty()).map(|span| span.range.len()).sum();
+    let is_quotation = match is_address {
+        true => quoted.saturating_mul(20) >= image.len().saturating_mul(19),
+        false => quoted.saturating_mul(2) >= image.len(),
+    };
+    if is_quotation { spans } else { unlabelled_span(image) }
+}
+
+fn part_text(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns the content of a part as text.
+fn part_content(part: &Part) -> &str {
+    match part {
+        Part::Text(text) => text,
+        Part::ImageUrl(url) => url,
+        Part::ImageData { data, .. } => data,
+    }
+}
+
+/// Returns a single span without labels.
+fn unlabelled_span(text: &str) -> Vec<QuotationSpan> {
+    if text.is_empty() {
+        Vec::new()
+    } else {
+        vec![QuotationSpan { range: 0..text.len(), labels: Vec::new() }]
+    }
+}

@@ -1,0 +1,574 @@
+//! The normal form in which texts are compared.
+//!
+//! Clients clean what they retrieve, and quote it in their own spelling. Both change the bytes without changing what is
+//! read, so remembered texts and compared texts are normalised alike:
+//!
+//! * Escapes are decoded: `\u0041` of JSON, `\x41` of Python, `&#65;` and `&Auml;` of HTML, `%41` of URLs, also nested.
+//! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
+//! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
+//!
+//! Four [views](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any; other
+//! symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
+
+use std::ops::Range;
+
+use unicode_normalization::char::{compose, decompose_compatible, is_combining_mark};
+use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
+
+/// How many levels of nested escapes are decoded.
+const PASSES: usize = 8;
+/// The longest tag, comment or link address that is recognised as markup, in characters.
+const LONGEST_MARKUP: usize = 1 << 18;
+/// The same once the search for ends of markup has read this many times the text: many beginnings without an end must
+/// not cost the square of the length.
+const LONGEST_MARKUP_OF_MANY: usize = 2_000;
+const MOST_SEARCHED: usize = 8;
+/// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
+/// so that a short text does not become a long one.
+const GROWTH: usize = 4;
+/// The longest entity without its `&` and `;`, in characters.
+const LONGEST_ENTITY: usize = 32;
+
+/// A character of a text, and the range of bytes in which it was spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SourceChar {
+    pub(super) c: char,
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
+impl SourceChar {
+    /// Returns the range of bytes in which the character was spelled.
+    pub(super) fn range(&self) -> Range<usize> {
+        usize::try_from(self.start).unwrap_or(usize::MAX)..usize::try_from(self.end).unwrap_or(usize::MAX)
+    }
+}
+
+/// One view of a text: bytes to compare, each with the place that it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct NormalizedText<P> {
+    pub(super) bytes: Vec<u8>,
+    pub(super) places: Vec<P>,
+}
+
+impl<P: Copy> NormalizedText<P> {
+    /// Appends a normalised character. Composes Hangul syllables.
+    fn push_char(&mut self, c: char, place: P) {
+        if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
+            && let Some(last) = self.last_char()
+            && let Some(syllable) = compose(last, c)
+        {
+            self.bytes.truncate(self.bytes.len() - last.len_utf8());
+            self.places.truncate(self.bytes.len());
+            return self.append_char(syllable, place);
+        }
+        self.append_char(c, place);
+    }
+
+    fn append_char(&mut self, c: char, place: P) {
+        let mut buffer = [0; 4];
+        self.bytes.extend(c.encode_utf8(&mut buffer).bytes());
+        self.places.resize(self.bytes.len(), place);
+    }
+
+    fn last_char(&self) -> Option<char> {
+        let from = self.bytes.len().saturating_sub(3);
+        (from..self.bytes.len()).find_map(|at| {
+            let text = std::str::from_utf8(self.bytes.get(at..)?).ok()?;
+            text.chars().last()
+        })
+    }
+}
+
+/// Appends a character to the views that it contributes to.
+pub(super) fn append_normalized<P: Copy>(
+    c: char,
+    place: P,
+    letters: &mut NormalizedText<P>,
+    signs: &mut NormalizedText<P>,
+    unseen: &mut NormalizedText<P>,
+) {
+    if c.is_ascii() {
+        if c.is_ascii_alphanumeric() {
+            letters.push_char(c.to_ascii_lowercase(), place);
+        }
+        return;
+    }
+    if let Some(hidden) = decode_invisible(c) {
+        fold(hidden, &mut |c| unseen.push_char(c, place));
+        return;
+    }
+    let mut is_sign = false;
+    fold(c, &mut |c| {
+        if c.is_alphanumeric() {
+            letters.push_char(c, place);
+        } else {
+            is_sign |= !c.is_ascii();
+        }
+    });
+    if is_sign {
+        fold(c, &mut |c| {
+            if !c.is_alphanumeric() {
+                signs.push_char(c, place);
+            }
+        });
+    }
+}
+
+/// Emits the normal form of a character; nothing if it is dropped.
+pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
+    let mut length = 0;
+    decompose_compatible(c, |c| length += c.len_utf8());
+    if length > GROWTH * c.len_utf8() {
+        return out(c);
+    }
+    let mut put = |c: char| {
+        if is_compared(c) {
+            out(c);
+        }
+    };
+    decompose_compatible(c, |c| {
+        // Full case folding: the upper case of `ß` is `SS`.
+        let folded = c.to_uppercase().flat_map(char::to_lowercase);
+        folded.for_each(|c| decompose_compatible(c, &mut put));
+    });
+}
+
+/// Whether a character is compared.
+fn is_compared(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_alphanumeric();
+    }
+    let is_ignorable = matches!(
+        c,
+        '\u{34f}' | '\u{640}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
+            | '\u{180b}'..='\u{180f}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    !is_ignorable
+        && !c.is_whitespace()
+        && !c.is_control()
+        && !is_combining_mark(c)
+        && c.general_category() != GeneralCategory::Format
+        && c.general_category_group() != GeneralCategoryGroup::Punctuation
+}
+
+/// Decodes an invisible character that models read: ASCII in tags, bytes in variation selectors.
+fn decode_invisible(c: char) -> Option<char> {
+    let code = u32::from(c);
+    match code {
+        0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
+        0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
+        _ => None,
+    }
+}
+
+/// Returns the characters of a text, with escapes decoded.
+pub(super) fn source_chars(text: &str) -> Vec<SourceChar> {
+    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let mut all = Vec::with_capacity(text.chars().count());
+    all.extend(text.char_indices().map(|(start, c)| SourceChar {
+        c,
+        start: place(start),
+        end: place(start + c.len_utf8()),
+    }));
+    decode_escapes(all)
+}
+
+/// Decodes escapes, up to [`PASSES`] levels deep.
+pub(super) fn decode_escapes(mut all: Vec<SourceChar>) -> Vec<SourceChar> {
+    for _ in 0..PASSES {
+        if !all.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
+            break;
+        }
+        let Some(read) = decode_escapes_once(&all) else { break };
+        all = read;
+    }
+    all
+}
+
+/// Decodes one level of escapes; `None` if there are none.
+fn decode_escapes_once(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
+    let (mut read, mut at, mut has_changed) = (Vec::with_capacity(all.len()), 0, false);
+    // The high surrogate of a character that is spelled as two escapes.
+    let mut high: Option<(u32, u32)> = None;
+    while let Some(char) = all.get(at) {
+        let rest = all.get(at..).unwrap_or_default();
+        let escaped = match char.c {
+            '\\' => decode_backslash(rest),
+            '&' => decode_entity(rest),
+            '%' => decode_hex_bytes(rest, &['%']),
+            _ => None,
+        };
+        let Some((codes, length)) = escaped.filter(|(_, length)| *length > 0) else {
+            read.push(*char);
+            (at, high) = (at + 1, None);
+            continue;
+        };
+        has_changed = true;
+        let end = all.get(at + length - 1).map_or(char.end, |last| last.end);
+        for (code, from, to) in codes {
+            let start = all.get(at + from).map_or(char.start, |char| char.start);
+            let end = to.checked_sub(1).and_then(|to| all.get(at + to)).map_or(end, |char| char.end);
+            let (code, start) = match high.take() {
+                Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
+                    (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
+                }
+                _ => (code, start),
+            };
+            if (0xd800..0xdc00).contains(&code) {
+                high = Some((code, start));
+            } else if let Some(c) = char::from_u32(code) {
+                read.push(SourceChar { c, start, end });
+            }
+        }
+        at += length;
+    }
+    has_changed.then_some(read)
+}
+
+/// Decoded code points, each with the range of characters that spell it; and the length of all of these.
+type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
+
+/// Decodes an escape behind any number of backslashes: quoting a text repeatedly multiplies them.
+fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
+    let slashes = rest.iter().take_while(|char| char.c == '\\').count();
+    let behind = rest.get(slashes..)?;
+    match behind.first()?.c {
+        'u' | 'U' if behind.get(1).is_some_and(|char| char.c == '{') => {
+            let digits = behind.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
+            let is_closed = behind.get(2 + digits).is_some_and(|char| char.c == '}');
+            let code = parse_number(behind.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
+            Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
+        }
+        'u' => Some((vec![(parse_number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
+        'U' => Some((vec![(parse_number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
+        'x' => decode_hex_bytes(rest, &['\\', 'x']),
+        '0'..='3' => {
+            let digits = behind.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
+            let code = parse_number(behind.get(..digits)?, 8)?;
+            Some((vec![(code, 0, slashes + digits)], slashes + digits))
+        }
+        'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => {
+            Some((vec![(u32::from('\n'), 0, slashes + 1)], slashes + 1))
+        }
+        _ => None,
+    }
+}
+
+/// Decodes bytes in hexadecimal, each preceded by `signs`: as UTF-8, or else one character per byte.
+fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape> {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    loop {
+        let mut from = at;
+        let (first, others) = signs.split_first()?;
+        // The backslash may be repeated.
+        let repeated = rest.iter().skip(from).take_while(|char| char.c == *first).count();
+        if repeated == 0 || repeated > 1 && *first != '\\' {
+            break;
+        }
+        from += repeated;
+        if !others.iter().zip(rest.iter().skip(from)).all(|(sign, char)| *sign == char.c) {
+            break;
+        }
+        from += others.len();
+        let Some(byte) = rest.get(from..from + 2).and_then(|digits| parse_number(digits, 16)) else { break };
+        bytes.extend(u8::try_from(byte));
+        at = from + 2;
+        ends.push(at);
+    }
+    if bytes.is_empty() {
+        return None;
+    }
+    let place = |from: usize, to: usize| {
+        let start = from.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
+        (start, to.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(start))
+    };
+    let mut codes = Vec::new();
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => codes.extend(text.char_indices().map(|(from, c)| {
+            let (start, end) = place(from, from + c.len_utf8());
+            (u32::from(c), start, end)
+        })),
+        Err(_) => codes.extend(bytes.iter().enumerate().map(|(from, byte)| {
+            let (start, end) = place(from, from + 1);
+            (u32::from(*byte), start, end)
+        })),
+    }
+    Some((codes, at))
+}
+
+/// Decodes an HTML entity. As in browsers, numbers and the legacy names need no semicolon.
+fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
+    let behind = rest.get(1..)?;
+    if behind.first()?.c == '#' {
+        let (skipped, radix) = match behind.get(1)?.c {
+            'x' | 'X' => (2, 16),
+            _ => (1, 10),
+        };
+        let digits = behind.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
+        let code = windows_1252(parse_number(behind.get(skipped..skipped + digits)?, radix)?);
+        let length = 1 + skipped + digits;
+        let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
+        return Some((vec![(code, 0, length)], length));
+    }
+    let name: String = behind
+        .iter()
+        .take(LONGEST_ENTITY)
+        .map(|char| char.c)
+        .take_while(char::is_ascii_alphanumeric)
+        .collect();
+    let is_closed = behind.get(name.len()).is_some_and(|char| char.c == ';');
+    let decode = |name: &str, has_end: bool| {
+        let spelled = format!("&{name};");
+        let read = html_escape::decode_html_entities(&spelled);
+        let length = 1 + name.len() + usize::from(has_end);
+        (read != spelled).then(|| (read.chars().map(|c| (u32::from(c), 0, length)).collect(), length))
+    };
+    // The longest one, as in browsers: `&notin` begins with `&not`.
+    let legacy = || {
+        let names = LEGACY_ENTITIES.split_whitespace().filter(|legacy| name.starts_with(legacy));
+        names.max_by_key(|legacy| legacy.len()).and_then(|legacy| decode(legacy, false))
+    };
+    is_closed.then(|| decode(&name, true)).flatten().or_else(legacy)
+}
+
+/// The names that HTML reads without a semicolon.
+const LEGACY_ENTITIES: &str = "
+    AElig AMP Aacute Acirc Agrave Aring Atilde Auml COPY Ccedil ETH Eacute Ecirc Egrave Euml GT Iacute Icirc Igrave Iuml LT Ntilde
+    Oacute Ocirc Ograve Oslash Otilde Ouml QUOT REG THORN Uacute Ucirc Ugrave Uuml Yacute aacute acirc acute aelig agrave amp
+    aring atilde auml brvbar ccedil cedil cent copy curren deg divide eacute ecirc egrave eth euml frac12 frac14 frac34 gt
+    iacute icirc iexcl igrave iquest iuml laquo lt macr micro middot nbsp not ntilde oacute ocirc ograve ordf ordm oslash
+    otilde ouml para plusmn pound quot raquo reg sect shy sup1 sup2 sup3 szlig thorn times uacute ucirc ugrave uml uuml
+    yacute yen yuml";
+
+/// Returns the character that a browser shows for a numeric reference: 128 to 159 are read as Windows-1252.
+fn windows_1252(code: u32) -> u32 {
+    const HIGH: [char; 32] = [
+        '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}',
+        '\u{2c6}', '\u{2030}', '\u{160}', '\u{2039}', '\u{152}', '\u{8d}', '\u{17d}', '\u{8f}', '\u{90}',
+        '\u{2018}', '\u{2019}', '\u{201c}', '\u{201d}', '\u{2022}', '\u{2013}', '\u{2014}', '\u{2dc}',
+        '\u{2122}', '\u{161}', '\u{203a}', '\u{153}', '\u{9d}', '\u{17e}', '\u{178}',
+    ];
+    let high = code.checked_sub(128).and_then(|at| HIGH.get(usize::try_from(at).ok()?));
+    high.map_or(code, |c| u32::from(*c))
+}
+
+fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
+    (!digits.is_empty()).then_some(())?;
+    digits
+        .iter()
+        .try_fold(0_u32, |number, digit| number.checked_mul(radix)?.checked_add(digit.c.to_digit(radix)?))
+}
+
+/// Returns which characters are markup that a reader does not see: HTML tags and comments, addresses of Markdown links,
+/// tags of BBCode, and colour codes of terminals. `None` if there is none.
+pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
+    let mut is_markup = vec![false; all.len()];
+    let (mut at, mut is_there) = (0, false);
+    let mut budget = MOST_SEARCHED.saturating_mul(all.len());
+    while let Some(char) = all.get(at) {
+        let rest = all.get(at..).unwrap_or_default();
+        let most = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
+        let found = match char.c {
+            '<' => tag_length(rest, most),
+            ']' => address(rest, most),
+            '[' => Search::of(bbcode(rest)),
+            '\u{1b}' => Search::of(terminal(rest)),
+            _ => Search::of(None),
+        };
+        budget = budget.saturating_sub(found.read);
+        let Some(length) = found.length else {
+            at += 1;
+            continue;
+        };
+        is_markup.iter_mut().skip(at).take(length).for_each(|is_markup| *is_markup = true);
+        (at, is_there) = (at + length, true);
+    }
+    is_there.then_some(is_markup)
+}
+
+/// The outcome of a search for the end of markup.
+struct Search {
+    /// The length of the markup in characters; `None` if it has no end.
+    length: Option<usize>,
+    /// The number of characters that were read.
+    read: usize,
+}
+
+impl Search {
+    fn of(length: Option<usize>) -> Self {
+        Self { length, read: 0 }
+    }
+}
+
+/// Searches for the end of the tag or comment that begins here.
+fn tag_length(rest: &[SourceChar], most: usize) -> Search {
+    let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
+    if begins("<!--") {
+        let mut ends = rest.windows(3).take(most).enumerate().skip(4);
+        let length = ends.find_map(|(at, end)| {
+            let is_end = end.iter().map(|char| char.c).eq("-->".chars());
+            is_end.then_some(at + 3)
+        });
+        return Search { length, read: length.unwrap_or(most.min(rest.len())) };
+    }
+    let is_tag =
+        rest.get(1).is_some_and(|next| next.c.is_ascii_alphabetic() || matches!(next.c, '/' | '!' | '?'));
+    if !is_tag {
+        return Search::of(None);
+    }
+    // The quotation mark of the value that is open.
+    let (mut open, mut before) = (None, ' ');
+    for (at, char) in rest.iter().enumerate().skip(1).take(most) {
+        match (open, char.c) {
+            (Some(mark), c) if c == mark => open = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') if before == '=' => open = Some(char.c),
+            (None, '>') => return Search { length: Some(at + 1), read: at },
+            (None, '<') => return Search { length: None, read: at },
+            (None, _) => {}
+        }
+        if !char.c.is_whitespace() {
+            before = char.c;
+        }
+    }
+    // A value that does not end: the tag ends at the first bracket.
+    let read = most.min(rest.len());
+    let inside = rest.iter().skip(1).take(most).take_while(|char| !matches!(char.c, '<' | '>')).count();
+    let is_closed = rest.get(1 + inside).is_some_and(|char| char.c == '>');
+    Search { length: is_closed.then_some(inside + 2), read }
+}
+
+/// Searches for the end of the link address that begins here, `](...)`. The address may contain balanced brackets, and
+/// a title any characters.
+fn address(rest: &[SourceChar], most: usize) -> Search {
+    if rest.get(1).is_none_or(|char| char.c != '(') {
+        return Search::of(None);
+    }
+    let (mut depth, mut open, mut before) = (0_usize, None, ' ');
+    let mut first = None;
+    for (at, char) in rest.iter().enumerate().skip(2).take(most) {
+        match (open, char.c) {
+            (Some(mark), c) if c == mark => open = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') if before.is_whitespace() => open = Some(char.c),
+            (None, '<') if before == '(' && at == 2 => open = Some('>'),
+            (None, '(') => depth += 1,
+            (None, ')') if depth == 0 => return Search { length: Some(at + 1), read: at },
+            (None, ')') => (depth, first) = (depth - 1, first.or(Some(at))),
+            // A blank line ends the paragraph.
+            (None, '\n') if before == '\n' => return Search { length: first.map(|at| at + 1), read: at },
+            (None, _) => {}
+        }
+        before = char.c;
+        if at == 2 && char.c == '<' {
+            before = '<';
+        }
+    }
+    let read = most.min(rest.len());
+    // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
+    let inside = rest.iter().skip(2).take(most).take_while(|char| !matches!(char.c, ')' | '\n')).count();
+    let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
+    Search { length: is_closed.then_some(inside + 3), read }
+}
+
+/// Returns the length of the tag of BBCode that begins here, in characters.
+fn bbcode(rest: &[SourceChar]) -> Option<usize> {
+    const NAMES: [&str; 14] = [
+        "b", "i", "u", "s", "url", "img", "quote", "code", "color", "size", "list", "center", "font",
+        "spoiler",
+    ];
+    let from = 1 + usize::from(rest.get(1)?.c == '/');
+    let name: String =
+        rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
+    NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;
+    let behind = from + name.len();
+    let value = match rest.get(behind)?.c {
+        '=' => {
+            rest.iter().skip(behind).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
+        }
+        _ => 0,
+    };
+    (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
+}
+
+/// Returns the length of the terminal's control sequence that begins here, in characters.
+fn terminal(rest: &[SourceChar]) -> Option<usize> {
+    (rest.get(1)?.c == '[').then_some(())?;
+    let parameters = rest.iter().skip(2).take(64).take_while(|char| matches!(char.c, ' '..='?')).count();
+    matches!(rest.get(2 + parameters)?.c, '@'..='~').then_some(parameters + 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::readings::views;
+    use super::*;
+
+    #[test]
+    fn texts_that_read_alike_are_alike() {
+        let check = |text: &str, expected: [&str; 3]| {
+            let views: Vec<String> =
+                views(text).into_iter().map(|view| String::from_utf8(view).unwrap()).collect();
+            assert_eq!(views.get(..3).unwrap(), expected, "{text}");
+        };
+        check("Please, wire 500 EUR!", ["pleasewire500eur", "", ""]);
+        check("\u{ff30}\u{1d425}\u{24d4}\u{fb01}\u{17f}\u{301}\u{200b}\u{ad}\u{fe0f}", ["plefis", "", ""]);
+        check(
+            "STRASSE Stra\u{df}e \u{3a3}\u{3c2}\u{3c3} \u{130}\u{131}i",
+            ["strassestrasse\u{3c3}\u{3c3}\u{3c3}iii", "", ""],
+        );
+        check("\u{ac01} \u{1100}\u{1161}\u{11a8} \u{3131}", ["\u{ac01}\u{ac01}\u{1100}", "", ""]);
+        check(r#"a\u0042 \\\"c\n \ud83d\ude00 \x64 \u{65} \U00000066"#, ["abcdef", "\u{1f600}", ""]);
+        check("&#80;&#x6c;&eacute;&nbsp;&amp;amp;&shy;a&ampb & c &unknown; 5%", ["pleabcunknown5", "", ""]);
+        check(r"\160l\145\v&eacutea&#154;&notit;", ["pleeasit", "\u{ac}", ""]);
+        check("%50l%C3%A9%2561 100% %zz %ff", ["plea100zzy", "", ""]);
+        check("\u{1f600} \u{2800}\u{2801} \u{2014}\u{201c}\u{3002}", ["", "\u{1f600}\u{2800}\u{2801}", ""]);
+        check("x\u{e0050}\u{e006c} \u{e0140}\u{e0151}", ["x", "", "plpa"]);
+        check("", ["", "", ""]);
+    }
+
+    #[test]
+    fn characters_know_where_they_stand() {
+        let check = |text: &str, expected: &[(char, &str)]| {
+            let found: Vec<(char, &str)> = source_chars(text)
+                .into_iter()
+                .map(|char| (char.c, text.get(char.range()).unwrap()))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("a\u{e9}", &[('a', "a"), ('\u{e9}', "\u{e9}")]);
+        check(r"a\\u0062c", &[('a', "a"), ('b', r"\\u0062"), ('c', "c")]);
+        check(r"\ud83d\ude00", &[('\u{1f600}', r"\ud83d\ude00")]);
+        check("&#97;b&amp;lt;", &[('a', "&#97;"), ('b', "b"), ('<', "&amp;lt;")]);
+        check("%C3%A9%61", &[('\u{e9}', "%C3%A9"), ('a', "%61")]);
+        check("%2561", &[('a', "%2561")]);
+        check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
+    }
+
+    #[test]
+    fn markup_is_what_nobody_reads() {
+        let check = |text: &str, expected: &str| {
+            let all = source_chars(text);
+            let shown: String = match markup_mask(&all) {
+                None => text.to_owned(),
+                Some(is) => all.iter().zip(is).filter(|(_, is)| !is).map(|(char, _)| char.c).collect(),
+            };
+            assert_eq!(shown, expected, "{text}");
+        };
+        check("a<b>c</b>d", "acd");
+        check("a < b > c <3 >", "a < b > c <3 >");
+        check("a<!-- b > c -->d<br/>e", "ade");
+        check("[a](https://x)b ](c", "[ab ](c");
+        check("[a](https://x/(y)?z)b", "[ab");
+        check("[a](<https://x y> 'a ) b')c", "[ac");
+        check("[a](https://x\n \"title)\")c", "[ac");
+        check("[a](https://x(y)c d", "[ac d");
+        check("a<b title=\"x > y <c>\">d", "ad");
+        check("a<b title=\"x>d", "ad");
+        check("[b]a[/b] [url=https://x]c[/url] [1] [bc]", "a c [1] [bc]");
+        check("\u{1b}[1;31ma\u{1b}[0m b \u{1b}c", "a b \u{1b}c");
+        check("a<b<c>", "a<b");
+        check("<a", "<a");
+    }
+}

@@ -1,0 +1,536 @@
+//! The texts that were seen in a client's sessions, with their labels.
+//!
+//! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
+//! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
+//! label, however the client spells it (see [`super::normalization`]), transforms it (see [`super::readings`]) or splits it
+//! (see [`super::query`]).
+//!
+//! An adversary must not be able to exploit what is remembered:
+//!
+//! * Each source (a server, a tool, the model) has a room of its own. A full source forgets its own oldest texts, and
+//!   those of no other source. Forgetting never raises the label of a new text. A text that was shown in a session is
+//!   recognised there as long as the session lasts, even if it was forgotten here ([`SessionTexts`]).
+//! * What the user said first stays the user's: a source that repeats it does not take it away.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::query::QuotationQuery;
+use super::readings::views;
+pub use super::windows::SHORTEST;
+use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
+
+/// The default number of windows that are remembered for all sources: at most about 160 MB.
+const ROOM: usize = 8 << 20;
+/// The divisor of the room that gives the share of one source.
+pub const SHARE: usize = 8;
+/// The most sources with a room of their own; the others share that of the first.
+const MOST_SOURCES: usize = 64;
+/// The most labels that are distinguished.
+const MOST_LABELS: usize = 10_000;
+/// The most bytes of the user's own texts that wait to be stored; they are stored with the next text of a source.
+const MOST_WAITING: usize = 1 << 18;
+/// The most spans into which one text is split: their bounds reveal what was compared.
+const MOST_SPANS: usize = 8;
+
+/// The source of the user's own texts.
+const OWN: &str = "user";
+/// The source of texts whose source is unknown or has no room of its own.
+const OTHERS: &str = "others";
+
+/// The texts of a client's sessions that carry a label, as windows of their normal form.
+#[derive(Debug)]
+pub struct QuotationMemory {
+    /// The most windows that may be remembered.
+    room: usize,
+    sources: Vec<RememberedSource>,
+    windows: MarkedWindows,
+    /// The texts that the user said before any source did.
+    own: RecentWindows,
+    /// Labels by name, since each session numbers labels in its own way. The first one represents top.
+    labels: Vec<Value>,
+    /// What was learned since [`Self::take_learned`] was last called, if it is to be stored.
+    new: Option<LearnedTexts>,
+    /// The user's own texts that wait to be stored.
+    waiting: Vec<RememberedText>,
+    /// The number of forgotten windows, in total, and per source since [`Self::take_full_sources`] was last called.
+    forgotten: u64,
+    full: BTreeMap<String, u64>,
+}
+
+/// The origin of texts, with how much of them is remembered.
+#[derive(Debug)]
+struct RememberedSource {
+    name: String,
+    generation: u32,
+    /// Windows of the younger and of the older generation.
+    windows: [usize; 2],
+    forgotten: u64,
+}
+
+/// What was learned, for the store.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LearnedTexts {
+    /// The texts, in order.
+    pub texts: Vec<RememberedText>,
+    /// The sources whose oldest texts were forgotten, and the most windows of each that are remembered.
+    pub full: BTreeMap<String, usize>,
+}
+
+/// A text with its label by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RememberedText {
+    /// Where it comes from.
+    pub source: String,
+    /// Its label. The user's own texts have none.
+    pub label: Value,
+    /// Its content in normal form.
+    pub normalized: String,
+}
+
+/// How much of one source is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceShare {
+    /// The source.
+    pub source: String,
+    /// The number of remembered windows of its texts.
+    pub windows: usize,
+    /// The number of forgotten windows.
+    pub forgotten: u64,
+}
+
+/// A span of a text, and the labels with which it was seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuotationSpan {
+    /// Its bytes.
+    pub range: Range<usize>,
+    /// The labels by name; empty if it has not been seen.
+    pub labels: Vec<Value>,
+}
+
+impl QuotationMemory {
+    /// Creates an empty memory with room for `room` windows, of which each source has its share.
+    pub fn with_room(room: usize) -> Self {
+        Self {
+            room,
+            sources: Vec::new(),
+            windows: MarkedWindows::default(),
+            own: RecentWindows::default(),
+            labels: vec![Value::Null],
+            new: None,
+            waiting: Vec::new(),
+            forgotten: 0,
+            full: BTreeMap::new(),
+        }
+    }
+
+    /// Starts recording what is learned, to be [taken out](Self::take_learned).
+    pub fn record_learned(&mut self) {
+        self.new.get_or_insert_default();
+    }
+
+    /// Takes out what was learned since the last call. The user's own texts wait until a source has a text.
+    pub fn take_learned(&mut self) -> LearnedTexts {
+        let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
+            return LearnedTexts::default();
+        };
+        let mut learned = std::mem::take(new);
+        let own = std::mem::take(&mut self.waiting);
+        // A source that repeats them was learned without them, so they must come first.
+        learned.texts.splice(0..0, own);
+        learned
+    }
+
+    /// Puts back what was taken out and could not be stored.
+    pub fn restore_learned(&mut self, mut learned: LearnedTexts) {
+        let Some(new) = &mut self.new else { return };
+        learned.texts.append(&mut new.texts);
+        learned.full.append(&mut new.full);
+        *new = learned;
+    }
+
+    /// Restores a stored text.
+    pub fn restore_text(&mut self, kept: &RememberedText) {
+        // The normal form may have changed since the text was stored.
+        let all = views(&kept.normalized);
+        if kept.source == OWN {
+            all.iter().for_each(|view| self.own.add(view, self.source_room()));
+            return;
+        }
+        let new = self.new.take();
+        let label = self.label_number(&kept.label);
+        for view in &all {
+            self.remember(&kept.source, view, label);
+        }
+        self.new = new;
+    }
+
+    /// Remembers a text of a source, with its label by name.
+    pub fn add_text(&mut self, source: &str, text: &str, label: &Value) {
+        if text.len() < SHORTEST {
+            return;
+        }
+        let number = self.label_number(label);
+        for view in views(text) {
+            if self.remember(source, &view, number)
+                && let Some(new) = &mut self.new
+            {
+                let letters = String::from_utf8_lossy(&view).into_owned();
+                new.texts.push(RememberedText {
+                    source: source.to_owned(),
+                    label: label.clone(),
+                    normalized: letters,
+                });
+            }
+        }
+    }
+
+    /// Remembers consecutive texts of the user, also joined as they are compared. The caller passes only texts in which
+    /// nothing had been seen before.
+    pub fn add_user_text(&mut self, texts: &[&str]) {
+        for text in texts.iter().filter(|text| text.len() >= SHORTEST) {
+            views(text).iter().for_each(|view| self.add_own_view(view));
+        }
+        if texts.iter().map(|text| text.len()).sum::<usize>() >= SHORTEST {
+            QuotationQuery::new(texts).views().for_each(|view| self.add_own_view(view));
+        }
+        let mut waiting: usize = self.waiting.iter().map(|own| own.normalized.len()).sum();
+        while waiting > MOST_WAITING && !self.waiting.is_empty() {
+            waiting -= self.waiting.remove(0).normalized.len();
+        }
+    }
+
+    fn add_own_view(&mut self, view: &[u8]) {
+        if !windows(view).any(|window| !self.own.has(&window)) {
+            return;
+        }
+        self.own.add(view, self.source_room());
+        if self.new.is_some() {
+            let letters = String::from_utf8_lossy(view).into_owned();
+            self.waiting.push(RememberedText {
+                source: OWN.to_owned(),
+                label: Value::Null,
+                normalized: letters,
+            });
+        }
+    }
+
+    fn source_room(&self) -> usize {
+        (self.room / SHARE / 2).max(1)
+    }
+
+    fn label_number(&mut self, label: &Value) -> usize {
+        let known = self.labels.iter().position(|known| known == label);
+        known.unwrap_or_else(|| {
+            if self.labels.len() >= MOST_LABELS {
+                return 0;
+            }
+            self.labels.push(label.clone());
+            self.labels.len() - 1
+        })
+    }
+
+    fn source_number(&mut self, name: &str) -> usize {
+        if let Some(known) = self.sources.iter().position(|source| source.name == name) {
+            return known;
+        }
+        let name = if self.sources.is_empty() { OTHERS } else { name };
+        if self.sources.len() >= MOST_SOURCES {
+            return 0;
+        }
+        self.sources.push(RememberedSource {
+            name: name.to_owned(),
+            generation: 0,
+            windows: [0; 2],
+            forgotten: 0,
+        });
+        self.sources.len() - 1
+    }
+
+    /// Remembers a view of a text, except for what the user said first. Returns whether any window is new.
+    fn remember(&mut self, source: &str, view: &[u8], label: usize) -> bool {
+        self.source_number(OTHERS);
+        let (source, share) = (self.source_number(source), self.source_room());
+        let mut is_new = false;
+        for window in windows(view) {
+            if self.own.has(&window) {
+                continue;
+            }
+            let of = |seen: &Self, source: usize, label: usize| {
+                let generation = seen.sources.get(source).map_or(0, |source| source.generation);
+                WindowMark { source, generation, label }
+            };
+            let (mark, instead) = (of(self, source, label), of(self, 0, 0));
+            if !self.windows.add(window, mark, instead) {
+                continue;
+            }
+            is_new = true;
+            let Some(known) = self.sources.get_mut(source) else { continue };
+            let [young, _] = &mut known.windows;
+            *young += 1;
+            if *young >= share {
+                self.age_source(source);
+            }
+            while self.windows.len() > self.room && self.age_largest() {}
+        }
+        is_new
+    }
+
+    /// Makes the younger generation of a source the older one, and forgets the previous older one.
+    fn age_source(&mut self, source: usize) {
+        let share = self.source_room();
+        let Some(known) = self.sources.get_mut(source) else { return };
+        let [young, old] = known.windows;
+        known.generation += 1;
+        known.windows = [0, young];
+        if old == 0 {
+            return;
+        }
+        let gone = u64::try_from(old).unwrap_or(u64::MAX);
+        known.forgotten += gone;
+        self.forgotten += gone;
+        *self.full.entry(known.name.clone()).or_default() += gone;
+        if let Some(new) = &mut self.new {
+            new.full.insert(known.name.clone(), 2 * share);
+        }
+        let oldest = known.generation.saturating_sub(1);
+        self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
+    }
+
+    /// Ages the source with the most windows; returns false if there are none.
+    fn age_largest(&mut self) -> bool {
+        let size = |source: &RememberedSource| source.windows.iter().sum::<usize>();
+        let largest = self.sources.iter().enumerate().max_by_key(|(_, source)| size(source));
+        match largest.filter(|(_, source)| size(source) > 0) {
+            Some((largest, _)) => {
+                self.age_source(largest);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Marks the passage of one period: forgets what was not seen again since the previous call.
+    pub fn age_all(&mut self) {
+        (0..self.sources.len()).for_each(|source| self.age_source(source));
+        self.own.age();
+        // Forgetting by age is not a limit that was reached.
+        self.full.clear();
+        if let Some(new) = &mut self.new {
+            new.full.clear();
+        }
+    }
+
+    /// Forgets everything of a source, or of all sources and the user.
+    pub fn clear(&mut self, source: Option<&str>) {
+        match source {
+            None => {
+                let new = self.new.take().map(|_| LearnedTexts::default());
+                *self = Self { new, forgotten: self.forgotten + 1, ..Self::with_room(self.room) };
+            }
+            Some(OWN) => {
+                (self.own, self.waiting) = (RecentWindows::default(), Vec::new());
+            }
+            Some(name) => {
+                let Some(source) = self.sources.iter().position(|source| source.name == name) else { return };
+                self.windows.retain(|mark| mark.source != source);
+                if let Some(known) = self.sources.get_mut(source) {
+                    known.windows = [0; 2];
+                }
+                self.forgotten += 1;
+                if let Some(new) = &mut self.new {
+                    new.texts.retain(|text| text.source != name);
+                }
+            }
+        }
+    }
+
+    /// Returns how much of each source is remembered, including the user's own texts.
+    pub fn shares(&self) -> Vec<SourceShare> {
+        let own = SourceShare { source: OWN.to_owned(), windows: self.own.len(), forgotten: 0 };
+        let of = |source: &RememberedSource| SourceShare {
+            source: source.name.clone(),
+            windows: source.windows.iter().sum(),
+            forgotten: source.forgotten,
+        };
+        let all = std::iter::once(own).chain(self.sources.iter().map(of));
+        all.filter(|share| share.windows > 0 || share.forgotten > 0).collect()
+    }
+
+    /// Returns the sources that forgot texts for lack of room since the last call, with the number of windows.
+    pub fn take_full_sources(&mut self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.full)
+    }
+
+    /// Whether anything was ever forgotten.
+    pub fn has_forgotten(&self) -> bool {
+        self.forgotten > 0
+    }
+
+    /// Records that texts unknown here may have been forgotten.
+    pub fn note_forgotten(&mut self) {
+        self.forgotten += 1;
+    }
+
+    /// Whether the texts contain anything that the user said before.
+    pub(crate) fn has_user_text(&self, texts: &[&str]) -> bool {
+        self.own.len() > 0 && QuotationQuery::new(texts).has_window(|window| self.own.has(window))
+    }
+
+    /// Splits consecutive texts at the bounds of what has been seen, here or in one session.
+    pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&SessionTexts>) -> Vec<Vec<QuotationSpan>> {
+        let here = shown.filter(|shown| !shown.windows.is_empty());
+        if self.windows.is_empty() && here.is_none() {
+            return texts.iter().map(|text| split_spans(text, Vec::new(), &[])).collect();
+        }
+        let known = self.labels.len();
+        let labels: Vec<&Value> =
+            self.labels.iter().chain(here.iter().flat_map(|shown| &shown.labels)).collect();
+        let found = QuotationQuery::new(texts).find_marked(|window, marks| {
+            marks.extend(self.windows.get(window).iter().map(|mark| mark.label));
+            marks.extend(
+                here.into_iter().flat_map(|here| here.windows.get(window)).map(|mark| known + mark.label),
+            );
+        });
+        texts.iter().zip(found).map(|(text, found)| split_spans(text, found, &labels)).collect()
+    }
+
+    /// Splits a text at the bounds of what has been seen.
+    pub fn spans(&self, text: &str) -> Vec<QuotationSpan> {
+        self.spans_of(&[text], None).pop().unwrap_or_default()
+    }
+
+    /// Whether nothing is remembered, so that no text is compared.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+}
+
+impl Default for QuotationMemory {
+    fn default() -> Self {
+        Self::with_room(ROOM)
+    }
+}
+
+/// The labelled texts of one session, including those that the user said first or that the client's memory forgot.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTexts {
+    windows: MarkedWindows,
+    labels: Vec<Value>,
+}
+
+impl SessionTexts {
+    /// Adds a text with its label by name.
+    pub(crate) fn add_text(&mut self, text: &str, label: &Value) {
+        if text.len() < SHORTEST {
+            return;
+        }
+        // The first label represents top.
+        if self.labels.is_empty() {
+            self.labels.push(Value::Null);
+        }
+        let label = self.labels.iter().position(|known| known == label).unwrap_or_else(|| {
+            if self.labels.len() >= MOST_LABELS {
+                return 0;
+            }
+            self.labels.push(label.clone());
+            self.labels.len() - 1
+        });
+        let mark = |label| WindowMark { source: 0, generation: 0, label };
+        for view in views(text) {
+            for window in windows(&view) {
+                self.windows.add(window, mark(label), mark(0));
+            }
+        }
+    }
+
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+}
+
+/// Splits a text into spans, each of which was seen with the same labels throughout.
+fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> Vec<QuotationSpan> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    if found.is_empty() {
+        return vec![QuotationSpan { range: 0..text.len(), labels: Vec::new() }];
+    }
+    // Sorted by label and position, so that overlapping spans merge.
+    found.sort_by_key(|(span, label)| (*label, span.start, span.end));
+    let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
+    for (span, label) in found {
+        match merged.last_mut() {
+            Some((last, same)) if *same == label && span.start <= last.end => {
+                last.end = last.end.max(span.end)
+            }
+            _ => merged.push((span, label)),
+        }
+    }
+    // Sweep over the cuts, counting the open spans of each label.
+    let mut cuts: BTreeMap<usize, Vec<(usize, bool)>> = [(0, Vec::new()), (text.len(), Vec::new())].into();
+    for (span, label) in merged {
+        cuts.entry(span.start).or_default().push((label, true));
+        cuts.entry(span.end).or_default().push((label, false));
+    }
+    let mut open: BTreeMap<usize, usize> = BTreeMap::new();
+    let ends: Vec<usize> = cuts.keys().copied().skip(1).collect();
+    let mut spans: Vec<QuotationSpan> = Vec::new();
+    for ((start, changes), end) in cuts.into_iter().zip(ends) {
+        for (label, begins) in changes {
+            let count = open.entry(label).or_default();
+            *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+        }
+        let known = open.iter().filter(|(_, count)| **count > 0);
+        let mut here: Vec<Value> = Vec::new();
+        for label in known.filter_map(|(label, _)| labels.get(*label)) {
+            if !here.contains(label) {
+                here.push((*label).clone());
+            }
+        }
+        match spans.last_mut() {
+            Some(last) if last.labels == here => last.range.end = end,
+            _ => spans.push(QuotationSpan { range: start..end, labels: here }),
+        }
+    }
+    limit_spans(spans)
+}
+
+/// Limits the number of spans: the last ones merge into one that carries the labels of all.
+fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
+    if spans.len() <= MOST_SPANS {
+        return spans;
+    }
+    let rest = spans.split_off(MOST_SPANS - 1);
+    let (start, end) =
+        (rest.first().map_or(0, |span| span.range.start), rest.last().map_or(0, |span| span.range.end));
+    let mut labels: Vec<Value> = Vec::new();
+    for label in rest.into_iter().flat_map(|span| span.labels) {
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    spans.push(QuotationSpan { range: start..end, labels });
+    spans
+}
+
+/// Returns the most bits that the cuts of a text reveal about what was compared: whether there are any, how many, and
+/// where.
+pub(crate) fn revealed_bits(text: &str, spans: &[QuotationSpan]) -> u32 {
+    let length = u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    let places = u32::BITS - length.leading_zeros();
+    match spans.iter().any(|span| !span.labels.is_empty()) {
+        false => 1,
+        // Each piece reveals whether it is hidden, and where it ends.
+        true => (cuts + 1).saturating_mul(places + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

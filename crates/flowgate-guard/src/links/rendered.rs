@@ -1,0 +1,88 @@
+//! The view of a text by a renderer that normalises: compatible forms are replaced (NFKC), and characters without a
+//! shape of their own are left out. Each character of the view records the bytes that it comes from.
+
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
+
+/// A character of the view.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RenderedChar {
+    pub(crate) c: char,
+    /// The first byte in the source.
+    pub(crate) start: usize,
+    /// The byte after it in the source; `start` for all but the first, where one source character becomes several.
+    pub(crate) end: usize,
+    /// Whether a Markdown renderer may drop it: an escape before punctuation, or a sign of emphasis or code.
+    pub(crate) is_silent: bool,
+}
+
+/// Emphasis signs, which a renderer drops wherever they stand.
+pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
+
+/// Returns the view of a text.
+pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
+    let mut seen = Vec::with_capacity(text.len());
+    let mut chars = text.char_indices().peekable();
+    while let Some((start, c)) = chars.next() {
+        let end = start + c.len_utf8();
+        if c.is_ascii() {
+            let next = chars.peek().map(|(_, next)| *next);
+            let is_escape = c == '\\' && next.is_some_and(|next| next.is_ascii_punctuation());
+            seen.push(RenderedChar { c, start, end, is_silent: is_escape || EMPHASIS.contains(&c) });
+        } else if !is_transparent(c) {
+            let mut end = end;
+            for_each_normalized(c, |c| {
+                seen.push(RenderedChar { c, start, end, is_silent: false });
+                end = start;
+            });
+        }
+    }
+    seen
+}
+
+/// Emits the normalised characters of a character.
+pub(super) fn for_each_normalized(c: char, mut each: impl FnMut(char)) {
+    if c.is_ascii() {
+        return each(c);
+    }
+    for c in std::iter::once(c).nfkc() {
+        // The ideographic full stop also separates the labels of a host name.
+        each(if c == '\u{3002}' { '.' } else { c });
+    }
+}
+
+/// Whether a renderer may drop the character: joiners, fillers, format characters and marks.
+pub(super) fn is_transparent(c: char) -> bool {
+    let fillers = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}', '\u{2065}'];
+    !c.is_ascii()
+        && (matches!(c.general_category(), GeneralCategory::Format)
+            || is_mark(c)
+            || fillers.contains(&c)
+            || ('\u{fff0}'..='\u{fff8}').contains(&c)
+            || ('\u{e0000}'..='\u{e0fff}').contains(&c))
+}
+
+/// Whether the character only modifies the one before it.
+pub(super) fn is_mark(c: char) -> bool {
+    matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
+}
+
+/// Whether no address and no markup construct reaches across the character.
+pub(super) fn is_boundary(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_whitespace() || c.is_ascii_control();
+    }
+    if c.is_whitespace() || c.is_control() {
+        return true;
+    }
+    // Some renderers take other signs for letters.
+    if c.general_category_group() != GeneralCategoryGroup::Punctuation {
+        return false;
+    }
+    let (mut count, mut is_plain) = (0, true);
+    for_each_normalized(c, |folded| {
+        count += 1;
+        is_plain &= folded == c || matches!(folded, ',' | '!' | ';' | '"' | '\'');
+    });
+    count == 1 && is_plain && c != '\u{3002}'
+}

@@ -1,0 +1,212 @@
+//! Connections that are kept open, and what is sent over them.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+
+use super::*;
+
+/// When the stream of an answer ends.
+#[derive(Clone, Copy)]
+enum StreamEnding {
+    WithIt,
+    After(Duration),
+    Never,
+}
+
+/// A server that counts connections, reads and requests.
+struct CountingServer {
+    url: String,
+    seen: Arc<ServerCounts>,
+}
+
+#[derive(Default)]
+struct ServerCounts {
+    connections: AtomicUsize,
+    /// The number of reads that returned bytes.
+    reads: AtomicUsize,
+    questions: AtomicUsize,
+    /// The total size of all bodies.
+    bytes: AtomicUsize,
+}
+
+impl ServerCounts {
+    /// Returns the numbers of connections, reads and requests.
+    fn counts(&self) -> [usize; 3] {
+        [&self.connections, &self.reads, &self.questions].map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl CountingServer {
+    /// Starts a server. Each of the first connections ends its streams as listed, and all later ones as the
+    /// last entry.
+    fn new(ends: &[StreamEnding]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (seen, ends) = (Arc::new(ServerCounts::default()), ends.to_vec());
+        let sees = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let count = sees.connections.fetch_add(1, Ordering::SeqCst);
+                let (sees, end) = (Arc::clone(&sees), ends[count.min(ends.len() - 1)]);
+                std::thread::spawn(move || goes_on(connection.unwrap(), end, &sees));
+            }
+        });
+        Self { url, seen }
+    }
+
+    fn remote(&self) -> RemoteModel {
+        let retries = RetryPolicy { times: 0, ..RetryPolicy::default() };
+        let times = Timeouts { connect: LONG, first_byte: LONG, whole: LONG };
+        RemoteModel::new(Api::ChatCompletions, &self.url, "m").unwrap().times(times).retries(retries)
+    }
+}
+
+/// Answers requests with streams for as long as the connection is open.
+fn goes_on(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
+    let mut buffer = vec![0_u8; 64 << 10];
+    let mut heard = Vec::new();
+    while let Ok(count @ 1..) = connection.read(&mut buffer) {
+        seen.reads.fetch_add(1, Ordering::SeqCst);
+        heard.extend_from_slice(&buffer[..count]);
+        let Some(head) = heard.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let fields = String::from_utf8_lossy(&heard[..head]).to_ascii_lowercase();
+        let length = fields.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let length: usize = length.parse().unwrap();
+        if heard.len() < head + 4 + length {
+            continue;
+        }
+        let body: Value = serde_json::from_slice(&heard[head + 4..]).unwrap();
+        assert_eq!(body["model"], "m");
+        heard.clear();
+        seen.bytes.fetch_add(length, Ordering::SeqCst);
+        seen.questions.fetch_add(1, Ordering::SeqCst);
+        let text = stream(Api::ChatCompletions, "hello");
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = format!("{head}{:x}\r\n{text}\r\n", text.len());
+        let last = "0\r\n\r\n";
+        match end {
+            StreamEnding::WithIt => connection.write_all(format!("{answer}{last}").as_bytes()).unwrap(),
+            StreamEnding::After(time) => {
+                connection.write_all(answer.as_bytes()).unwrap();
+                sleep(time);
+                let _ = connection.write_all(last.as_bytes());
+            }
+            StreamEnding::Never => connection.write_all(answer.as_bytes()).unwrap(),
+        }
+    }
+}
+
+/// Returns a request with a text of this many bytes.
+fn long(letters: usize) -> Request {
+    Request {
+        messages: vec![Message::User(vec![Part::from("x".repeat(letters).as_str())])].into(),
+        ..request()
+    }
+}
+
+const MOMENT: Duration = Duration::from_millis(50);
+/// Waiting times, by one of which bytes that are sent after a moment have been read; the later ones are for
+/// busy machines.
+const WHILES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
+
+/// Runs `what` with increasing waiting times until it returns the expected counts.
+fn as_busy_as_the_machine_is(expected: [usize; 3], what: impl Fn(Duration) -> [usize; 3]) {
+    let mut found = Vec::new();
+    for time in WHILES {
+        found.push(what(time));
+        if found.last() == Some(&expected) {
+            return;
+        }
+    }
+    panic!("{expected:?} was expected, and found was {found:?}");
+}
+
+#[test]
+fn connections_are_kept_if_so_told() {
+    let check = |remote: &dyn Fn(RemoteModel) -> RemoteModel, end: StreamEnding, expected: usize| {
+        as_busy_as_the_machine_is([expected, 2, 2], |time| {
+            let server = CountingServer::new(&[end]);
+            let remote = remote(server.remote());
+            for _ in 0..2 {
+                assert_eq!(ask(&remote).0.unwrap().text, "hello");
+                sleep(time);
+            }
+            server.seen.counts()
+        });
+    };
+    let long = |remote: RemoteModel| remote.keep_connections(LONG);
+    let brief = |remote: RemoteModel| remote.keep_connections(Duration::from_millis(10));
+    for end in [StreamEnding::WithIt, StreamEnding::After(MOMENT)] {
+        check(&|remote| remote, end, 2);
+        check(&long, end, 1);
+        check(&brief, end, 2);
+    }
+    check(&long, StreamEnding::Never, 2);
+}
+
+#[test]
+fn what_has_come_is_read_in_place() {
+    let check = |end: StreamEnding, listens: Duration| {
+        let server = CountingServer::new(&[StreamEnding::Never, end]);
+        // A client that waited for the end would run into the limit for the whole answer and fail.
+        let remote = server.remote().keep_connections(LONG);
+        let ask = || {
+            let mut listener = |_: Delta<'_>| {
+                sleep(listens);
+                ControlFlow::Continue(())
+            };
+            assert_eq!(remote.complete(&request(), &mut listener).unwrap().text, "hello");
+        };
+        // A thread waits for its end, and cannot drain other streams meanwhile.
+        ask();
+        (0..3).for_each(|_| ask());
+        server.seen.counts()
+    };
+    assert_eq!(check(StreamEnding::WithIt, Duration::ZERO), [2, 4, 4]);
+    as_busy_as_the_machine_is([2, 4, 4], |time| check(StreamEnding::After(MOMENT), time));
+}
+
+#[test]
+fn a_question_is_one_write() {
+    let server = CountingServer::new(&[StreamEnding::WithIt]);
+    let remote = server.remote();
+    for (remote, connections) in [(remote.clone(), 20), (remote.keep_connections(LONG), 1)] {
+        let before = server.seen.counts();
+        for length in [1, 20_000].repeat(10) {
+            assert_eq!(remote.complete(&long(length), &mut crate::ignore_deltas).unwrap().text, "hello");
+        }
+        let [new, reads, questions] = server.seen.counts();
+        let [were, read, asked] = before;
+        assert_eq!([new - were, reads - read, questions - asked], [connections, 20, 20]);
+    }
+}
+
+#[test]
+fn long_questions_arrive_whole() {
+    let server = CountingServer::new(&[StreamEnding::WithIt]);
+    let remote = server.remote().keep_connections(LONG);
+    let lengths = [120 << 10, 128 << 10, 5 << 20];
+    for length in lengths {
+        let request = long(length);
+        assert_eq!(remote.complete(&request, &mut crate::ignore_deltas).unwrap().text, "hello");
+        let body = remote.body(&request).0.len();
+        assert_eq!(server.seen.bytes.swap(0, Ordering::SeqCst), body);
+    }
+    let [connections, _, questions] = server.seen.counts();
+    assert_eq!([connections, questions], [1, lengths.len()]);
+}
+
+#[test]
+fn who_does_not_listen_is_not_waited_for_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let [whole, _] = SHORT;
+    let remote = RemoteModel::new(Api::ChatCompletions, &url, "m").unwrap().keep_connections(LONG);
+    let remote = remote.times(Timeouts { connect: LONG, first_byte: LONG, whole });
+    let begun = Instant::now();
+    assert_eq!(remote.complete(&long(20 << 20), &mut crate::ignore_deltas), Err(Error::Timeout));
+    assert!((whole..LONG).contains(&begun.elapsed()));
+    drop(listener);
+}

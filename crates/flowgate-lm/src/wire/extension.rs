@@ -1,0 +1,19 @@
+//! Reads extensions of clients in formats that lack them: `"flowgate": {"is_error": true}`.
+
+use super::WireError;
+use super::fields::{AllowedFields, ObjectFields};
+
+/// The field that contains them.
+pub(super) const EXTENSION_FIELD: &str = "flowgate";
+
+const ANSWER: AllowedFields = AllowedFields { read: &["is_error"], dropped: &[], fixed: &[] };
+
+/// Whether a tool output is an error; `None` if the client does not declare it.
+pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireError> {
+    if answer.get(EXTENSION_FIELD).is_none() {
+        return Ok(None);
+    }
+    let own = answer.object(EXTENSION_FIELD)?;
+    own.reject_unknown(&ANSWER)?;
+    own.get("is_error").map(|_| own.flag("is_error")).transpose()
+}

@@ -1,0 +1,124 @@
+//! Operations on missing or null values.
+//!
+//! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
+//! needs a value has no result without one.
+
+use super::{EvalError, Evaluator, MissingValueMode, RegionRead, Result, Value};
+use crate::policy::dialect::Dialect;
+use crate::policy::plan::CompiledExpr;
+use crate::policy::syntax::Comparison;
+use crate::trace::NodeContent;
+
+impl Evaluator<'_> {
+    /// Returns the error for a value that is needed and is missing or null. `what` names the value and its use.
+    ///
+    /// A rule fails with this error; a statement that grants something does not hold.
+    pub(crate) fn missing_value_error(&self, what: impl FnOnce() -> String) -> EvalError {
+        match self.missing {
+            MissingValueMode::IsNone if !self.doubt_restricts => EvalError::Type(what()),
+            _ => EvalError::Missing,
+        }
+    }
+
+    /// Returns whether an operation that needs a value fails without one. In the dialect of the paper's analyzer a
+    /// missing value instead counts as one that does not satisfy the condition; the analyzer itself would fail as a
+    /// whole.
+    pub(crate) fn needs_values(&self) -> bool {
+        self.dialect() == Dialect::Flowgate
+    }
+
+    /// Returns whether a value is missing or null. A tool may treat one as the other, so neither grants anything.
+    pub(super) fn is_null(&mut self, value: &Value) -> bool {
+        let (Value::Node(event, node) | Value::Part(_, event, node)) = value else {
+            return value.is_absent_or_none();
+        };
+        let document = self.trace.event(*event).map(|event| &event.document);
+        let Some(found) = document.and_then(|document| document.node(*node)) else { return true };
+        let NodeContent::Scalar(scalar) = &found.content else { return false };
+        if found.text.is_some() {
+            return false;
+        }
+        // That a scalar is not null is information that the scalar carries.
+        self.reads.push(RegionRead { event: *event, node: *node, deep: false });
+        scalar.is_null()
+    }
+
+    /// Returns a function argument, which must be present.
+    ///
+    /// # Errors
+    /// If it is missing or null.
+    pub(crate) fn require_present(&self, value: Value, what: &str) -> Result<Value> {
+        match value.is_absent_or_none() && self.needs_values() {
+            true => Err(self.missing_value_error(|| missing_value_message(what))),
+            false => Ok(value),
+        }
+    }
+
+    /// Checks that a value, which may be a part of an event, is present.
+    ///
+    /// # Errors
+    /// If it is missing or null.
+    pub(crate) fn check_present(&mut self, value: &Value, what: &str) -> Result<()> {
+        if self.is_null(value) {
+            self.require_present(Value::None, what)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a comparison has the values that it needs.
+    ///
+    /// Omitting a value or writing null must not decide whether a rule applies: an order against a missing value and
+    /// membership in a missing value have no answer. A missing value can be a member of a list that names `None`.
+    ///
+    /// # Errors
+    /// If a value is missing or null. The message names the field as the policy writes it, never content of the
+    /// trace.
+    pub(super) fn check_decidable(
+        &self,
+        operator: Comparison,
+        (left, left_ex): (&Value, &CompiledExpr),
+        (right, right_ex): (&Value, &CompiledExpr),
+    ) -> Result<()> {
+        let is_membership = matches!(operator, Comparison::In | Comparison::NotIn);
+        let names_none =
+            |list: &Value| matches!(list, Value::List(items) if items.iter().any(Value::is_absent_or_none));
+        let says_nothing =
+            |value: &Value| value.is_absent_or_none() || (!is_membership && *value == Value::Silent);
+        let lacks = match operator {
+            Comparison::ContainsOnly => [left, right]
+                .into_iter()
+                .zip([left_ex, right_ex])
+                .find(|(value, _)| value.is_absent_or_none()),
+            _ if says_nothing(right) => Some((right, right_ex)),
+            _ if says_nothing(left) && !(is_membership && names_none(right)) => Some((left, left_ex)),
+            _ => None,
+        };
+        lacks.map_or(Ok(()), |(_, ex)| {
+            let what = || {
+                let (field, operator) = (field_path(ex), operator.symbol());
+                format!("{field} is missing or null, so `{operator}` has no answer; ask first whether it `is None`")
+            };
+            Err(self.missing_value_error(what))
+        })
+    }
+}
+
+/// Returns the message for an operation without a value. It names the operation, never content of the trace.
+pub(super) fn missing_value_message(what: &str) -> String {
+    format!("{what} needs a value, and it is missing or null; ask first whether it `is None`")
+}
+
+/// Returns the field that an expression reads, if it is one: `call.arguments.amount` is `arguments.amount`.
+fn field_path(ex: &CompiledExpr) -> String {
+    let mut names = Vec::new();
+    let mut next = ex;
+    while let CompiledExpr::Member(object, name) = next {
+        names.push(&**name);
+        next = object;
+    }
+    if names.is_empty() {
+        return "a value".to_owned();
+    }
+    names.reverse();
+    format!("`{}`", names.join("."))
+}

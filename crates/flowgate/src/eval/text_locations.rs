@@ -1,0 +1,379 @@
+//! Texts in a value with their locations, values of a type within another value, and the locations that a match
+//! concerns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{EvalError, Evaluator, Frame, RegionKind, RegionRead, Result, Value};
+use crate::policy::plan::{CompiledExpr, Type};
+use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, sole_text};
+
+/// A text, and its location if it is part of an event.
+#[derive(Debug, Clone)]
+pub(crate) struct TextPiece {
+    pub(crate) place: Option<TextLocation>,
+    pub(crate) text: Arc<str>,
+}
+
+/// The location of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextLocation {
+    Node(EventId, NodeId),
+    ToolName(EventId),
+}
+
+/// A location that a match concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MatchLocation {
+    Event(EventId),
+    /// The `function` of a call.
+    Function(EventId),
+    /// The tool name of a call.
+    ToolName(EventId),
+    Node(EventId, NodeId),
+    /// A content block or a tool parameter.
+    Part(EventId, NodeId),
+    /// Bytes of a text.
+    Bytes(TextLocation, Range<usize>),
+}
+
+impl MatchLocation {
+    /// Returns the mark of a whole value, if it is part of an event.
+    pub(crate) fn of_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Event(event) => Some(Self::Event(*event)),
+            Value::Function(event) => Some(Self::Function(*event)),
+            Value::ToolName(event) => Some(Self::ToolName(*event)),
+            Value::Node(event, node) => Some(Self::Node(*event, *node)),
+            Value::Part(_, event, node) => Some(Self::Part(*event, *node)),
+            _ => None,
+        }
+    }
+}
+
+/// Maximum number of texts that are taken from one value.
+const MAX_PIECES: usize = 250_000;
+/// Maximum number of locations that are recorded for one match.
+const MAX_MARKS: usize = 1_000;
+
+impl Evaluator<'_> {
+    /// Returns every text in a value, in order, with its location.
+    pub(crate) fn pieces(&mut self, value: &Value) -> Result<Vec<TextPiece>> {
+        let mut pieces = Vec::new();
+        self.collect(value, &mut pieces)?;
+        Ok(pieces)
+    }
+
+    fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
+        self.spend(1)?;
+        if pieces.len() >= MAX_PIECES {
+            let message = format!("there are more than {MAX_PIECES} texts in the value");
+            return Err(EvalError::Type(message));
+        }
+        match value {
+            Value::Str(text) => pieces.push(TextPiece { place: None, text: Arc::clone(text) }),
+            Value::List(items) | Value::Texts(items) => {
+                for item in items.iter() {
+                    self.collect(item, pieces)?;
+                }
+            }
+            Value::Dict(entries) => {
+                for (key, item) in entries.iter() {
+                    pieces.push(TextPiece { place: None, text: Arc::clone(key) });
+                    self.collect(item, pieces)?;
+                }
+            }
+            Value::Event(event) => {
+                let key = match self.trace.event(*event).map(|event| &event.body) {
+                    Some(EventBody::Message(_) | EventBody::Output(_)) => "content",
+                    Some(EventBody::Call(_)) => "arguments",
+                    Some(EventBody::Tool(_)) => "description",
+                    None => return Ok(()),
+                };
+                self.check_readable(*event)?;
+                let node = self.child(*event, 0, key);
+                self.collect(&node, pieces)?;
+            }
+            Value::Function(event) => {
+                self.check_readable(*event)?;
+                let node = self.child(*event, 0, "arguments");
+                self.collect(&node, pieces)?;
+            }
+            Value::ToolName(event) => {
+                if let Some(text) = self.resolve(value)?.as_text() {
+                    pieces.push(TextPiece { place: Some(TextLocation::ToolName(*event)), text: text.into() });
+                }
+            }
+            Value::Part(_, event, node) => self.collect_nodes(*event, *node, pieces)?,
+            Value::Node(event, node) => self.collect_nodes(*event, *node, pieces)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
+        self.reads.push(RegionRead { event, node: id, deep: true });
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
+        let mut next = id;
+        let end = document.node(id).map_or(id, |node| node.end);
+        self.spend(end - id)?;
+        while next < end {
+            let Some(node) = document.node(next) else { break };
+            if next != id && is_image(document, next) {
+                next = node.end;
+                continue;
+            }
+            // A text that encodes a list or a map is one text; several text blocks are several texts.
+            let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
+            let text = match (&node.content, spelled) {
+                (_, Some(text)) => Some(Arc::clone(text)),
+                (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
+                _ => None,
+            };
+            let is_block_type = matches!(&node.step, PathStep::Key(key) if **key == *"type")
+                && document.key(node.parent, "text").is_some();
+            if let (Some(text), false) = (text, is_block_type) {
+                self.spend(text.len() / 64)?;
+                pieces.push(TextPiece { place: Some(TextLocation::Node(event, next)), text });
+            }
+            next = if spelled.is_some() { node.end } else { next + 1 };
+        }
+        Ok(())
+    }
+
+    /// Selects the values of a type in a value: the value itself, or those among its items.
+    pub(crate) fn select(&mut self, value: &Value, ty: Type, selected: &mut Vec<Value>) -> Result<()> {
+        self.spend(1)?;
+        if self.has_type(value, ty) {
+            selected.push(value.clone());
+            // A list may contain lists, and a map may contain maps.
+            if !matches!(ty, Type::List | Type::Dict) {
+                return Ok(());
+            }
+        }
+        let items = match value {
+            Value::List(_) | Value::Dict(_) | Value::Texts(_) | Value::Answers(_) => self.items(value)?,
+            Value::Node(event, node) => {
+                let document = self.trace.event(*event).map(|event| &event.document);
+                let is_parameters = matches!(ty, Type::ToolParameter);
+                let node = *node;
+                let is_content = document.is_some_and(|d| d.key(0, "content") == Some(node));
+                if matches!(ty, Type::TextChunk | Type::Image) && is_content || is_parameters {
+                    self.parts(&Value::Event(*event), ty)?
+                } else if document
+                    .and_then(|d| d.node(node))
+                    .is_some_and(|n| matches!(n.content, NodeContent::List | NodeContent::Map))
+                {
+                    // The structure that a sole block's text encodes is searched here, not taken as a block again.
+                    match document.filter(|_| self.is_sole_block(*event, node)) {
+                        Some(document) => {
+                            document.children(node).map(|child| Value::Node(*event, child)).collect()
+                        }
+                        None => self.items(value)?,
+                    }
+                } else {
+                    return Ok(());
+                }
+            }
+            Value::Event(_) => {
+                selected.extend(self.parts(value, ty)?);
+                return Ok(());
+            }
+            Value::Function(call) => vec![Value::ToolName(*call), self.arguments(*call)?],
+            Value::Part(_, event, node) => vec![Value::Node(*event, *node)],
+            _ => return Ok(()),
+        };
+        for item in &items {
+            self.select(item, ty, selected)?;
+        }
+        Ok(())
+    }
+
+    /// Returns all values of a type in an event.
+    pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
+        let Value::Event(id) = holder else { return Ok(Vec::new()) };
+        let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
+        let document = &event.document;
+        let mut found = Vec::new();
+        match ty {
+            Type::ToolCall => found = self.calls_of(*id),
+            Type::Function => {
+                let calls = if matches!(event.body, EventBody::Call(_)) {
+                    vec![Value::Event(*id)]
+                } else {
+                    self.calls_of(*id)
+                };
+                found.extend(calls.iter().filter_map(|call| match call {
+                    Value::Event(call) => Some(Value::Function(*call)),
+                    _ => None,
+                }));
+            }
+            Type::TextChunk | Type::Image => {
+                self.check_readable(*id)?;
+                let content = match &event.body {
+                    EventBody::Message(message) => &message.content,
+                    EventBody::Output(output) => &output.content,
+                    _ => return Ok(found),
+                };
+                let (Some(node), Some(blocks)) = (document.key(0, "content"), content.as_array()) else {
+                    return Ok(found);
+                };
+                self.reads.push(RegionRead { event: *id, node, deep: false });
+                self.spend(blocks.len())?;
+                let kind = |block: &serde_json::Value| {
+                    block.get("type").and_then(serde_json::Value::as_str).map(str::to_owned)
+                };
+                let wanted = |kind: Option<String>| match (kind.as_deref(), ty) {
+                    (Some("text"), Type::TextChunk) => Some(RegionKind::Text),
+                    (Some("image_url" | "image"), Type::Image) => Some(RegionKind::Image),
+                    _ => None,
+                };
+                if sole_text(content).is_some() {
+                    // A single block of text is represented by its text.
+                    let part = blocks.first().and_then(|block| wanted(kind(block)));
+                    found.extend(part.map(|part| Value::Part(part, *id, node)));
+                } else {
+                    for (block, child) in blocks.iter().zip(document.children(node)) {
+                        found.extend(wanted(kind(block)).map(|part| Value::Part(part, *id, child)));
+                    }
+                }
+            }
+            Type::ToolParameter => {
+                self.check_readable(*id)?;
+                let schema = document.key(0, "inputSchema");
+                if let Some(properties) = schema.and_then(|schema| document.key(schema, "properties")) {
+                    self.reads.push(RegionRead { event: *id, node: properties, deep: false });
+                    let children = document.children(properties);
+                    found.extend(children.map(|child| Value::Part(RegionKind::Parameter, *id, child)));
+                }
+            }
+            _ => {
+                self.check_readable(*id)?;
+                let mut next = 1;
+                self.spend(document.nodes().len())?;
+                while let Some(node) = document.node(next) {
+                    let value = Value::Node(*id, next);
+                    let fits = self.has_type(&value, ty);
+                    if fits {
+                        found.push(value);
+                    }
+                    // A list may contain lists, and a map may contain maps; a text that encodes a value is one text.
+                    let is_whole = fits && !matches!(ty, Type::List | Type::Dict);
+                    next = if is_whole { node.end } else { next + 1 };
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Records the locations that a satisfied expression concerns.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
+    pub(crate) fn mark(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<()> {
+        if self.marks.as_ref().is_none_or(|marks| marks.len() >= MAX_MARKS) {
+            return Ok(());
+        }
+        match self.evaluate(ex, frame) {
+            Err(EvalError::Fuel) => Err(EvalError::Fuel),
+            // An expression that cannot be evaluated concerns no location.
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that a match concerns a part of a text.
+    pub(crate) fn mark_bytes(&mut self, place: Option<TextLocation>, bytes: Range<usize>) {
+        if let (Some(marks), Some(place)) =
+            (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), place)
+        {
+            marks.push(MatchLocation::Bytes(place, bytes));
+        }
+    }
+
+    /// Records the occurrences that `part in value` finds: a part of a text, an item of a list, a part of a content
+    /// block.
+    pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
+        if self.marks.is_none() || part.is_empty() {
+            return Ok(());
+        }
+        let items = match value {
+            Value::List(items) => items.to_vec(),
+            Value::Node(event, node) => match self.structure(*event, *node) {
+                Some(NodeContent::List) => self.items(value)?,
+                // Membership in a map finds a key, which has no location.
+                Some(NodeContent::Map) => return Ok(()),
+                _ => return self.mark_parts(part, value),
+            },
+            Value::Dict(_) => return Ok(()),
+            _ => return self.mark_parts(part, value),
+        };
+        for item in items {
+            if self.marks.as_ref().is_none_or(|marks| marks.len() >= MAX_MARKS) {
+                return Ok(());
+            }
+            let is_block = match &item {
+                Value::Part(RegionKind::Text, ..) => true,
+                Value::Node(event, node) => {
+                    matches!(self.structure(*event, *node), Some(NodeContent::Map))
+                        && self
+                            .trace
+                            .event(*event)
+                            .is_some_and(|event| is_block_of_text(&event.document, *node))
+                }
+                _ => false,
+            };
+            if is_block {
+                self.mark_parts(part, &item)?;
+            } else if self.resolve(&item)?.as_text() == Some(part) {
+                for piece in self.pieces(&item)? {
+                    self.mark_bytes(piece.place, 0..piece.text.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the structure of a region, unless it is represented as text.
+    fn structure(&self, event: EventId, node: NodeId) -> Option<&NodeContent> {
+        let node = self.trace.event(event)?.document.node(node)?;
+        node.text.is_none().then_some(&node.content)
+    }
+
+    fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
+        for piece in self.pieces(value)? {
+            self.spend(piece.text.len() / 64)?;
+            for (start, found) in piece.text.match_indices(part).take(MAX_MARKS) {
+                self.mark_bytes(piece.place, start..start + found.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a node is a block with an image, whose bytes or address are not text.
+fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
+    let kind = document.key(id, "type").map(|kind| document.to_value(kind));
+    let kind = kind.as_ref().and_then(serde_json::Value::as_str);
+    let holds = |key| document.key(id, key).is_some();
+    match kind {
+        Some("image_url") => holds("image_url"),
+        Some("image") => holds("source") || holds("data"),
+        _ => false,
+    }
+}
+
+/// Returns whether a node is a list of text blocks.
+fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
+    let mut children = document.children(id).peekable();
+    children.peek().is_some()
+        && matches!(document.node(id).map(|node| &node.content), Some(NodeContent::List))
+        && children.all(|child| {
+            let is_spelled = document.node(child).is_some_and(|node| node.span.is_some());
+            !is_spelled && is_block_of_text(document, child)
+        })
+}
+
+/// Returns whether a node is a text block.
+fn is_block_of_text(document: &crate::trace::Document, id: NodeId) -> bool {
+    document.key(id, "text").is_some() && document.key(id, "type").is_some()
+}

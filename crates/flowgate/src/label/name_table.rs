@@ -1,0 +1,136 @@
+//! The roster: the names that a session has met in open dimensions, and the bit that represents each.
+//!
+//! Bits are assigned as names appear, so the roster is part of a session's state. No name is dropped once a
+//! label refers to its bit.
+
+use std::collections::HashMap;
+
+use super::dimension::{DimensionKind, OPEN_SLOTS};
+use super::space::{PartialLabel, Space};
+
+/// The purpose of a label computed from names, which decides how an unknown name is rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputedLabelUse {
+    /// The label of data: rounding up is safe.
+    Data,
+    /// The greatest label that a requirement allows: rounding down is safe.
+    Requirement,
+}
+
+/// The names known in each dimension that has names.
+#[derive(Debug, Clone, Default)]
+pub struct NameTable {
+    names: Vec<Vec<String>>,
+    slots: Vec<HashMap<String, usize>>,
+}
+
+impl NameTable {
+    /// Creates a roster with the names that `space` declares.
+    pub fn new(space: &Space) -> Self {
+        let names: Vec<Vec<String>> = space
+            .dimensions()
+            .iter()
+            .map(|dimension| match &dimension.kind {
+                DimensionKind::Set(names) => names.clone(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let slots = names
+            .iter()
+            .map(|list| list.iter().cloned().enumerate().map(|(i, n)| (n, i)).collect())
+            .collect();
+        Self { names, slots }
+    }
+
+    /// Returns the names known in the dimension with this index, by slot.
+    pub fn names(&self, dimension: usize) -> &[String] {
+        self.names.get(dimension).map_or(&[], Vec::as_slice)
+    }
+
+    fn intern_name(&mut self, space: &Space, dimension: usize, name: &str) -> Option<usize> {
+        let slots = self.slots.get_mut(dimension)?;
+        if let Some(slot) = slots.get(name) {
+            return Some(*slot);
+        }
+        let names = self.names.get_mut(dimension)?;
+        let declared = space.dimensions().get(dimension)?;
+        if matches!(declared.kind, DimensionKind::Set(_)) || names.len() >= OPEN_SLOTS {
+            return None;
+        }
+        names.push(name.to_owned());
+        slots.insert(name.to_owned(), names.len() - 1);
+        Some(names.len() - 1)
+    }
+
+    /// Returns the label that the named dimension gives to a set of names: the elements of a set, or the
+    /// readers.
+    ///
+    /// Names that cannot be represented are rounded as `bound` says. A requirement computed from no names is
+    /// bottom: an empty or absent address list is not a permission. Returns `None` if the dimension has no
+    /// names.
+    pub fn set(
+        &mut self,
+        space: &Space,
+        dimension: &str,
+        names: &[String],
+        bound: ComputedLabelUse,
+    ) -> Option<PartialLabel> {
+        let index = space.index(dimension)?;
+        let kind = &space.dimensions().get(index)?.kind;
+        let slots: Vec<Option<usize>> =
+            names.iter().map(|name| self.intern_name(space, index, name)).collect();
+        let known = || slots.iter().flatten().copied();
+        let unknown = slots.iter().any(Option::is_none);
+        let nothing = || Some(space.dimension_bottom(index));
+        let everything = || Some(space.dimension_top(index));
+        match (kind, bound) {
+            (DimensionKind::Set(_) | DimensionKind::OpenSet, ComputedLabelUse::Data) if unknown => {
+                everything()
+            }
+            (DimensionKind::Set(_) | DimensionKind::OpenSet, _) => Some(space.dimension_bits(index, known())),
+            (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
+                nothing()
+            }
+            (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Dimension, OPEN_SLOTS, Purpose};
+    use super::*;
+
+    #[test]
+    fn a_full_roster_rounds_to_the_safe_side() {
+        let dimensions =
+            ["sources", "readers"].into_iter().zip([DimensionKind::OpenSet, DimensionKind::Readers]);
+        let space =
+            Space::new(dimensions.map(|(n, k)| Dimension::new(n, Purpose::Secrecy, k)).collect()).unwrap();
+        let mut roster = NameTable::new(&space);
+        let many: Vec<String> = (0..OPEN_SLOTS).map(|i| format!("name{i}")).collect();
+        let late = vec!["late".to_owned()];
+        for (dimension, data_is_top, requirement_is_bottom) in
+            [("sources", true, true), ("readers", true, true)]
+        {
+            roster.set(&space, dimension, &many, ComputedLabelUse::Data).unwrap();
+            let data = roster.set(&space, dimension, &late, ComputedLabelUse::Data).unwrap();
+            let requirement = roster.set(&space, dimension, &late, ComputedLabelUse::Requirement).unwrap();
+            let index = space.index(dimension).unwrap();
+            assert_eq!(data == space.dimension_top(index), data_is_top, "{dimension}");
+            assert_eq!(requirement == space.dimension_bottom(index), requirement_is_bottom, "{dimension}");
+        }
+    }
+
+    #[test]
+    fn a_requirement_for_nobody_is_no_permission() {
+        let space =
+            Space::new(vec![Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers)]).unwrap();
+        let mut roster = NameTable::new(&space);
+        let requirement = roster.set(&space, "readers", &[], ComputedLabelUse::Requirement).unwrap();
+        assert_eq!(requirement, space.dimension_bottom(0));
+        let data = roster.set(&space, "readers", &[], ComputedLabelUse::Data).unwrap();
+        assert_eq!(data, space.dimension_top(0));
+    }
+}

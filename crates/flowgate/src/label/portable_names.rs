@@ -1,0 +1,172 @@
+//! Portable labels: names mean the same in every session, while the bits of a label do not.
+//!
+//! ```json
+//! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
+//! ```
+//!
+//! A dimension that contains all of a set, has no readers, or has an unknown age is `"top"`. A value that
+//! cannot be read, or is missing, is top as well: a restored label is never lower than the original.
+
+use serde_json::{Map, Value};
+
+use super::Label;
+use super::dimension::DimensionKind;
+use super::name_table::{ComputedLabelUse, NameTable};
+use super::space::{DimensionSet, Space};
+
+/// The name of the greatest element of a dimension.
+const TOP: &str = "top";
+
+impl Space {
+    /// Returns a label as names.
+    pub fn to_names(&self, label: &Label, roster: &NameTable) -> Value {
+        let mut names = Map::new();
+        for (index, dimension) in self.dimensions().iter().enumerate() {
+            let part = self.restrict(label, DimensionSet::single(index));
+            let value = if part == self.dimension_top(index).label {
+                Value::from(TOP)
+            } else {
+                match &dimension.kind {
+                    DimensionKind::Order(lattice) => {
+                        let is_it = |name: &&String| {
+                            self.element(&dimension.name, name).is_some_and(|element| element.label == part)
+                        };
+                        lattice.names().iter().find(is_it).map_or(TOP, String::as_str).into()
+                    }
+                    DimensionKind::Time => self.seconds(&part, index).map_or(Value::from(TOP), Value::from),
+                    DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
+                        self.set_names(&part, index, roster).map_or(Value::from(TOP), Value::from)
+                    }
+                }
+            };
+            names.insert(dimension.name.clone(), value);
+        }
+        Value::Object(names)
+    }
+
+    /// Returns the label that these names represent, or the next greater one.
+    pub fn from_names(&self, names: &Value, roster: &mut NameTable) -> Label {
+        let mut label = Label::BOTTOM;
+        for (index, dimension) in self.dimensions().iter().enumerate() {
+            let list = |value: &Value| -> Option<Vec<String>> {
+                value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+            };
+            let value = names.get(&dimension.name);
+            let part = value.filter(|value| {
+                value.as_str() != Some(TOP) || matches!(dimension.kind, DimensionKind::Order(_))
+            });
+            let part = part.and_then(|value| match &dimension.kind {
+                DimensionKind::Order(_) => self.element(&dimension.name, value.as_str()?),
+                DimensionKind::Time if value.as_str() == Some("fresh") => Some(self.dimension_bottom(index)),
+                DimensionKind::Time => self.instant(&dimension.name, value.as_i64()?),
+                DimensionKind::Readers if value.as_str() == Some("everyone") => {
+                    Some(self.dimension_bottom(index))
+                }
+                DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
+                    roster.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
+                }
+            });
+            label = label.join(&part.unwrap_or_else(|| self.dimension_top(index)).label);
+        }
+        label
+    }
+
+    /// Returns the names in a set, or of the readers; `None` if names alone do not represent it.
+    fn set_names(&self, part: &Label, index: usize, roster: &NameTable) -> Option<Value> {
+        let kind = &self.dimensions().get(index)?.kind;
+        if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
+            return Some("everyone".into());
+        }
+        let mut scratch = roster.clone();
+        let name = &self.dimensions().get(index)?.name;
+        let mut chosen: Vec<String> = roster
+            .names(index)
+            .iter()
+            .filter(|known| {
+                let one = scratch.set(self, name, &[(*known).clone()], ComputedLabelUse::Data);
+                one.is_some_and(|one| match kind {
+                    // A principal is a reader if the label flows to the one that only this principal may
+                    // read.
+                    DimensionKind::Readers => part.flows_to(&one.label),
+                    _ => one.label.flows_to(part),
+                })
+            })
+            .cloned()
+            .collect();
+        // The order of the names in the roster differs between sessions.
+        chosen.sort();
+        let again = scratch.set(self, name, &chosen, ComputedLabelUse::Data)?;
+        (again.label == *part).then(|| chosen.into())
+    }
+
+    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one.
+    fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
+        match self.age(part, index)? {
+            0 => Some("fresh".into()),
+            u64::MAX => None,
+            key => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(key.to_ne_bytes())).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Dimension, Lattice, Purpose};
+    use super::*;
+
+    fn space() -> Space {
+        let chain = |names: &[&str]| DimensionKind::Order(Lattice::chain(names).unwrap());
+        Space::new(vec![
+            Dimension::new("integrity", Purpose::Integrity, chain(&["trusted", "untrusted"])),
+            Dimension::new("top", Purpose::Secrecy, chain(&["low", "top"])),
+            Dimension::new("kinds", Purpose::Secrecy, DimensionKind::Set(vec!["pii".into(), "money".into()])),
+            Dimension::new("sources", Purpose::Secrecy, DimensionKind::OpenSet),
+            Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers),
+            Dimension::new("age", Purpose::Secrecy, DimensionKind::Time),
+        ])
+        .unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn names_bring_a_label_back(picks: [u8; 6], order in any::<bool>()) {
+            let space = space();
+            let mut roster = NameTable::new(&space);
+            let subset = |pick: u8, names: &[&str]| -> Vec<String> {
+                names.iter().enumerate().filter(|(i, _)| pick >> i & 1 == 1).map(|(_, n)| (*n).to_owned()).collect()
+            };
+            let parts = [
+                space.element("integrity", ["trusted", "untrusted"][usize::from(picks[0] % 2)]).unwrap(),
+                space.element("top", ["low", "top"][usize::from(picks[1] % 2)]).unwrap(),
+                roster.set(&space, "kinds", &subset(picks[2], &["pii", "money"]), ComputedLabelUse::Data).unwrap(),
+                roster.set(&space, "sources", &subset(picks[3], &["web", "mail"]), ComputedLabelUse::Data).unwrap(),
+                roster.set(&space, "readers", &subset(picks[4], &["ann", "bob", "eve"]), ComputedLabelUse::Data).unwrap(),
+                space.instant("age", i64::from(picks[5])).unwrap(),
+            ];
+            let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
+            let names = space.to_names(&label, &roster);
+            prop_assert_eq!(space.from_names(&names, &mut roster), label, "{}", names);
+            // Another session, whose roster has the names in another order.
+            let mut other = NameTable::new(&space);
+            if order {
+                other.set(&space, "readers", &["eve".into(), "zoe".into()], ComputedLabelUse::Data);
+                other.set(&space, "sources", &["disk".into(), "mail".into()], ComputedLabelUse::Data);
+            }
+            let back = space.from_names(&names, &mut other);
+            prop_assert_eq!(space.to_names(&back, &other), names);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_top() {
+        let space = space();
+        let mut roster = NameTable::new(&space);
+        for names in [Value::Null, serde_json::json!({"integrity": "odd", "kinds": [1], "age": "old"})] {
+            assert_eq!(space.from_names(&names, &mut roster), space.top(), "{names}");
+        }
+        assert_eq!(space.from_names(&space.to_names(&Label::BOTTOM, &roster), &mut roster), Label::BOTTOM);
+        assert_eq!(space.from_names(&space.to_names(&space.top(), &roster), &mut roster), space.top());
+    }
+}

@@ -1,0 +1,167 @@
+//! Judging one call: its labels, its requirements, the rules, and the label of the verdict itself.
+
+use super::stores::StoreAccess;
+use super::verdict::Approval;
+use super::{
+    Attribution, CallDependency, Judgement, MAX_ARGUMENTS, Monitor, PushError, Reason, ReasonKind,
+    tool_bounds,
+};
+use crate::label::Label;
+use crate::policy::Action;
+use crate::rules::ObservedEvents;
+use crate::trace::{EventBody, EventId, PossibleInfluence, Status, TraceEntry};
+
+/// A judged call that stands at the end of the trace.
+pub(super) struct ExaminedCall {
+    pub(super) judgement: Judgement,
+    pub(super) event: Option<EventId>,
+    pub(super) entry: TraceEntry,
+    pub(super) access: StoreAccess,
+    /// The label of what its agent had seen before.
+    pub(super) seen: Label,
+}
+
+impl Monitor {
+    /// Places, labels and judges a call. If it has a place, it stands at the end of the trace afterwards.
+    pub(super) fn examine(
+        &mut self,
+        entry: TraceEntry,
+        attribution: &Attribution,
+        approval: Option<&Approval>,
+    ) -> ExaminedCall {
+        let mut judgement = Judgement {
+            label: Vec::new(),
+            decided: self.policy.space().top(),
+            reasons: Vec::new(),
+            notes: Vec::new(),
+            is_harmless: false,
+            method: attribution.method,
+            hidden: attribution.hidden,
+        };
+        let refuse = |mut judgement: Judgement, entry, kind, message: String| {
+            judgement.reasons.push(Reason::new(kind, Action::Deny, message));
+            ExaminedCall {
+                judgement,
+                event: None,
+                entry,
+                access: StoreAccess::default(),
+                seen: Label::BOTTOM,
+            }
+        };
+        let EventBody::Call(call) = &entry.body else {
+            return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
+        };
+        if self.trace.len() >= self.limits.events {
+            return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
+        }
+        let place = match self.trace.position_of(&entry) {
+            Ok(place) => place,
+            Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
+        };
+        match &call.arguments {
+            Err(error) => {
+                judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, error.to_string()));
+            }
+            Ok(arguments) if arguments.len() > MAX_ARGUMENTS => {
+                let message = format!("the call has more than {MAX_ARGUMENTS} arguments");
+                return refuse(judgement, entry, ReasonKind::Limit, message);
+            }
+            Ok(_) => {}
+        }
+        if self.trace.calls_with_id(&call.id).next().is_some() {
+            let message = "another call has the same id, so its output would answer both";
+            judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
+        }
+        let tool = call.tool.clone();
+        let applicable = self.applicable(&tool);
+
+        let seen = place.context;
+        let document = self.label_call(&entry, attribution, &seen);
+        if document.is_oversize {
+            let message = "the call has too many parts to judge";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
+        let influence = influence(attribution);
+        let mut entry_kept = entry.clone();
+        let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
+
+        if let Some(call) = self.trace.event_mut(event) {
+            call.hidden = attribution.hidden;
+        }
+        let mut fuel = self.limits.fuel;
+        self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
+        self.trace.update_labels(event, &seen);
+        let required = self.check_requirements(event, &applicable, attribution, &mut fuel);
+        judgement.reasons.extend(required.reasons);
+        judgement.is_harmless = required.is_harmless;
+        judgement.notes.extend(required.consented);
+        for reason in self.match_rules(event, &mut fuel) {
+            match reason.action {
+                Action::Log => judgement.notes.push(reason),
+                _ => judgement.reasons.push(reason),
+            }
+        }
+        if fuel == 0 {
+            let message = "the step took too long to evaluate";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
+        if let Some(approval) = approval {
+            judgement.reasons.retain(|reason| !approval.covers(reason, event));
+        }
+        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
+        judgement.label = self.describe(&label);
+        // The verdict, whichever it is, reveals what rules read of other events. That matters where a view
+        // hides such events; the other methods only estimate what a call depends on.
+        let is_view = matches!(attribution.decision, CallDependency::View(_));
+        let around = if is_view {
+            crate::rules::observed_events(&self.policy.plan, &self.trace, event)
+        } else {
+            ObservedEvents::Nothing
+        };
+        judgement.decided = match around {
+            ObservedEvents::Nothing => label,
+            // The absence of such events is information, too, so the label covers what could have been there.
+            ObservedEvents::Calls => label.join(&self.trace.calls_context()),
+            ObservedEvents::Everything => self.policy.space().top(),
+        };
+        if let Some(call) = self.trace.event_mut(event) {
+            call.decided = judgement.decided;
+        }
+        let most = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);
+        let access = self.access(tool.clone(), required.is_harmless);
+        let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
+        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
+            // An observer may know that the call was proposed, but neither whether it runs nor whether it is
+            // harmless: the stores that it could write to carry the label either way. If the decision alone
+            // exceeds what the tool permits, the call does not run.
+            let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
+            let access = self.access(tool, harmless);
+            self.stores.raise(&access.writes, &judgement.decided);
+        }
+        ExaminedCall { judgement, event: Some(event), entry: entry_kept, access, seen }
+    }
+}
+
+/// Returns what a call depends on, by event.
+fn influence(attribution: &Attribution) -> PossibleInfluence {
+    let mut events = Vec::new();
+    let mut shown: Option<Label> = None;
+    for source in attribution.dependencies() {
+        match source {
+            CallDependency::Everything => return PossibleInfluence::All,
+            CallDependency::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
+            CallDependency::View(view) => shown = Some(shown.map_or(*view, |shown| shown.join(view))),
+            CallDependency::Slot { view, regions } => {
+                shown = Some(shown.map_or(*view, |shown| shown.join(view)));
+                events.extend(regions.iter().map(|(event, _)| *event));
+            }
+            CallDependency::Hidden => {}
+        }
+    }
+    events.sort_unstable();
+    events.dedup();
+    match shown {
+        Some(view) => PossibleInfluence::View(view, events),
+        None => PossibleInfluence::Of(events),
+    }
+}

@@ -1,0 +1,84 @@
+//! Withdrawal of standing consents during a session.
+//!
+//! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
+//! The policy is unchanged, so the caller can restore the consent explicitly.
+
+use std::collections::BTreeSet;
+
+use super::Monitor;
+
+impl Monitor {
+    /// Withdraws the consents on these lines of the policy, and restores all others. Returns whether the set
+    /// has changed.
+    pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
+        let consents = self.policy.plan.consents.iter();
+        let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));
+        let withdrawn: BTreeSet<usize> = withdrawn.map(|consent| consent.span.start).collect();
+        if withdrawn == self.withdrawn {
+            return false;
+        }
+        self.withdrawn = withdrawn;
+        self.version += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::label::Label;
+    use crate::monitor::{Attribution, CallDependency, Verdict};
+    use crate::policy::Policy;
+    use crate::trace::{Call, EventBody, Message, Tool, TraceEntry};
+
+    const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+label message as trusted, private if:
+    (message: Message)
+require trusted, public else deny if:
+    (call: ToolCall) is tool:book
+consent private for call.arguments.card if:
+    (call: ToolCall) is tool:book
+"#;
+
+    #[test]
+    fn what_rests_on_a_withdrawn_consent_is_judged_again() {
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let consents: Vec<(usize, &str)> = policy.consents().collect();
+        assert!(matches!(consents[..], [(8, text)] if text.starts_with("consent private")), "{consents:?}");
+        let mut monitor = Monitor::new(policy);
+        let content = json!("My card is 4111.");
+        let message = Message { role: "user".to_owned(), content };
+        let (said, _) = monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
+        let nodes = monitor.trace().event(said).unwrap().document.nodes().len();
+        // The model has not seen the card, which a slot passes on.
+        let slot = CallDependency::Slot {
+            view: Label::BOTTOM,
+            regions: (0..nodes).map(|node| (said, node)).collect(),
+        };
+        let judge = |monitor: &mut Monitor, id: &str| {
+            let call = Call::from_json(id.to_owned(), Tool::local("book"), r#"{"card": "4111"}"#);
+            let mut attribution = Attribution::view("test", Label::BOTTOM, 1);
+            attribution.arguments = [("card".to_owned(), slot.clone())].into();
+            monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution)
+        };
+        let consented = |verdict: &Verdict| matches!(verdict, Verdict::Permit(_));
+        let first = judge(&mut monitor, "1");
+        assert!(consented(&first), "{first:?}");
+        assert!(
+            monitor.withdraw_consents(&BTreeSet::from([8]))
+                && !monitor.withdraw_consents(&BTreeSet::from([8]))
+        );
+        let Verdict::Permit(permit) = first else { return };
+        assert!(monitor.redeem(permit).is_err());
+        assert!(!consented(&judge(&mut monitor, "2")));
+        // Neither line is a consent, so all consents are restored.
+        assert!(monitor.withdraw_consents(&BTreeSet::from([6, 9])));
+        assert!(consented(&judge(&mut monitor, "3")));
+    }
+}

@@ -1,0 +1,122 @@
+//! Labels of stores that persist across sessions.
+//!
+//! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
+//! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::external_state_record`]
+//! returns them as JSON, and [`Monitor::join_external_state`] joins them into the stores of another session. The caller
+//! keeps the record in between and decides for which account. Nothing here lowers it; a caller that discards
+//! it should log that.
+//!
+//! If the policy declares other stores than it did when the record was made, the readers of what was written
+//! are unknown: everything is joined into every store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Monitor;
+use super::stores::StoreRecord;
+use crate::label::Label;
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::Plan;
+
+/// The error for a record of stores that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalStateError(&'static str);
+
+impl fmt::Display for ExternalStateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the record of what stores carry cannot be read: {}", self.0)
+    }
+}
+
+impl std::error::Error for ExternalStateError {}
+
+impl Monitor {
+    /// Returns the record: the label of every store that was used in this session or an earlier one.
+    pub fn external_state_record(&self) -> Value {
+        let (plan, space) = (&self.policy.plan, self.policy.space());
+        let stores = self.stores.records().map(|StoreRecord { declared, server, label, stamp }| {
+            let label = space.to_names(&label, &self.roster);
+            match declared.and_then(|index| plan.stores.get(index)) {
+                Some(store) => json!({"store": store.name, "label": label, "written": stamp}),
+                None => {
+                    json!({"server": server.map(|server| server.to_string()), "label": label, "written": stamp})
+                }
+            }
+        });
+        let floor = space.to_names(&self.stores.floor(), &self.roster);
+        json!({"declared": store_declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
+    }
+
+    /// Stamps the stores that this session has written to since the last stamp. No other session may have
+    /// used the same stamp, so that the write shows in what is [remembered](Self::external_state_record) even if the label
+    /// is the same. Returns whether there is such a store.
+    pub fn stamp_writes(&mut self, stamp: &str) -> bool {
+        self.stores.stamp(stamp)
+    }
+
+    /// Returns whether this session has written to a store since the last [stamp](Self::stamp_writes).
+    pub fn has_written(&self) -> bool {
+        self.stores.has_written()
+    }
+
+    /// Returns the number of possible changes to what is [remembered](Self::external_state_record): while it is the same,
+    /// so is that.
+    pub fn external_state_changes(&self) -> u64 {
+        self.stores.changes()
+    }
+
+    /// Joins the record of earlier sessions into the stores of this one. An approval that refers to a store
+    /// to which another session has written since is void.
+    ///
+    /// # Errors
+    /// If the record is malformed. The labels of the stores are then unknown, and the session should not
+    /// begin.
+    pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        let policy = Arc::clone(&self.policy);
+        let (plan, space) = (&policy.plan, policy.space());
+        let stores =
+            record.get("stores").and_then(Value::as_array).ok_or(ExternalStateError("it lists no stores"))?;
+        let mut read: Vec<StoreRecord<'_>> = Vec::new();
+        let mut is_known = record.get("declared") == Some(&store_declarations(plan));
+        for store in stores {
+            let label = store.get("label").filter(|label| label.is_object());
+            let label =
+                space.from_names(label.ok_or(ExternalStateError("a store has no label"))?, &mut self.roster);
+            let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
+            let (declared, server) = match (store.get("store"), store.get("server")) {
+                (Some(Value::String(name)), None) => {
+                    let declared = plan.stores.iter().position(|known| known.name == *name);
+                    is_known &= declared.is_some();
+                    (declared, None)
+                }
+                (None, Some(Value::String(server))) => (None, Some(server.as_str().into())),
+                (None, Some(Value::Null)) => (None, None),
+                _ => return Err(ExternalStateError("a store has neither a name nor a server")),
+            };
+            read.push(StoreRecord { declared, server, label, stamp });
+        }
+        self.version += 1;
+        // The lower bound on the label of every store; a record without it is not valid.
+        let floor = record.get("floor").ok_or(ExternalStateError("it does not say what all stores carry"))?;
+        let floor = space.from_names(floor, &mut self.roster);
+        self.stores.raise_floor(&floor);
+        if is_known {
+            read.iter().for_each(|store| self.stores.join_record(store));
+        } else {
+            let all = read.iter().fold(Label::BOTTOM, |all, store| all.join(&store.label));
+            self.stores.raise_all(&all);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the stores that a policy declares, with their patterns.
+fn store_declarations(plan: &Plan) -> Value {
+    let shown = |list: &[PatternId]| -> Vec<String> {
+        list.iter().filter_map(|id| plan.patterns.get(id.0).map(ToString::to_string)).collect()
+    };
+    let one = |store: &crate::policy::plan::DeclaredStore| json!({"store": store.name, "written": shown(&store.written), "read": shown(&store.read)});
+    plan.stores.iter().map(one).collect()
+}

@@ -1,0 +1,334 @@
+//! Properties of tools that hold before any call: what a model that may call them should be shown, and what
+//! it could do after it was shown more.
+
+use super::{Monitor, labelling};
+use crate::label::{DimensionSet, Label, Space};
+use crate::policy::Action;
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::{
+    CompiledExpr, CompiledQuery, EventVariable, Plan, QueryItem, Requirement, TargetPath, TargetStep, Type,
+};
+use crate::rules::{ObservedEvents, events_read_by};
+use crate::trace::Tool;
+
+impl Monitor {
+    /// Returns the strictest requirement on offer: the greatest label at which the decision to call any of
+    /// these tools can be permitted without a question. Without tools it is top.
+    pub fn strictest_requirement<'t>(&self, tools: impl IntoIterator<Item = &'t Tool>) -> Label {
+        let plan = &self.policy.plan;
+        let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
+        bounds.fold(plan.space.top(), |strictest, bound| plan.space.greatest_below(&strictest, &bound))
+    }
+
+    /// Returns the clearance of an endpoint that reads prompts, such as a model: the greatest label that
+    /// every `require` of the tool `flowgate/ENDPOINT` allows, in the dimensions that it bounds. `None` if no
+    /// statement names the endpoint.
+    ///
+    /// Patterns that match tools of every server do not count: an endpoint does not act.
+    pub fn clearance(&self, endpoint: &str) -> Option<Label> {
+        let plan = &self.policy.plan;
+        let named = requirements(plan, &Tool::of(Tool::FLOWGATE_SERVER, endpoint)).into_iter().filter(
+            |requirement| {
+                let names = |id: &PatternId| {
+                    plan.patterns.get(id.0).is_some_and(|pattern| pattern.names_server(Tool::FLOWGATE_SERVER))
+                };
+                requirement.target.is_none() && requirement.query.tools.iter().any(names)
+            },
+        );
+        named
+            .map(|requirement| greatest_required_label(&plan.space, requirement))
+            .reduce(|a, b| plan.space.greatest_below(&a, &b))
+    }
+
+    /// Returns whether a `require` applies to this tool by the name of its server. A pattern that matches
+    /// tools of every server names no server.
+    pub fn is_named(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let names = |id: &PatternId| {
+            let pattern = plan.patterns.get(id.0).filter(|pattern| pattern.matches(tool));
+            pattern.is_some_and(|pattern| tool.server.as_deref().is_some_and(|s| pattern.names_server(s)))
+        };
+        requirements(plan, tool).into_iter().any(|requirement| requirement.query.tools.iter().any(names))
+    }
+
+    /// Returns whether a statement of the policy may label the outputs of a tool. An output that no statement
+    /// labels is top, unless the policy declares another default.
+    pub fn labels_outputs(&self, tool: &Tool) -> bool {
+        !labelling::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
+    }
+
+    /// Returns whether a statement of the policy may label the description of a tool.
+    pub fn labels_description(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let matches = |id: &PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
+        let labels = labelling::statements_for_kind(plan, Type::Tool).labels;
+        labels.iter().filter_map(|index| plan.labels.get(*index)).any(|s| s.query.tools.iter().all(matches))
+    }
+
+    /// Returns whether a statement of the policy may label messages.
+    pub fn labels_messages(&self) -> bool {
+        !labelling::statements_for_kind(&self.policy.plan, Type::Message).labels.is_empty()
+    }
+
+    /// Returns whether a `require` applies to this tool. A tool without one may be called only at the bottom
+    /// label.
+    pub fn has_requirement(&self, tool: &Tool) -> bool {
+        !requirements(&self.policy.plan, tool).is_empty()
+    }
+
+    /// Describes the dimensions in which a label exceeds another one, as phrases.
+    pub fn describe_excess(&self, label: &Label, upper: &Label) -> Vec<String> {
+        let space = self.policy.space();
+        space.describe(label, space.exceeded_dimensions(label, upper, space.all()), &self.roster)
+    }
+
+    /// Returns the arguments of this tool that the policy declares as payload, whatever else the call
+    /// contains.
+    pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
+        let plan = &self.policy.plan;
+        let mut names: Vec<String> = Vec::new();
+        for payload in
+            labelling::statements_for_tool(plan, tool).payloads.iter().filter_map(|i| plan.payloads.get(*i))
+        {
+            if let [TargetStep::Key(first), TargetStep::Key(name)] = payload.target.steps.as_slice()
+                && **first == *"arguments"
+                && is_unconditional(&payload.query)
+                && self.ambiguity_reason(plan, &payload.query, Some(tool)).is_none()
+            {
+                names.push(name.to_string());
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns whether every call of a tool is permitted at a label without a question, whatever its
+    /// arguments and the trace are.
+    pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
+        let can_stop = |variable: &EventVariable| {
+            matches!(variable.ty, Type::ToolCall | Type::Event)
+                && variable.named.as_ref().is_none_or(|name| *name == tool.name)
+        };
+        let mut rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        let may_be_stopped = rules.any(|rule| rule.events.is_empty() || rule.events.iter().any(can_stop));
+        !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
+    }
+
+    /// Returns whether some call of a tool may be permitted at a label without a question. `false` is exact:
+    /// no call is permitted.
+    pub fn may_permit(&self, tool: &Tool, label: &Label) -> bool {
+        label.flows_to(&greatest_permitted_label(&self.policy.plan, tool))
+    }
+
+    /// Returns whether a rule can stop a reply of the model to the user.
+    pub fn may_stop_replies(&self) -> bool {
+        let is_reply = |variable: &EventVariable| {
+            matches!(variable.ty, Type::Message | Type::Event)
+                && variable.named.as_ref().is_none_or(|role| matches!(&**role, "assistant" | "model"))
+        };
+        let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        // A rule without variables, or one that also looks at other events, can match at any time.
+        rules.into_iter().any(|rule| {
+            rule.events.is_empty() || !rule.looks_at.is_empty() || rule.events.iter().any(is_reply)
+        })
+    }
+
+    /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
+    /// stops an output is observable, and depends on what the rule looks at, in the output and in other
+    /// events.
+    pub fn output_floor(&self, tool: &Tool) -> Label {
+        let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        let can_stop = rules.filter(|rule| {
+            let is_last = |variable: &EventVariable| {
+                matches!(variable.ty, Type::ToolOutput | Type::Event)
+                    && (variable.can_be_last || !rule.is_settled)
+                    && variable.named.as_ref().is_none_or(|name| *name == tool.name)
+            };
+            rule.events.iter().any(is_last)
+        });
+        let plan = &self.policy.plan;
+        let undeclared = plan.default.unwrap_or(plan.space.top());
+        match can_stop.map(events_read_by).max() {
+            None => Label::BOTTOM,
+            Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),
+            Some(ObservedEvents::Calls) => {
+                self.trace.calls_context().join(&self.greatest_output_label(tool, undeclared))
+            }
+            Some(ObservedEvents::Everything) => self.policy.space().top(),
+        }
+    }
+
+    /// Returns the greatest label that any part of an output of this tool can carry, independent of its
+    /// content: a label computed from the content would depend on it. A dimension that no statement declares
+    /// for the whole output is as in `undeclared`.
+    pub(super) fn greatest_output_label(&self, tool: &Tool, undeclared: Label) -> Label {
+        let plan = &self.policy.plan;
+        let space = &plan.space;
+        let indices = labelling::statements_for_tool(plan, tool).labels;
+        let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
+        let is_whole = |target: &TargetPath| match target.steps.as_slice() {
+            _ if target.capture.is_some() || target.root != 0 => false,
+            [] => true,
+            [TargetStep::Key(name)] => **name == *"content",
+            _ => false,
+        };
+        let covered = statements.iter().filter(|s| {
+            is_whole(&s.target)
+                && is_unconditional(&s.query)
+                && self.ambiguity_reason(plan, &s.query, Some(tool)).is_none()
+        });
+        let covered = covered.fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims));
+        let base = space.restrict(&undeclared, space.all().without(covered));
+        statements
+            .iter()
+            .fold(base, |most, statement| most.join(&labelling::greatest_label(space, &statement.label)))
+    }
+
+    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
+    /// to `view`. Every store that a call could write to whose label does not flow to `below` carries the
+    /// label of the view from now on, whether it is written to or not: the absence of a write is information,
+    /// too. The same holds for verdicts of rules that look at other calls.
+    ///
+    /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
+    /// its content.
+    pub fn raise_stores_for_view(&mut self, below: &Label, view: &Label) {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        self.trace.record_view(view);
+        let mut tools: Vec<Tool> = self.known_tools.iter().cloned().collect();
+        tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
+        for tool in tools {
+            let harmless = is_harmless(plan, &tool);
+            if !greatest_permitted_label(plan, &tool).flows_to(below) {
+                let access = self.access(tool, harmless);
+                self.stores.raise(&access.writes, view);
+            }
+        }
+    }
+}
+
+fn requirements<'p>(plan: &'p Plan, tool: &Tool) -> Vec<&'p Requirement> {
+    let indices = labelling::statements_for_tool(plan, tool).requirements;
+    indices.into_iter().filter_map(|index| plan.requirements.get(index)).collect()
+}
+
+/// Returns whether a query matches every call of its tools.
+fn is_unconditional(query: &CompiledQuery) -> bool {
+    query.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))))
+}
+
+/// Returns the greatest label at which the decision to call the tool is permitted whatever the arguments are.
+fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
+    let space: &Space = &plan.space;
+    let mut bound = space.top();
+    let mut spoken = DimensionSet::NONE;
+    for requirement in requirements(plan, tool) {
+        bound = space.greatest_below(&bound, &greatest_required_label(space, requirement));
+        if requirement.target.is_none() && is_unconditional(&requirement.query) {
+            spoken = spoken.union(requirement.label.dims);
+        }
+    }
+    space.restrict(&bound, spoken)
+}
+
+/// Returns the greatest label that meets a requirement whatever the arguments are.
+fn greatest_required_label(space: &Space, requirement: &Requirement) -> Label {
+    let fixed = requirement.label.fixed.unwrap_or(crate::label::PartialLabel::NONE);
+    // A bound that is computed from the arguments may be bottom.
+    let computed = requirement.label.dims.without(fixed.dims);
+    let most = space.replace(&space.top(), &fixed);
+    space.restrict(&most, space.all().without(computed))
+}
+
+/// Returns the greatest label at which some call of the tool may be permitted without a question.
+pub(super) fn greatest_permitted_label(plan: &Plan, tool: &Tool) -> Label {
+    let space = &plan.space;
+    let requirements = requirements(plan, tool);
+    let spoken =
+        requirements.iter().fold(DimensionSet::NONE, |dims, requirement| dims.union(requirement.label.dims));
+    let fixed = requirements
+        .iter()
+        .filter(|requirement| is_unconditional(&requirement.query))
+        .filter_map(|requirement| requirement.label.fixed);
+    let most = fixed
+        .fold(space.top(), |most, bound| space.greatest_below(&most, &space.replace(&space.top(), &bound)));
+    space.restrict(&most, spoken)
+}
+
+/// Returns whether every call of the tool is harmless, whatever its arguments are.
+pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
+    let requirements = requirements(plan, tool);
+    let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
+    requirements.iter().all(is_top)
+        && requirements.iter().any(|requirement| is_unconditional(&requirement.query))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::{Attribution, CallDependency, Verdict};
+    use super::*;
+    use crate::policy::Policy;
+    use crate::trace::{Call, EventBody, EventId, Message, Output, TraceEntry};
+
+    /// Returns the label of the output of `read` after a call of `note` with a hidden text that a condition
+    /// looks at.
+    fn label_after(hidden: &str) -> Vec<String> {
+        let policy = "lattice integrity: trusted < untrusted
+label m as trusted if:
+    (m: Message)
+    m.role == \"user\"
+label out.content as trusted if:
+    (out: ToolOutput) is tool:read
+require top if:
+    (call: ToolCall) is tool:r\"read|note\"
+require untrusted if:
+    (call: ToolCall) is tool:note
+    \"me\" in call.arguments.text
+";
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        let say = |role: &str, content| Message { role: role.to_owned(), content };
+        monitor.push(TraceEntry::from(EventBody::Message(say("user", json!("x"))))).unwrap();
+        let (page, _) =
+            monitor.push(TraceEntry::from(EventBody::Message(say("page", json!(hidden))))).unwrap();
+        let mut run = |id: &str, tool: &str, arguments: serde_json::Value, slot: Option<EventId>| {
+            let call = Call {
+                id: id.to_owned(),
+                tool: Tool::local(tool),
+                arguments: Ok(arguments.as_object().cloned().unwrap()),
+            };
+            let mut attribution = Attribution::view("lowest-first", Label::BOTTOM, 1);
+            attribution.arguments = slot
+                .map(|page| {
+                    let regions = vec![(page, 0), (page, 1), (page, 2)];
+                    ("text".to_owned(), CallDependency::Slot { view: Label::BOTTOM, regions })
+                })
+                .into_iter()
+                .collect();
+            let Verdict::Permit(permit) =
+                monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution)
+            else {
+                panic!("it is permitted");
+            };
+            let ran = monitor.redeem(permit).unwrap();
+            assert_eq!(ran.call().id, id);
+            let (call_id, tool, structured) = (id.to_owned(), None, None);
+            let output = Output { call_id, tool, content: json!("fine"), structured, is_error: Some(false) };
+            let (output, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+            let label = monitor.trace().event(output).unwrap().label;
+            monitor.describe(&label)
+        };
+        run("c1", "note", json!({"text": hidden}), Some(page));
+        run("c2", "read", json!({}), None)
+    }
+
+    #[test]
+    fn what_is_hidden_does_not_decide_whether_a_store_is_written_to() {
+        assert_eq!(label_after("me"), ["untrusted"]);
+        assert_eq!(label_after("you"), ["untrusted"]);
+    }
+}

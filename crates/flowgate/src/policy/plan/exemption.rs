@@ -1,0 +1,94 @@
+//! Determines which tools a rule may exempt by their names.
+//!
+//! A name that two servers offer must not exempt the tool of the wrong server, however the rule is written (invariant
+//! 5).
+
+use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryItem};
+
+impl Plan {
+    /// Returns the patterns by which a rule may exempt a tool: all except those that can only help its conditions to
+    /// hold.
+    pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
+        let mut exempting = Vec::new();
+        let mut seen = vec![false; self.predicates.len()];
+        let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+        domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
+        query.items.iter().for_each(|item| self.collect_from_item(item, &mut seen, &mut exempting));
+        exempting
+    }
+
+    fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match item {
+            QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),
+            // A named value may be used in any way.
+            QueryItem::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// Collects the patterns that, by matching more tools, may keep a condition from holding.
+    fn collect_from_condition(&self, ex: &CompiledExpr, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match ex {
+            CompiledExpr::IsTool(event, _, shape) => {
+                let mut computed = Vec::new();
+                if let Some(shape) = shape {
+                    shape.expressions(&mut computed);
+                }
+                exempting.extend(self.patterns_of(std::iter::once(&**event).chain(computed)));
+            }
+            CompiledExpr::And(items) | CompiledExpr::Or(items) => {
+                items.iter().for_each(|item| self.collect_from_condition(item, seen, exempting));
+            }
+            CompiledExpr::Predicate(index, arguments) => {
+                exempting.extend(self.patterns_of(arguments));
+                if let (Some(first @ false), Some(predicate)) =
+                    (seen.get_mut(*index), self.predicates.get(*index))
+                {
+                    *first = true;
+                    let domains =
+                        predicate.query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                    exempting.extend(self.patterns_of(domains));
+                    predicate
+                        .query
+                        .items
+                        .iter()
+                        .for_each(|item| self.collect_from_item(item, seen, exempting));
+                }
+            }
+            // Further matches of such a block cannot exempt the call.
+            CompiledExpr::Quantified(block)
+                if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
+            {
+                let QuantifierKind::Count { min, .. } = &block.how else { return };
+                let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                exempting.extend(self.patterns_of(min.iter().chain(domains)));
+                block.items.iter().for_each(|item| self.collect_from_item(item, seen, exempting));
+            }
+            ex => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// Returns every pattern that expressions test, including those in predicates.
+    pub(crate) fn patterns_of<'e>(
+        &self,
+        expressions: impl IntoIterator<Item = &'e CompiledExpr>,
+    ) -> Vec<PatternId> {
+        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
+        let mut collect = |ex: &CompiledExpr, pending: &mut Vec<usize>| {
+            ex.walk(&mut |ex| match ex {
+                CompiledExpr::IsTool(_, pattern, _) => patterns.push(*pattern),
+                CompiledExpr::Predicate(index, _) => pending.push(*index),
+                _ => {}
+            });
+        };
+        expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
+        let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
+        while let Some(index) = pending.pop() {
+            if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
+            {
+                *first = true;
+                predicate.query.expressions().for_each(|ex| collect(ex, &mut pending));
+            }
+        }
+        patterns
+    }
+}

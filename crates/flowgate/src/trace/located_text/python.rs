@@ -1,0 +1,310 @@
+//! Python literals: the output of `repr` for lists, dicts, tuples and sets.
+//!
+//! `repr` prints values without a literal as a call (`datetime.datetime(2024, 5, 15)`), in angle brackets
+//! (`<Color.RED: 'r'>`) or with a prefix (`b'..'`). They are parsed as one scalar whose text is its spelling.
+
+use super::cursor::Cursor;
+use super::tree::{ExpectedNode, TreeBuilder};
+use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind};
+
+/// Parses a text that is one list, dict, tuple or set.
+pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
+    let mut c = Cursor::new(text);
+    let mut tree = TreeBuilder::default();
+    let mut closers = Vec::new();
+    space(&mut c);
+    if !matches!(c.peek(), Some(b'[' | b'(' | b'{')) {
+        return Err(LocateError::NotStructured);
+    }
+    value(&mut c, &mut tree, &mut closers)?;
+    while let (Some(place), Some(&close)) = (tree.expected_node(), closers.last()) {
+        space(&mut c);
+        let comma = tree.len() > 0 && c.eat(b',');
+        space(&mut c);
+        let grouping = close == b')' && tree.len() == 1 && !comma;
+        if !grouping && c.eat(close) {
+            closers.pop();
+            tree.close(c.offset())?;
+            continue;
+        }
+        if tree.len() > 0 && !comma {
+            return c.fail();
+        }
+        if place == ExpectedNode::Key {
+            let start = c.offset();
+            let key = key(&mut c)?;
+            tree.key(key, start..c.offset())?;
+            space(&mut c);
+            c.expect(b':')?;
+            space(&mut c);
+        }
+        value(&mut c, &mut tree, &mut closers)?;
+    }
+    space(&mut c);
+    c.end()?;
+    tree.finish()
+}
+
+fn space(c: &mut Cursor<'_>) {
+    c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b'\x0c'));
+}
+
+/// Parses a scalar, or the opening bracket of a list or map.
+fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder, closers: &mut Vec<u8>) -> Result<(), LocateError> {
+    let start = c.offset();
+    let kind = match c.peek() {
+        Some(open @ (b'[' | b'(' | b'{')) => {
+            c.next();
+            closers.push(closing_bracket(open));
+            return if open == b'{' && is_dict(c)? { tree.open_map(start) } else { tree.open_list(start) };
+        }
+        Some(b'\'' | b'"') => LocatedNodeKind::Text(string(c)?),
+        _ => word(c)?,
+    };
+    tree.add_scalar(start..c.offset(), kind)
+}
+
+fn closing_bracket(open: u8) -> u8 {
+    match open {
+        b'(' => b')',
+        b'[' => b']',
+        _ => b'}',
+    }
+}
+
+/// Looks ahead behind a `{`: a dict, unless its first item has no `:` after it. Text is scanned again only where such
+/// braces nest, so at most [`DEPTH_LIMIT`] times.
+fn is_dict(c: &mut Cursor<'_>) -> Result<bool, LocateError> {
+    let start = c.offset();
+    space(c);
+    let dict = c.peek() == Some(b'}') || {
+        match c.peek() {
+            // A list or a map as a key is rejected.
+            Some(b'[' | b'{') => return Ok(false),
+            Some(b'(') => skip_brackets(c)?,
+            Some(b'\'' | b'"') => skip_quoted(c)?,
+            _ => {
+                word(c)?;
+            }
+        }
+        space(c);
+        c.peek() == Some(b':')
+    };
+    c.rewind(start);
+    Ok(dict)
+}
+
+/// Parses a key: a string is decoded, any other hashable value is kept as spelled.
+fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
+    let start = c.offset();
+    match c.peek() {
+        Some(b'\'' | b'"') => return string(c),
+        Some(b'(') => skip_brackets(c)?,
+        _ => {
+            word(c)?;
+        }
+    }
+    Ok(c.text_since(start).to_owned())
+}
+
+/// Parses a scalar that is not a plain string.
+fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
+    let start = c.offset();
+    match c.peek() {
+        Some(b'<') => {
+            skip_angles(c)?;
+            return Ok(LocatedNodeKind::Text(c.text_since(start).to_owned()));
+        }
+        Some(b'-' | b'+' | b'.' | b'0'..=b'9') => return number(c),
+        _ => {}
+    }
+    c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.') || !b.is_ascii());
+    let kind = match (c.text_since(start), c.peek()) {
+        ("b", Some(b'\'' | b'"')) => {
+            skip_quoted(c)?;
+            LocatedNodeKind::Text(c.text_since(start).to_owned())
+        }
+        ("", _) => return c.fail(),
+        (_, Some(b'(')) => {
+            skip_brackets(c)?;
+            LocatedNodeKind::Text(c.text_since(start).to_owned())
+        }
+        ("None", _) => LocatedNodeKind::Null,
+        ("True", _) => LocatedNodeKind::Bool(true),
+        ("False", _) => LocatedNodeKind::Bool(false),
+        (name @ ("inf" | "nan"), _) => LocatedNodeKind::Number(name.to_owned()),
+        _ => return Err(LocateError::Syntax { offset: start }),
+    };
+    Ok(kind)
+}
+
+fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
+    let digits = |c: &mut Cursor<'_>| c.skip(|b| b.is_ascii_digit());
+    let start = c.offset();
+    let _signed = c.eat(b'-') || c.eat(b'+');
+    if c.eat(b'i') {
+        c.expect(b'n')?;
+        c.expect(b'f')?;
+        return Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()));
+    }
+    let zero = c.peek() == Some(b'0');
+    let first = c.offset();
+    let whole = digits(c);
+    let padded = zero && c.text_since(first).bytes().any(|b| b != b'0');
+    let mut float = false;
+    if c.eat(b'.') {
+        float = true;
+        if !digits(c) && !whole {
+            return c.fail();
+        }
+    } else if !whole {
+        return c.fail();
+    }
+    if c.eat(b'e') || c.eat(b'E') {
+        float = true;
+        let _signed = c.eat(b'+') || c.eat(b'-');
+        if !digits(c) {
+            return c.fail();
+        }
+    }
+    if padded && !float {
+        return Err(LocateError::Syntax { offset: first });
+    }
+    Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()))
+}
+
+/// Consumes everything up to the bracket that matches the next one.
+fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
+    let mut closers = Vec::new();
+    loop {
+        c.skip(|b| !matches!(b, b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\'' | b'"'));
+        match c.peek() {
+            Some(b'\'' | b'"') => skip_quoted(c)?,
+            Some(open @ (b'(' | b'[' | b'{')) => {
+                if closers.len() >= DEPTH_LIMIT {
+                    return Err(LocateError::TooDeep { offset: c.offset() });
+                }
+                closers.push(closing_bracket(open));
+                c.next();
+            }
+            Some(close) if closers.last() == Some(&close) => {
+                closers.pop();
+                c.next();
+            }
+            _ => return c.fail(),
+        }
+        if closers.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Consumes everything up to the `>` that matches the next `<`.
+fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
+    let mut depth = 0_usize;
+    loop {
+        c.skip(|b| !matches!(b, b'<' | b'>' | b'\'' | b'"' | b'\n'));
+        match c.peek() {
+            Some(b'\'' | b'"') => {
+                skip_quoted(c)?;
+                continue;
+            }
+            Some(b'<') => depth += 1,
+            Some(b'>') => depth -= 1,
+            _ => return c.fail(),
+        }
+        c.next();
+        if depth == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Consumes a quoted string without decoding it.
+fn skip_quoted(c: &mut Cursor<'_>) -> Result<(), LocateError> {
+    let Some(quote) = c.next() else {
+        return c.fail();
+    };
+    loop {
+        c.skip(|b| b != quote && !matches!(b, b'\\' | b'\n' | b'\r'));
+        if c.eat(quote) {
+            return Ok(());
+        }
+        c.expect(b'\\')?;
+        if matches!(c.peek(), Some(b'\\' | b'\'' | b'"')) {
+            c.next();
+        }
+    }
+}
+
+/// Parses a string and decodes it.
+fn string(c: &mut Cursor<'_>) -> Result<String, LocateError> {
+    let Some(quote @ (b'\'' | b'"')) = c.next() else {
+        return c.fail();
+    };
+    let mut decoded = String::new();
+    loop {
+        let start = c.offset();
+        c.skip(|b| b != quote && !matches!(b, b'\\' | b'\n' | b'\r'));
+        decoded.push_str(c.text_since(start));
+        if c.eat(quote) {
+            return Ok(decoded);
+        }
+        c.expect(b'\\')?;
+        escape(c, &mut decoded)?;
+    }
+}
+
+/// Parses the characters after a backslash. As in Python, a backslash that starts no known escape represents itself.
+fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), LocateError> {
+    let at = c.offset();
+    let simple = match c.peek() {
+        Some(quote @ (b'\'' | b'"' | b'\\')) => char::from(quote),
+        Some(b'a') => '\u{7}',
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'v') => '\u{b}',
+        Some(b'0'..=b'7') => {
+            decoded.push(char::from_u32(octal(c)).ok_or(LocateError::Syntax { offset: at })?);
+            return Ok(());
+        }
+        Some(long @ (b'x' | b'u' | b'U')) => {
+            c.next();
+            let code = c.hex(match long {
+                b'x' => 2,
+                b'u' => 4,
+                _ => 8,
+            })?;
+            decoded.push(char::from_u32(code).ok_or(LocateError::Syntax { offset: at })?);
+            return Ok(());
+        }
+        // Named characters and joined lines, which `repr` does not print.
+        Some(b'N' | b'\n' | b'\r') | None => return c.fail(),
+        Some(_) => {
+            decoded.push('\\');
+            return Ok(());
+        }
+    };
+    c.next();
+    decoded.push(simple);
+    Ok(())
+}
+
+/// Consumes up to three octal digits.
+fn octal(c: &mut Cursor<'_>) -> u32 {
+    let mut code = 0;
+    for _ in 0..3 {
+        match c.peek() {
+            Some(digit @ b'0'..=b'7') => code = code * 8 + u32::from(digit - b'0'),
+            _ => break,
+        }
+        c.next();
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests;

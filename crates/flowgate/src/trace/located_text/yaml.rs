@@ -1,0 +1,237 @@
+//! YAML texts: one document, in block style for the most part.
+//!
+//! The events come from `saphyr-parser`, the spans from the text. The library's marks are intended for error
+//! messages: they may end behind the comment after a quoted scalar, or start behind the dash of an item. So a mark is
+//! not trusted: the indicators between the nodes (`-`, `:`, quotes, brackets, `|`) are located again in the text, and
+//! a text is rejected where a node is not at its mark. Explicit keys (`? key`), keys that are lists or maps, tags and
+//! directives are rejected this way or by name.
+
+mod layout;
+mod schema;
+
+use std::ops::Range;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span};
+
+use super::tree::{ExpectedNode, TreeBuilder};
+use super::{LocateError, LocatedNode, LocatedNodeKind};
+use layout::Layout;
+
+/// Maximum length of a YAML text that is parsed, in bytes (1 MiB). The scanner may queue a whole flow collection
+/// before its first event, at a hundred times the size of the text, so this limit is the one that bounds memory.
+const YAML_LIMIT: usize = 1 << 20;
+
+/// Line breaks in YAML 1.1 (and so in `PyYAML`), ordinary characters in YAML 1.2. Printers of either version escape
+/// them by default.
+const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
+/// Parses a text that is one block or flow collection.
+pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
+    if text.len() > YAML_LIMIT {
+        return Err(LocateError::TooLarge);
+    }
+    if let Some(offset) = text.find(BREAKS) {
+        return syntax_error(offset);
+    }
+    let mut reader = YamlReader {
+        layout: Layout::new(text),
+        tree: TreeBuilder::default(),
+        flows: Vec::new(),
+        at: 0,
+        started: false,
+    };
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((event, span)) => reader.event(event, span)?,
+            Err(why) => return Err(reader.scan_error(&why)),
+        }
+    }
+    reader.tree.finish()
+}
+
+/// Tracks the events of the parser through the text.
+struct YamlReader<'t> {
+    layout: Layout<'t>,
+    tree: TreeBuilder,
+    /// For each open list or map, whether it is enclosed in brackets.
+    flows: Vec<bool>,
+    /// The end of the consumed text.
+    at: usize,
+    started: bool,
+}
+
+/// The location of the next node.
+struct NodeStart {
+    /// The offset directly behind the indicator that announces the node.
+    gap: usize,
+    /// The first byte that is neither space nor comment.
+    start: usize,
+}
+
+impl YamlReader<'_> {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
+        match event {
+            Event::DocumentStart(explicit) => {
+                if self.started {
+                    return syntax_error(self.byte(span.start));
+                }
+                self.started = true;
+                self.at = self.layout.byte_order_mark();
+                if explicit {
+                    // Only `---` may precede the root; a directive is rejected.
+                    let start = self.layout.skip(self.at, false);
+                    if start != self.byte(span.start) {
+                        return syntax_error(start);
+                    }
+                    self.at = self.byte(span.end);
+                }
+                Ok(())
+            }
+            Event::Alias(_) => Err(LocateError::Alias { offset: self.byte(span.start) }),
+            Event::Scalar(text, style, anchor, tag) => {
+                if self.tree.expected_node().is_none() {
+                    return Err(LocateError::NotStructured);
+                }
+                let arrival = self.advance_to_node(anchor, tag.is_some())?;
+                let spelled = self.scalar_span(&arrival, &text, style, span)?;
+                self.scalar(text.into_owned(), style, spelled)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                let start = self.advance_to_node(anchor, tag.is_some())?.start;
+                match self.layout.peek(start) {
+                    Some(b'[') => self.open(start, true)?,
+                    Some(b'-') => self.open(start, false)?,
+                    _ => return syntax_error(start),
+                }
+                self.tree.open_list(start)
+            }
+            Event::MappingStart(anchor, tag) => {
+                let start = self.advance_to_node(anchor, tag.is_some())?.start;
+                self.open(start, self.layout.peek(start) == Some(b'{'))?;
+                self.tree.open_map(start)
+            }
+            Event::SequenceEnd => self.close(b']'),
+            Event::MappingEnd => self.close(b'}'),
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => Ok(()),
+        }
+    }
+
+    /// Advances to the next node, over the indicator that announces it.
+    fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
+        let flow = self.flows.last() == Some(&true);
+        let mut start = self.layout.skip(self.at, flow);
+        let mut gap = self.at;
+        let place = self.tree.expected_node();
+        if !flow && matches!(place, Some(ExpectedNode::Item | ExpectedNode::Key)) {
+            self.layout.reject_tabs(start)?;
+        }
+        if !flow && place == Some(ExpectedNode::Item) {
+            if self.layout.peek(start) != Some(b'-') {
+                return syntax_error(start);
+            }
+            gap = start + 1;
+            start = self.layout.skip(gap, false);
+        }
+        if anchor > 0 {
+            return Err(LocateError::Alias { offset: start });
+        }
+        if tagged {
+            return syntax_error(start);
+        }
+        Ok(NodeStart { gap, start })
+    }
+
+    /// Returns the bytes that spell a scalar.
+    fn scalar_span(
+        &self,
+        to: &NodeStart,
+        text: &str,
+        style: ScalarStyle,
+        span: Span,
+    ) -> Result<Range<usize>, LocateError> {
+        let start = to.start;
+        let (first, last) = (self.byte(span.start), self.byte(span.end));
+        let end = match style {
+            ScalarStyle::Plain if text.is_empty() => return Ok(to.gap..to.gap),
+            // `PyYAML` treats a `?` inside brackets as an indicator at any position.
+            ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
+            ScalarStyle::Plain if first == start => Some(last),
+            ScalarStyle::SingleQuoted if first == start => self.layout.quoted(start, b'\''),
+            ScalarStyle::DoubleQuoted if first == start => self.layout.quoted(start, b'"'),
+            ScalarStyle::Literal => self.layout.block(start, b'|', last),
+            ScalarStyle::Folded => self.layout.block(start, b'>', last),
+            _ => None,
+        };
+        match end {
+            Some(end) if start < end && end <= last => Ok(start..end),
+            _ => syntax_error(start),
+        }
+    }
+
+    /// Adds a scalar, as a key or as a leaf.
+    fn scalar(&mut self, text: String, style: ScalarStyle, span: Range<usize>) -> Result<(), LocateError> {
+        let plain = style == ScalarStyle::Plain;
+        self.at = span.end;
+        if self.tree.expected_node() == Some(ExpectedNode::Key) {
+            let merge = plain && text == "<<";
+            let colon = self.layout.skip_blanks(span.end);
+            if span.is_empty() || merge || self.layout.peek(colon) != Some(b':') {
+                return syntax_error(span.start);
+            }
+            self.at = colon + 1;
+            return self.tree.key(text, span);
+        }
+        let kind = if plain { schema::resolve(text) } else { LocatedNodeKind::Text(text) };
+        self.tree.add_scalar(span, kind)
+    }
+
+    /// Opens a list or map at this offset.
+    fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
+        if self.tree.expected_node() == Some(ExpectedNode::Key) {
+            return syntax_error(start);
+        }
+        if !flow {
+            self.layout.reject_tabs(start)?;
+        }
+        self.flows.push(flow);
+        self.at = start + usize::from(flow);
+        Ok(())
+    }
+
+    /// Closes a list or map: behind its bracket, or behind its last node.
+    fn close(&mut self, bracket: u8) -> Result<(), LocateError> {
+        if self.flows.pop() == Some(true) {
+            let end = self.layout.skip(self.at, true);
+            if self.layout.peek(end) != Some(bracket) {
+                return syntax_error(end);
+            }
+            self.at = end + 1;
+        }
+        self.tree.close(self.at)
+    }
+
+    /// Converts an error of the parser. The parser reports an alias without an anchor as an error; at the root, a `*`
+    /// is more likely prose.
+    fn scan_error(&self, why: &ScanError) -> LocateError {
+        let offset = self.byte(*why.marker());
+        let name = self.layout.peek(offset + 1);
+        let named = name.is_some_and(|b| !b.is_ascii_whitespace());
+        match self.layout.peek(offset) {
+            Some(b'*' | b'&') if named && self.tree.expected_node().is_some() => {
+                LocateError::Alias { offset }
+            }
+            _ => LocateError::Syntax { offset },
+        }
+    }
+
+    fn byte(&self, marker: Marker) -> usize {
+        self.layout.byte(marker.index())
+    }
+}
+
+fn syntax_error<T>(offset: usize) -> Result<T, LocateError> {
+    Err(LocateError::Syntax { offset })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The text between and around the nodes of a YAML document.
+
+use super::super::LocateError;
+
+/// Number of characters between two known offsets.
+const STRIDE: usize = 64;
+
+/// A YAML text, with the byte offset of each of its characters.
+pub(super) struct Layout<'t> {
+    text: &'t str,
+    /// The byte offset of every [`STRIDE`]th character; empty for an ASCII text.
+    known: Vec<usize>,
+}
+
+impl<'t> Layout<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        let known = if text.is_ascii() {
+            Vec::new()
+        } else {
+            text.char_indices().step_by(STRIDE).map(|(at, _)| at).collect()
+        };
+        Self { text, known }
+    }
+
+    /// Returns the byte offset of a character, or the end of the text if it has fewer characters.
+    pub(super) fn byte(&self, index: usize) -> usize {
+        let end = self.text.len();
+        if self.known.is_empty() {
+            return index.min(end);
+        }
+        let known = self.known.get(index / STRIDE).copied().unwrap_or(end);
+        let rest = self.text.get(known..).unwrap_or_default();
+        rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| known + at)
+    }
+
+    /// Returns the byte at an offset.
+    pub(super) fn peek(&self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at).copied()
+    }
+
+    /// Returns the offset behind a byte order mark at the start of the text.
+    pub(super) fn byte_order_mark(&self) -> usize {
+        let mark = '\u{feff}';
+        if self.text.starts_with(mark) { mark.len_utf8() } else { 0 }
+    }
+
+    /// Returns the first offset from `at` that is not a space or tab.
+    pub(super) fn skip_blanks(&self, at: usize) -> usize {
+        self.skip_while(at, |b| matches!(b, b' ' | b'\t'))
+    }
+
+    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection, a comma.
+    pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
+        loop {
+            let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
+            at = self.skip_while(at, space);
+            let apart = at.checked_sub(1).and_then(|before| self.peek(before)).is_none_or(space);
+            if self.peek(at) != Some(b'#') || !apart {
+                return at;
+            }
+            at = self.skip_while(at, |b| !matches!(b, b'\n' | b'\r'));
+        }
+    }
+
+    /// Rejects a tab among the blanks before an offset, where it would indent.
+    pub(super) fn reject_tabs(&self, at: usize) -> Result<(), LocateError> {
+        let before = self.text.get(..at).unwrap_or_default();
+        let blanks = before.bytes().rev().take_while(|b| matches!(b, b' ' | b'\t'));
+        match blanks.enumerate().find(|&(_, b)| b == b'\t') {
+            Some((back, _)) => Err(LocateError::Syntax { offset: at - back - 1 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the end of the quoted scalar that starts at an offset.
+    pub(super) fn quoted(&self, start: usize, quote: u8) -> Option<usize> {
+        let mut at = start + 1;
+        loop {
+            at = self.skip_while(at, |b| b != quote && (b != b'\\' || quote == b'\''));
+            let next = self.peek(at + 1);
+            match self.peek(at)? {
+                b'\\' => at += 2,
+                _ if quote == b'\'' && next == Some(quote) => at += 2,
+                _ => return Some(at + 1),
+            }
+        }
+    }
+
+    /// Returns the end of the block scalar whose header starts at an offset, given the offset where the library
+    /// stopped reading it. Trailing blank lines and the last line break are left out.
+    pub(super) fn block(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
+        if self.peek(start) != Some(indicator) {
+            return None;
+        }
+        let mut lines = self.text.get(start..last)?;
+        loop {
+            let shorter = lines.trim_end_matches([' ', '\t']);
+            match shorter.strip_suffix(['\n', '\r']) {
+                Some(shorter) => lines = shorter,
+                None => return Some(start + lines.len()),
+            }
+        }
+    }
+
+    fn skip_while(&self, at: usize, test: impl Fn(u8) -> bool) -> usize {
+        let rest = self.text.as_bytes().get(at..).unwrap_or_default();
+        at + rest.iter().position(|&b| !test(b)).unwrap_or(rest.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_have_byte_offsets() {
+        let text = format!("{}é{}😀z", "a".repeat(63), "b€".repeat(70));
+        for text in ["", "plain", text.as_str()] {
+            let layout = Layout::new(text);
+            for (index, (at, _)) in text.char_indices().enumerate() {
+                assert_eq!(layout.byte(index), at);
+            }
+            let count = text.chars().count();
+            for index in [count, count + 1, count + STRIDE, usize::MAX] {
+                assert_eq!(layout.byte(index), text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn comments_are_skipped() {
+        let layout = Layout::new("# a\n \t# b - c\r\n,#d\n-");
+        assert_eq!(layout.skip(0, false), 15);
+        assert_eq!(layout.skip(0, true), 19);
+        assert_eq!(Layout::new("a#b").skip(1, false), 1);
+        assert_eq!(Layout::new("a #b").skip(1, false), 4);
+    }
+
+    #[test]
+    fn tabs_do_not_indent() {
+        assert_eq!(Layout::new("a\t\n  b").reject_tabs(5), Ok(()));
+        let refused = Err(LocateError::Syntax { offset: 3 });
+        assert_eq!(Layout::new("a\n \t b").reject_tabs(5), refused);
+    }
+
+    #[test]
+    fn quoted_scalars_end_at_their_quote() {
+        for (text, quote, end) in [
+            ("'it''s' # it's", b'\'', Some(7)),
+            (r"'\' '", b'\'', Some(3)),
+            (r#""\"\\" ""#, b'"', Some(6)),
+            (r#""\"#, b'"', None),
+            ("'''", b'\'', None),
+        ] {
+            assert_eq!(Layout::new(text).quoted(0, quote), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn block_scalars_end_at_their_last_line() {
+        let text = "|-\n  a \n\n  b  \r\n   \n\n";
+        let layout = Layout::new(text);
+        assert_eq!(layout.block(0, b'|', text.len()), Some(14));
+        assert_eq!(layout.block(0, b'>', text.len()), None);
+        assert_eq!(Layout::new("> \n \n").block(0, b'>', 5), Some(2));
+    }
+}

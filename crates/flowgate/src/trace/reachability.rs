@@ -1,0 +1,152 @@
+//! Reachability between events: which events an event has seen and which could have influenced it, across agents that
+//! branch and merge.
+
+use std::collections::HashMap;
+
+use super::{EventId, PossibleInfluence, Trace};
+
+impl Trace {
+    /// Returns whether the agent of `later` had seen `earlier` before `later` happened.
+    pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
+        let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
+        if a.agent == b.agent {
+            a.sequence < b.sequence
+        } else {
+            b.clock.get(a.agent).is_some_and(|seen| a.sequence < *seen)
+        }
+    }
+
+    /// Returns whether `earlier` may have influenced `later`, directly or through intermediate events.
+    pub fn influences(&self, earlier: EventId, later: EventId) -> bool {
+        self.influences_in_steps(earlier, later).0
+    }
+
+    /// Returns the result of [`influences`](Self::influences) and the number of events that were visited.
+    pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
+        let mut seen = std::collections::HashSet::new();
+        // The number of visited writers of each store.
+        let mut written: HashMap<usize, usize> = HashMap::new();
+        let mut pending = vec![later];
+        let mut steps = 0;
+        while let Some(id) = pending.pop() {
+            steps += 1;
+            let Some(event) = self.event(id).filter(|_| seen.insert(id)) else { continue };
+            for (store, count) in &event.read_from {
+                let known = written.entry(*store).or_default();
+                let writers = self.writers.get(*store).into_iter().flatten().take(*count).skip(*known);
+                *known = (*known).max(*count);
+                for writer in writers {
+                    steps += 1;
+                    if *writer == earlier {
+                        return (true, steps);
+                    }
+                    pending.push(*writer);
+                }
+            }
+            match &event.influence {
+                PossibleInfluence::All if self.sees(id, earlier) => return (true, steps),
+                PossibleInfluence::Of(sources) if sources.contains(&earlier) => return (true, steps),
+                PossibleInfluence::Of(sources) => pending.extend(sources),
+                PossibleInfluence::View(_, sources) if sources.contains(&earlier) => return (true, steps),
+                PossibleInfluence::View(label, sources) => {
+                    let shown = |other: &EventId| {
+                        self.sees(id, *other) && self.existence_label(*other).flows_to(label)
+                    };
+                    if shown(&earlier) {
+                        return (true, steps);
+                    }
+                    steps += id.0;
+                    pending.extend(sources);
+                    pending.extend((0..id.0).map(EventId).filter(shown));
+                }
+                PossibleInfluence::All => {}
+            }
+        }
+        (false, steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::label::Label;
+    use crate::trace::document::Document;
+    use crate::trace::{EventBody, EventPositionError, Message, Status, TraceEntry};
+
+    fn push(trace: &mut Trace, name: &str, agent: &str, parents: &[&str]) -> EventId {
+        let message = Message { role: "user".into(), content: Value::String(name.into()) };
+        let entry = TraceEntry {
+            agent: Some(agent.into()),
+            name: Some(name.into()),
+            parents: parents.iter().map(|p| (*p).to_owned()).collect(),
+            ..TraceEntry::from(EventBody::Message(message))
+        };
+        let place = trace.position_of(&entry).unwrap();
+        let document = Document::new(&entry.body, Label::BOTTOM);
+        trace.append(entry, place, document, Status::Done, None, PossibleInfluence::All)
+    }
+
+    /// The reference definition: walks the edges.
+    fn reaches(edges: &[(usize, usize)], from: usize, to: usize) -> bool {
+        edges.iter().any(|(a, b)| *a == from && (*b == to || reaches(edges, *b, to)))
+    }
+
+    #[test]
+    fn branches_do_not_see_each_other_and_a_merge_sees_both() {
+        let mut trace = Trace::new();
+        let start = push(&mut trace, "start", "", &[]);
+        let left = push(&mut trace, "left", "L", &["start"]);
+        let right = push(&mut trace, "right", "R", &["start"]);
+        let left2 = push(&mut trace, "left2", "L", &[]);
+        let merge = push(&mut trace, "merge", "", &["left2"]);
+        let all = push(&mut trace, "all", "", &["right"]);
+        for (later, earlier, expected) in [
+            (left, start, true),
+            (right, left, false),
+            (left, right, false),
+            (left2, left, true),
+            (merge, left, true),
+            (merge, right, false),
+            (all, right, true),
+            (start, start, false),
+        ] {
+            assert_eq!(trace.sees(later, earlier), expected, "{later} sees {earlier}");
+        }
+        let unknown = TraceEntry { parents: vec!["nobody".into()], ..trace_entry() };
+        assert_eq!(trace.position_of(&unknown).unwrap_err(), EventPositionError::UnknownParent);
+        let taken = TraceEntry { name: Some("start".into()), ..trace_entry() };
+        assert_eq!(trace.position_of(&taken).unwrap_err(), EventPositionError::DuplicateName);
+    }
+
+    fn trace_entry() -> TraceEntry {
+        TraceEntry::from(EventBody::Message(Message { role: "user".into(), content: Value::Null }))
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn clocks_agree_with_reachability(steps in proptest::collection::vec((0_usize..3, 0_usize..8, 0_usize..8), 1..14)) {
+            let mut trace = Trace::new();
+            let mut edges = Vec::new();
+            let mut heads: [Option<usize>; 3] = [None; 3];
+            for (index, (agent, one, two)) in steps.iter().enumerate() {
+                let parents: Vec<usize> = [*one, *two].into_iter().filter(|parent| *parent < index).collect();
+                let names: Vec<String> = parents.iter().map(|parent| format!("e{parent}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                if heads[*agent].is_none() && parents.is_empty() {
+                    edges.extend(heads.iter().flatten().map(|head| (*head, index)));
+                }
+                edges.extend(parents.iter().map(|parent| (*parent, index)));
+                edges.extend(heads[*agent].map(|head| (head, index)));
+                heads[*agent] = Some(index);
+                push(&mut trace, &format!("e{index}"), ["", "b", "c"][*agent], &names);
+            }
+            for a in 0..steps.len() {
+                for b in 0..steps.len() {
+                    proptest::prop_assert_eq!(trace.sees(EventId(b), EventId(a)), reaches(&edges, a, b), "{} {}", a, b);
+                }
+            }
+        }
+    }
+}
