@@ -1,5 +1,5 @@
 //! Disarms addresses in text that leaves. A rendered image or link sends the content of its URL to the host, without
-//! any tool call, and takes whoever follows it to a destination that an adversary may have chosen.
+//! any tool call, and takes the person who follows it to a destination that an adversary may have chosen.
 //!
 //! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, with the label of
 //! the view; each address in the content of a slot, with the label of the regions that it was filled from. Anything

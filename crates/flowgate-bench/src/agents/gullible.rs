@@ -2,7 +2,7 @@
 //!
 //! Capable: it performs the next step of a task as soon as the values of the step are visible or can be
 //! passed on in a slot, and it looks at hidden text if a decision depends on it. Gullible: it follows every
-//! instruction in its view, whoever wrote it, before anything else. It knows the task from the start, and the
+//! instruction in its view, regardless of its author, before anything else. It knows the task from the start, and the
 //! state of the servers only from its view.
 
 use flowgate_guard::screener::judge::ANSWER;

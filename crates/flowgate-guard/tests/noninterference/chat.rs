@@ -3,7 +3,7 @@
 //!
 //! Everybody sees that a client sends a message, and those of its actions that depend on nothing hidden:
 //! which of the messages it changes, and which calls it makes beside the chat. The replacement of a message
-//! is visible to whoever may see the replaced message.
+//! is visible to observers who may see the replaced message.
 
 use flowgate::label::Label;
 use flowgate::monitor::AuthorizedCall;

@@ -1,7 +1,7 @@
 //! Actions of a client beside its chat: calls through a proxy, of its own and of agents that it has started.
 //!
 //! Everybody sees that an action takes place, its tool, and whether it is permitted. The arguments are
-//! visible to whoever may see everything that the agent has seen.
+//! visible to observers who may see everything that the agent has seen.
 
 use flowgate::monitor::{Attribution, Judgement, Verdict};
 use flowgate::trace::{Call, EventBody, EventId, Message, Output, TraceEntry};

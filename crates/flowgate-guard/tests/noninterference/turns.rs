@@ -90,7 +90,7 @@ impl RunState<'_> {
         self.remembered(session);
     }
 
-    /// Checks the labels of the account's stores, which are visible to whoever may read them.
+    /// Checks the labels of the account's stores, which are visible to observers who may read them.
     pub(crate) fn remembered(&mut self, session: &mut ObservedSession) {
         session.conversation.stamp_writes("written");
         let remembered = session.conversation.external_state_record();
@@ -273,8 +273,8 @@ impl RunState<'_> {
         self.taint.follow(&mut session.followed, &session.conversation);
     }
 
-    /// Records the end of a turn. The reason and the cost are visible to whoever may see all of its steps,
-    /// and the outcomes of calls to whoever may see their verdicts.
+    /// Records the end of a turn. The reason and the cost are visible to observers who may see all of its steps,
+    /// and the outcomes of calls to observers who may see their verdicts.
     pub(crate) fn ended(&mut self, turn: &Turn, is_visible: bool) {
         self.run.looks += turn.spent.looks + turn.spent.screenings;
         if turn.ended == Some(TurnEnd::Clearance) {
