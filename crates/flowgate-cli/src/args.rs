@@ -12,6 +12,7 @@ mod run;
 #[cfg(feature = "gateway")]
 mod serve;
 
+use crate::display_mode::{Color, ProgressMode};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -346,28 +347,6 @@ Exit codes:
   1    the rule failed on at least one message
   2    the command line or the policy cannot be used
   130  interrupted by Ctrl-C; the rows so far are printed";
-
-/// When to use colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    /// If the output is a terminal and NO_COLOR is not set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// When to show progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProgressMode {
-    /// If the standard error is a terminal and the command takes longer than a second.
-    Auto,
-    /// Always; elsewhere than on a terminal, a line for each tenth of the work.
-    Always,
-    /// Never.
-    Never,
-}
 
 /// How `check` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

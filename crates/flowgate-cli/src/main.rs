@@ -2,11 +2,13 @@
 
 mod args;
 mod command;
+mod display_mode;
 mod escaping;
 mod input;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;
+mod policy_file;
 mod predicate_args;
 #[cfg(feature = "run")]
 mod private_files;

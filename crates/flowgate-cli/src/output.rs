@@ -1,13 +1,11 @@
 //! Output: results go to the standard output, everything else to the standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
-use std::path::Path;
 
-use flowgate::policy::{Diagnostic, Dialect, Policy, Severity};
+use flowgate::policy::{Diagnostic, Severity};
 
-use crate::args::{Color, ProgressMode};
+use crate::display_mode::{Color, ProgressMode};
 use crate::escaping;
-use crate::input::{InputError, policy_source};
 
 /// The destinations of results and remarks.
 pub(crate) struct Console {
@@ -138,42 +136,6 @@ pub(crate) fn plural(count: impl std::fmt::Display, word: &str) -> String {
 
 fn paint(color: bool, code: &str, text: &str) -> String {
     if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-}
-
-/// Reads a policy and prints its diagnostics.
-pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, InputError> {
-    load_policy_as(path, Dialect::Flowgate, output)
-}
-
-/// Reads a policy in a dialect and prints its errors, warnings and notes.
-pub(crate) fn load_policy_as(
-    path: &Path,
-    dialect: Dialect,
-    output: &mut Console,
-) -> Result<Policy, InputError> {
-    let source = policy_source(path)?;
-    let name = path.display().to_string();
-    match Policy::parse_as(&source, dialect) {
-        Ok(policy) => {
-            output.diagnostics(&name, &source, policy.warnings());
-            if policy.is_rules_only() {
-                output.note(&format!(
-                    "{name} declares no lattice, so no label is enforced: only its rules are"
-                ));
-            }
-            if policy.has_permissive_default() {
-                output.note(&format!(
-                    "{name} gives unlabelled regions a default label; without `default` their label would be top"
-                ));
-            }
-            Ok(policy)
-        }
-        Err(diagnostics) => {
-            output.diagnostics(&name, &source, &diagnostics);
-            let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
-            Err(InputError(format!("{name} has {}", plural(errors, "error"))))
-        }
-    }
 }
 
 #[cfg(test)]

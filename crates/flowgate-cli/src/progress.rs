@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::args::ProgressMode;
+use crate::display_mode::ProgressMode;
 use crate::output::{Console, plural};
 
 pub(crate) use interrupt::INTERRUPTED;

@@ -21,9 +21,13 @@ mod content_reader;
 mod error;
 mod event;
 mod key;
+mod key_file;
+mod line_hash;
+mod loss;
 mod record;
 mod tail;
 mod verify;
+mod verify_error;
 mod witness;
 
 use std::ffi::OsString;
@@ -34,17 +38,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
-pub use anchor::{AuditLoss, DatabaseLogAnchors, LogAnchor, UnopenedLog};
-pub use chain::{LineHash, LogHead};
+pub use anchor::{DatabaseLogAnchors, UnopenedLog};
+pub use chain::LogHead;
 pub use content::ContentSelector;
 pub use content_reader::{ContentReader, LineContent};
 pub use error::{AuditError, AuditErrorKind};
 pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, RecordedDecision, SessionPhase};
 pub use key::{AuditKey, AuditPublicKey};
+pub use line_hash::LineHash;
+pub use loss::{AuditLoss, LogAnchor};
 pub use record::{AuditRecord, RecordError, Timestamp};
-pub use verify::{
-    ContentCounts, LogExpectations, LogSummary, VerifiedRecords, VerifyError, VerifyErrorKind, verify,
-};
+pub use verify::{LogExpectations, LogSummary, VerifiedRecords, verify};
+pub use verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
 
 use content::NewContentEntry;
@@ -235,7 +240,7 @@ impl AuditLog {
             failed: None,
             _lock: lock,
         };
-        inner.record(time, verify::OPENED, opened)?;
+        inner.record(time, record::OPENED, opened)?;
         inner.sign_head(time)?;
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
         let whole =

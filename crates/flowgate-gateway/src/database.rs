@@ -23,6 +23,7 @@ mod address;
 mod cache;
 mod client_messages;
 mod conversations;
+mod freezes;
 pub(crate) mod log_heads;
 mod migrations;
 mod probe;
@@ -41,13 +42,14 @@ use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyPool, AssertSqlSafe, Connection as _, SqlSafeStr as _, SqlStr};
 
 pub use address::{DatabaseAddress, DatabaseAddressError};
+pub(crate) use cache::Freeze;
 pub(crate) use conversations::{
     ConversationJournal, OpenedConversation, PersistedTurn, lock_tenant, persist_tenant, persist_turn,
 };
 pub(crate) use log_heads::persist_log_head_in;
 pub(crate) use questions::{
-    AskOutcome, DecideError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion, OpenQuestionLimits,
-    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT, use_approval, void_approval,
+    AskOutcome, DecideError, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion, OpenQuestionLimits, QuestionState,
+    StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT, use_approval, void_approval,
 };
 pub(crate) use quotations::{ShownText, persist_shown_texts, trim_shown_texts};
 pub(crate) use tools::ToolOffer;

@@ -16,6 +16,7 @@ mod hand_over;
 mod hidden_items;
 mod merge;
 mod messages;
+mod need;
 mod outside_chat;
 mod phase;
 mod postpone;
@@ -28,20 +29,19 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::monitor::{AuthorizedCall, EventFinding, ExternalStateError, Monitor, PushError, ReasonKind};
+use flowgate::monitor::{EventFinding, ExternalStateError, Monitor, PushError, ReasonKind};
 use flowgate::trace::{EventBody, EventId, Message, Tool, TraceEntry};
-use flowgate_lm::chat::{Completion, Request};
-use serde::{Deserialize, Serialize};
+use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
-pub use hand_over::HandedOverCall;
 pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
+pub use need::{Need, ToolAnswer};
 pub use postpone::CONTINUE;
 pub use replay::ReplayDiverged;
 pub use settings::{ConversationSettings, Method};
-pub use turn::{CallVerdict, ModelReply, Turn, TurnEnd, TurnUsage, VoidedCall};
+pub use turn::{CallVerdict, HandedOverCall, ModelReply, Turn, TurnEnd, TurnUsage, VoidedCall};
 
-use crate::approve::{ApprovalRequest, Decision};
+use crate::approve::Decision;
 use crate::catalogue::{Catalogue, OfferedTool};
 use crate::clearance::EndpointClearances;
 use crate::journal::{Input, RecordedNeed};
@@ -54,52 +54,6 @@ use crate::view::{
 };
 
 use phase::{ConversationPhase, StepLevel};
-
-/// The input that a conversation waits for.
-#[derive(Debug)]
-#[must_use]
-pub enum Need {
-    /// The model's next message: [`Conversation::accept_completion`].
-    Complete(View),
-    /// The screener model's answer on what the next step depends on: [`Conversation::accept_screening`].
-    Screen(Request),
-    /// The text of a slot, from a model without tools: [`Conversation::accept_fill`].
-    Fill(Request),
-    /// A person's decision: [`Conversation::accept_decision`].
-    Approve(ApprovalRequest),
-    /// A tool's answer. The call may run: [`Conversation::accept_tool_answer`].
-    Run(AuthorizedCall),
-    /// The user's next message; the turn is complete: [`Conversation::add_user_message`].
-    User(Turn),
-}
-
-/// The answer of a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolAnswer {
-    /// Text, or a list of content blocks.
-    pub content: Value,
-    /// The same content as a JSON value, if the tool returns both.
-    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
-    pub structured: Option<Value>,
-    /// Whether it is an error.
-    pub is_error: bool,
-    /// A label, in names ([`Conversation::reply_label_names`]), that the answer carries in addition to what the policy states:
-    /// for a tool that is itself an agent.
-    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
-    pub carries: Option<Value>,
-}
-
-impl ToolAnswer {
-    /// Returns an answer that consists of text.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self { content: Value::String(text.into()), structured: None, is_error: false, carries: None }
-    }
-
-    /// Returns an error answer.
-    pub fn error(text: impl Into<String>) -> Self {
-        Self { is_error: true, ..Self::text(text) }
-    }
-}
 
 /// A guarded conversation with a model.
 #[derive(Debug)]

@@ -20,13 +20,15 @@ mod host_names;
 mod markup;
 pub(crate) mod rendered;
 mod segment;
+mod writer;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
 use flowgate::trace::{Call, EventBody, Tool, TraceEntry};
 use serde_json::{Map, Value};
 
-pub use cleaner::{Cleaner, LinkDecision, LinkJudge};
+pub use cleaner::Cleaner;
+pub use writer::{LinkDecision, LinkJudge};
 
 use crate::placeholder::StreamNeutralizer;
 

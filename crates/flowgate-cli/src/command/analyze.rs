@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
-use crate::output::{Console, load_policy_as, plural};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy_as;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 

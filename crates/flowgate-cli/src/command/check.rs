@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::args::CheckFormat;
 use crate::input::{self, InputError};
-use crate::output::{Console, load_policy, plural};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::warnings::{TraceOccurrences, Warnings};

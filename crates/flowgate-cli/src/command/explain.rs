@@ -17,7 +17,8 @@ use flowgate_guard::influence::{self, InfluenceMethod, everything::EverythingMet
 use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay_with};
 
 use crate::input::{self, InputError};
-use crate::output::{Console, load_policy};
+use crate::output::Console;
+use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::{escaping, report};

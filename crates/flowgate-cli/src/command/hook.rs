@@ -19,11 +19,13 @@ use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate::trace::{Call, EventBody, Message, Output as ToolOutput, TraceEntry};
 use serde_json::{Map, Value};
 
-use crate::args::{Color, HookArgs, ProgressMode};
+use crate::args::HookArgs;
+use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
-use crate::output::{Console, load_policy};
+use crate::output::Console;
+use crate::policy_file::load_policy;
 use answer::HookAnswer;
-use session::PendingEvent;
+use transcript::PendingEvent;
 use transcript::Transcript;
 
 /// The largest object that is read from the standard input.

@@ -19,7 +19,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::TableFormat;
 use crate::input::{self, InputError};
-use crate::output::{Console, load_policy, plural};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::warnings::TraceOccurrences;
 use crate::{escaping, report};

@@ -2,11 +2,8 @@
 //!
 //! The writer, the verifier and the reader of a log's end share these functions.
 
-use std::fmt;
-
-use sha2::{Digest, Sha256};
-
 use super::key::{AuditKey, AuditPublicKey};
+use super::line_hash::{LineHash, hex, parse_hex};
 use super::record::{self, RecordFields, Timestamp};
 
 /// The kind of a signing record.
@@ -15,36 +12,6 @@ pub(super) const HEAD: &str = "head";
 const DOMAIN: &[u8] = b"flowgate audit head 1\n";
 /// The last field of a head.
 pub(super) const SIGNATURE: &str = "signature";
-
-/// A SHA-256 hash: of a line without its line feed, or of a salted content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LineHash([u8; 32]);
-
-impl LineHash {
-    /// The hash of the previous line in the first line.
-    pub const NONE: Self = Self([0; 32]);
-
-    /// Returns the hash of one line.
-    pub fn of_line(line: &[u8]) -> Self {
-        Self(Sha256::digest(line).into())
-    }
-
-    /// Returns the hash of a salt followed by a content.
-    pub(super) fn salted(salt: &[u8; 32], content: &str) -> Self {
-        Self(Sha256::new().chain_update(salt).chain_update(content).finalize().into())
-    }
-
-    /// Parses 64 lower-case hexadecimal digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        parse_hex(text).map(Self)
-    }
-}
-
-impl fmt::Display for LineHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
-    }
-}
 
 /// A line that a party outside the gateway can keep, to check later that the log still contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,24 +44,6 @@ fn signature_separator() -> String {
 
 fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Parses exactly the output of [`hex`]: with two spellings of one value, a line could be changed undetected.
-pub(super) fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
-        [high, low] => Some((digit(*high)? << 4) | digit(*low)?),
-        _ => None,
-    });
-    pairs.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 #[cfg(test)]

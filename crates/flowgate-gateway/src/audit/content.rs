@@ -12,9 +12,9 @@ use flowgate::json::{self, Numbers};
 use serde_json::{Value, json};
 
 use super::bounded_lines::{BoundedLines, NextLine};
-use super::chain::{LineHash, hex, parse_hex};
 use super::error::{AuditError, AuditErrorKind};
 use super::event::AuditEvent;
+use super::line_hash::{LineHash, hex, parse_hex};
 use super::record::{AuditRecord, RecordFields, Timestamp, escaped_text, truncate_escaped};
 use super::{append_extension, restrict_to_owner, tail};
 

@@ -7,10 +7,10 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::bounded_lines::{BoundedLines, NextLine};
-use super::chain::LineHash;
 use super::content::{ContentEntry, MAX_ENTRY};
+use super::line_hash::LineHash;
 use super::record::{AuditRecord, RecordError};
-use super::verify::{ContentCounts, VerifyError, VerifyErrorKind};
+use super::verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 
 /// A reader of the contents beside a log, in the order of its lines.
 #[derive(Debug)]

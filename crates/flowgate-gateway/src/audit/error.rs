@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::anchor::AuditLoss;
+use super::loss::AuditLoss;
 
 /// An error, with its file.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use flowgate::monitor::Outcome;
 
-use super::anchor::AuditLoss;
+use super::loss::AuditLoss;
 use super::record::RecordFields;
 
 /// An action of the gateway, or a decision or order that it received.
@@ -355,7 +355,7 @@ impl AuditEvent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chain::LineHash;
+    use super::super::line_hash::LineHash;
     use super::super::record::{MAX_LINE, Timestamp, serialize_record};
     use super::*;
 

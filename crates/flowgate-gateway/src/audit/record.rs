@@ -9,7 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flowgate::json::{self, JsonError, Numbers};
 use serde_json::{Map, Value, json};
 
-use super::chain::LineHash;
+use super::line_hash::LineHash;
+
+/// The kind of the first record of each opening.
+pub(super) const OPENED: &str = "opened";
 
 /// The maximum size of a line, in bytes, without its line feed.
 pub(super) const MAX_LINE: usize = 16 << 10;

@@ -7,11 +7,12 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-use super::chain::{HEAD, LineHash, is_signed};
+use super::chain::{HEAD, is_signed};
 use super::error::AuditErrorKind;
 use super::key::AuditPublicKey;
+use super::line_hash::LineHash;
+use super::record::OPENED;
 use super::record::{AuditRecord, MAX_LINE};
-use super::verify::OPENED;
 
 /// The size of a read, in bytes.
 const BLOCK: usize = 8 << 10;

@@ -19,11 +19,13 @@ use std::io::{self, BufRead};
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
-use super::anchor::{AuditLoss, LogAnchor, UnopenedLog};
+use super::anchor::UnopenedLog;
 use super::bounded_lines::{BoundedLines, NextLine};
-use super::chain::{LineHash, LogHead, hex, parse_hex};
+use super::chain::LogHead;
 use super::error::AuditErrorKind;
 use super::key::{AuditKey, AuditPublicKey};
+use super::line_hash::{LineHash, hex, parse_hex};
+use super::loss::{AuditLoss, LogAnchor};
 use super::record::Timestamp;
 
 /// The prefix of every signed message, for domain separation.

@@ -3,7 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Freeze;
+/// A freeze: its kind, its target, who ordered it and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Freeze {
+    pub(crate) kind: String,
+    pub(crate) what: String,
+    pub(crate) who: String,
+    pub(crate) since: i64,
+}
 
 /// The cached facts; not used where other gateways write as well.
 #[derive(Debug, Default)]

@@ -4,34 +4,23 @@
 //! The health route therefore writes a probe, on the same connections as turns.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use super::turn_connection::probe_text;
 use super::{Database, DatabaseError, with_timeout};
 
 /// The time for which an outcome is reused. The health route is public, and must not cause more frequent writes.
 const FRESH: Duration = Duration::from_secs(1);
 /// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The bytes that a probe writes: about as many as a turn.
-const BYTES: usize = 16 << 10;
 
 const WRITE: &str = "UPDATE probe SET content = $1 WHERE one = 1";
-/// The same statement for the connection for turns.
-pub(super) const WRITE_BESIDE: &str = "UPDATE probe SET content = ?1 WHERE one = 1";
 
 /// The outcome of a probe, and its time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProbeResult {
     at: Instant,
     is_writable: bool,
-}
-
-/// Returns a different text each time: SQLite does not write a page that is unchanged.
-pub(super) fn text() -> String {
-    static COUNT: AtomicU8 = AtomicU8::new(0);
-    let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);
-    std::iter::repeat_n(letter, BYTES).collect()
 }
 
 impl Database {
@@ -54,7 +43,7 @@ impl Database {
         tokio::task::spawn_blocking(beside).await.unwrap_or(Err(DatabaseError::Silent))?;
         with_timeout(async {
             let mut tx = self.begin().await?;
-            sqlx::query(WRITE).bind(text()).execute(&mut *tx).await?;
+            sqlx::query(WRITE).bind(probe_text()).execute(&mut *tx).await?;
             Ok(tx.commit().await?)
         })
         .await

@@ -7,14 +7,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use serde::Deserialize as _;
 use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::cache::DatabaseCache;
 use super::tools::{self, ToolOffer};
 use super::{Database, DatabaseError, Transaction, with_timeout};
 
@@ -120,15 +117,6 @@ pub(crate) enum DecideError {
     OtherDigest,
     /// It is not open any more.
     Not(QuestionState),
-}
-
-/// A freeze: its kind, its target, who ordered it and when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Freeze {
-    pub(crate) kind: String,
-    pub(crate) what: String,
-    pub(crate) who: String,
-    pub(crate) since: i64,
 }
 
 /// The bound on open questions about the tools of one server, for one client.
@@ -393,52 +381,6 @@ impl Database {
             Ok(allowed)
         })
         .await
-    }
-
-    /// Returns all freezes.
-    pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, DatabaseError> {
-        let changes = match self.cache.freezes() {
-            Ok(known) if !self.is_shared => return Ok(known),
-            Ok(_) => 0,
-            Err(changes) => changes,
-        };
-        let query = sqlx::query("SELECT kind, what, who, since FROM freezes ORDER BY since");
-        let rows = with_timeout(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
-        let freeze = |row: &AnyRow| {
-            let (kind, what, who, since) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-            Ok(Freeze { kind, what, who, since })
-        };
-        let freezes: Arc<[Freeze]> = rows.iter().map(freeze).collect::<Result<_, DatabaseError>>()?;
-        if !self.is_shared {
-            self.cache.set_freezes(changes, &freezes);
-        }
-        Ok(freezes)
-    }
-
-    /// Adds a freeze.
-    pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), DatabaseError> {
-        let sql =
-            "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
-        let query = sqlx::query(self.expand_statement(sql)).bind(kind).bind(what).bind(who);
-        let _changes = FreezeCacheGuard(&self.cache);
-        with_timeout(async { Ok(query.execute(&self.pool).await?) }).await.map(drop)
-    }
-
-    /// Removes a freeze; returns whether there was one.
-    pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, DatabaseError> {
-        let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
-        let _changes = FreezeCacheGuard(&self.cache);
-        Ok(with_timeout(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
-    }
-}
-
-/// Invalidates the cached freezes on drop, also if the request was cancelled.
-struct FreezeCacheGuard<'s>(&'s DatabaseCache);
-
-impl Drop for FreezeCacheGuard<'_> {
-    fn drop(&mut self) {
-        self.0.forget_freezes();
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,6 +15,19 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params}
 
 use super::log_heads::{self, NewerLogHead};
 use super::{DatabaseAddress, DatabaseError, PRAGMAS, PersistedTurn};
+
+/// Writes a probe of whether the disk takes writes.
+const WRITE_PROBE: &str = "UPDATE probe SET content = ?1 WHERE one = 1";
+
+/// The bytes that a probe writes: about as many as a turn.
+const PROBE_BYTES: usize = 16 << 10;
+
+/// Returns a different text each time: SQLite does not write a page that is unchanged.
+pub(super) fn probe_text() -> String {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);
+    std::iter::repeat_n(letter, PROBE_BYTES).collect()
+}
 
 /// The number of turns after which a thread beside them checkpoints the write-ahead log: a checkpoint waits for the
 /// disk, and a large one would delay turns too. Only if that makes no progress, [a turn](super::PRAGMAS) checkpoints.
@@ -88,7 +102,7 @@ impl TurnConnection {
     pub(super) fn probe(&self) -> Result<(), DatabaseError> {
         self.with_connection(|state| {
             let tx = TurnTransaction::new(&state.connection)?;
-            tx.prepare_cached(super::probe::WRITE_BESIDE)?.execute(params![super::probe::text()])?;
+            tx.prepare_cached(WRITE_PROBE)?.execute(params![probe_text()])?;
             tx.commit()
         })
     }

@@ -13,7 +13,7 @@ use super::initialize::unlabelled_fields;
 use super::message::{RequestId, error, result};
 use super::session::MonitoredSession;
 use super::unanswered::{NO_ANSWER, withheld_answer};
-use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc, input_required};
+use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 
 /// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
@@ -31,7 +31,7 @@ impl Proxy {
         let said =
             answer.as_ref().map_or(Label::BOTTOM, |result| ifc::label_from_result(session.monitor(), result));
         if let Ok(result) = answer.as_ref()
-            && input_required::requests_input(result)
+            && requests_input(result)
         {
             return self.handle_input_required(session, id, running, result, said);
         }
@@ -196,4 +196,9 @@ pub(super) fn has_objection(findings: &[EventFinding]) -> bool {
 pub(super) fn is_cleared(monitor: &Monitor, event: EventId) -> bool {
     let label = monitor.trace().event(event).map(|event| event.label);
     monitor.clearance("model").is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)))
+}
+
+/// Returns whether an answer requests input.
+fn requests_input(result: &Value) -> bool {
+    result.get("resultType") == Some(&json!("input_required"))
 }

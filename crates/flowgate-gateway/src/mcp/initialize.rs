@@ -7,8 +7,8 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{EventBody, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
+use super::message::ASKABLE;
 use super::message::{RequestId, error, request, result};
-use super::server::ASKABLE;
 use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
 use super::{CallRuling, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall};

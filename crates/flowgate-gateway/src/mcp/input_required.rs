@@ -14,9 +14,9 @@ use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
+use super::message::ASKABLE;
 use super::message::{RequestId, result};
 use super::refusal;
-use super::server::ASKABLE;
 use super::session::MonitoredSession;
 use super::unanswered::withheld_answer;
 use super::{CallRuling, JudgedRequest, Proxy, ProxyAction, RunningCall};
@@ -94,11 +94,6 @@ impl SentCall {
         let (method, arguments) = (pending.method.clone(), arguments.clone());
         Some(Self { method, arguments, allowed_inputs: can, rounds: 1, first: call_id.to_owned() })
     }
-}
-
-/// Returns whether an answer requests input.
-pub(super) fn requests_input(result: &Value) -> bool {
-    result.get("resultType") == Some(&json!("input_required"))
 }
 
 /// Returns the arguments of a judged call without the client's responses to the server.

@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use super::answer::{has_objection, is_cleared};
 use super::client::JUDGED;
 use super::initialize::{required_metadata, unlabelled_fields};
+use super::message::ASKABLE;
 use super::message::{RequestId, error, request, result};
 use super::pins::digest;
-use super::server::ASKABLE;
 use super::unanswered::NO_ANSWER;
 use super::{PendingClientRequest, Pins, Proxy, ProxyAction, REFUSED};
 

@@ -11,16 +11,13 @@ use serde_json::{Map, Value, json};
 use super::answer::has_objection;
 use super::elicitation;
 use super::initialize::unlabelled_fields;
-use super::message::{self, McpMessage, RequestId, error, result};
+use super::message::{self, ASKABLE, McpMessage, RequestId, error, result};
 use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
 use super::{
     CallRuling, INVALID, OutgoingRequest, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall,
     UNKNOWN,
 };
-
-/// The requests that a server may send to the client, if a `require` of the policy names them.
-pub(crate) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Proxy {
     /// Handles a message from the server: the bytes between two line ends, or of one body.

@@ -12,30 +12,10 @@ use flowgate::trace::{EventBody, EventId, Output, Tool, TraceEntry};
 use flowgate_lm::chat::Part;
 use serde_json::Value;
 
-use super::{Conversation, ConversationPhase, VoidedCall, blocking_messages};
+use super::{Conversation, ConversationPhase, HandedOverCall, VoidedCall, blocking_messages};
 use crate::catalogue::{DescriptionAuthor, OfferedTool};
 use crate::journal::Input;
 use crate::view::{CallOutcome, ConversationItem};
-
-/// A call that may run, for the caller that runs it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HandedOverCall {
-    /// The id that its answer must have.
-    pub id: String,
-    /// The tool.
-    pub tool: Tool,
-    /// Its arguments: the canonical JSON of what was judged.
-    pub arguments: String,
-    /// The digest of the call in the approval question, if a person approved it.
-    pub approved: Option<String>,
-}
-
-impl From<&AuthorizedCall> for HandedOverCall {
-    fn from(call: &AuthorizedCall) -> Self {
-        let (id, tool) = (call.call().id.clone(), call.call().tool.clone());
-        Self { id, tool, arguments: call.arguments_json(), approved: None }
-    }
-}
 
 impl Conversation {
     /// Hands the call that is about [to run](super::Need::Run) to the caller. The turn [ends](super::Turn::calls)

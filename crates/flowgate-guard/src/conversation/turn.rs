@@ -1,11 +1,9 @@
 //! The outcome of a turn, and the resources that it used.
 
-use flowgate::monitor::{Outcome, Reason};
+use flowgate::monitor::{AuthorizedCall, Outcome, Reason};
 use flowgate::trace::Tool;
 use flowgate_lm::chat::{Stop, Usage};
 use serde_json::{Map, Value};
-
-use super::HandedOverCall;
 
 /// The outcome of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -121,4 +119,24 @@ pub struct TurnUsage {
     /// rewrite made no call. With the lowest-first method, each question asked above the lowest level counts one,
     /// because its answer can change the label of a store.
     pub bits: usize,
+}
+
+/// A call that may run, for the caller that runs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandedOverCall {
+    /// The id that its answer must have.
+    pub id: String,
+    /// The tool.
+    pub tool: Tool,
+    /// Its arguments: the canonical JSON of what was judged.
+    pub arguments: String,
+    /// The digest of the call in the approval question, if a person approved it.
+    pub approved: Option<String>,
+}
+
+impl From<&AuthorizedCall> for HandedOverCall {
+    fn from(call: &AuthorizedCall) -> Self {
+        let (id, tool) = (call.call().id.clone(), call.call().tool.clone());
+        Self { id, tool, arguments: call.arguments_json(), approved: None }
+    }
 }

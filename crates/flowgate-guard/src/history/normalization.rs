@@ -502,7 +502,7 @@ fn terminal(rest: &[SourceChar]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::readings::views;
+    use super::super::remembered_views::views;
     use super::*;
 
     #[test]

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::query::QuotationQuery;
-use super::readings::views;
+use super::remembered_views::views;
 pub use super::windows::SHORTEST;
 use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 

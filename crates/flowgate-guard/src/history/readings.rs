@@ -19,10 +19,7 @@ use deunicode::deunicode_char;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
-use super::normalization::{
-    NormalizedText, SourceChar, append_normalized, decode_escapes, fold, markup_mask, source_chars,
-};
-use super::query::stripped_lines;
+use super::normalization::{SourceChar, decode_escapes, fold, source_chars};
 use super::windows::SHORTEST;
 
 /// The number of readings of a text, including the text as it is written.
@@ -109,33 +106,6 @@ impl Readings {
         }
         has_changed.then_some(read)
     }
-}
-
-/// Returns the views of a text to be remembered, as the bytes that are compared.
-pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
-    let readings = Readings::of(text, ComparisonSide::Remembered);
-    let mut views: Vec<Vec<u8>> = Vec::new();
-    for (number, all) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
-        let (mut letters, mut signs, mut unseen) =
-            (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
-        all.iter().for_each(|char| append_normalized(char.c, (), &mut letters, &mut signs, &mut unseen));
-        let mut new = vec![letters.bytes, signs.bytes, unseen.bytes];
-        if let Some(is_markup) = markup_mask(&all) {
-            let mut plain = NormalizedText::default();
-            let shown = all.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
-            let (mut others, mut hidden) = (NormalizedText::default(), NormalizedText::default());
-            shown.for_each(|(char, _)| append_normalized(char.c, (), &mut plain, &mut others, &mut hidden));
-            new.push(plain.bytes);
-        }
-        if number == 0 {
-            new.extend(stripped_lines(&all));
-        }
-        if !views.is_empty() {
-            new.retain(|view| !views.contains(view));
-        }
-        views.append(&mut new);
-    }
-    views
 }
 
 /// Whether the normal form of a character has a letter or digit outside ASCII.

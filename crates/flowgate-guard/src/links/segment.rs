@@ -5,10 +5,10 @@
 //! neighbours.
 
 use super::address;
-use super::cleaner::{CleanedTextWriter, LinkDecision, LinkJudge};
 use super::host_names;
 use super::markup;
 use super::rendered::{EMPHASIS, RenderedChar, is_mark, is_transparent, rendered_chars};
+use super::writer::{CleanedTextWriter, LinkDecision, LinkJudge};
 
 /// The entry in the list of refusals for signs that were broken apart without an address.
 pub(super) const MARKUP: &str = "markup";

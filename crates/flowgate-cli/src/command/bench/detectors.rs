@@ -17,7 +17,8 @@ use serde_json::{Map, Value, json};
 use super::feedback::{self, FeedbackRow, FeedbackScenario};
 use crate::args::TableFormat;
 use crate::input::InputError;
-use crate::output::{Console, load_policy, plural};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 
 const POLICY: &str = include_str!("../../../data/link-preview.flow");

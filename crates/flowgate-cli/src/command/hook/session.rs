@@ -9,17 +9,7 @@ use serde_json::Value;
 
 use super::HookEvent;
 use super::answer::describe_reasons;
-use super::transcript::{Transcript, TranscriptEvent};
-
-/// The call or output that is judged.
-#[derive(Debug)]
-pub(super) struct PendingEvent {
-    /// The id of the call.
-    pub(super) id: String,
-    /// The sub-agent of the call.
-    pub(super) agent: Option<String>,
-    pub(super) event: HookEvent,
-}
+use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
 /// Replays a transcript in a monitor, except the call or the answer that is judged.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {

@@ -14,8 +14,17 @@ use flowgate::trace::{EventBody, Tool, TraceEntry, read};
 use serde_json::{Map, Value, json};
 
 use super::HookEvent;
-use super::session::PendingEvent;
 use crate::input::describe_io_error;
+
+/// The call or output that is judged.
+#[derive(Debug)]
+pub(super) struct PendingEvent {
+    /// The id of the call.
+    pub(super) id: String,
+    /// The sub-agent of the call.
+    pub(super) agent: Option<String>,
+    pub(super) event: HookEvent,
+}
 
 /// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::activity_line::ActivityLine;
-use crate::args::ProgressMode;
+use crate::display_mode::ProgressMode;
 use crate::progress::INTERRUPTED;
 
 /// The interval at which a thread that waits for a line checks whether to stop.

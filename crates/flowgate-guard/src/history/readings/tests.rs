@@ -3,6 +3,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::super::QuotationMemory;
+use super::super::remembered_views::views;
 use super::*;
 
 fn base64(text: &[u8]) -> String {

@@ -1,0 +1,44 @@
+//! Reads the file of a policy, and prints what the compiler says of it.
+
+use std::path::Path;
+
+use flowgate::policy::{Dialect, Policy, Severity};
+
+use crate::input::{InputError, policy_source};
+use crate::output::{Console, plural};
+
+/// Reads a policy and prints its diagnostics.
+pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, InputError> {
+    load_policy_as(path, Dialect::Flowgate, output)
+}
+
+/// Reads a policy in a dialect and prints its errors, warnings and notes.
+pub(crate) fn load_policy_as(
+    path: &Path,
+    dialect: Dialect,
+    output: &mut Console,
+) -> Result<Policy, InputError> {
+    let source = policy_source(path)?;
+    let name = path.display().to_string();
+    match Policy::parse_as(&source, dialect) {
+        Ok(policy) => {
+            output.diagnostics(&name, &source, policy.warnings());
+            if policy.is_rules_only() {
+                output.note(&format!(
+                    "{name} declares no lattice, so no label is enforced: only its rules are"
+                ));
+            }
+            if policy.has_permissive_default() {
+                output.note(&format!(
+                    "{name} gives unlabelled regions a default label; without `default` their label would be top"
+                ));
+            }
+            Ok(policy)
+        }
+        Err(diagnostics) => {
+            output.diagnostics(&name, &source, &diagnostics);
+            let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
+            Err(InputError(format!("{name} has {}", plural(errors, "error"))))
+        }
+    }
+}

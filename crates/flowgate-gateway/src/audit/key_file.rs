@@ -1,0 +1,140 @@
+//! The file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub` with the public half.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use super::error::{AuditError, AuditErrorKind};
+use super::key::AuditKey;
+use super::line_hash::{hex, parse_hex};
+use super::{append_extension, restrict_to_owner};
+
+/// The maximum size of a key file that is read, in bytes.
+const MAX_FILE: u64 = 256;
+
+impl AuditKey {
+    /// Reads the seed from a file, 64 hexadecimal digits. If the file does not exist, creates one that only its owner
+    /// can read, and beside it `FILE.pub` with the public key.
+    ///
+    /// # Errors
+    /// Fails if the file contains something else, if all users can read it, or if it cannot be created.
+    pub fn load_or_create(path: &Path) -> Result<Self, AuditError> {
+        let failed = |failure| AuditError::new(path, failure);
+        match File::open(path) {
+            Ok(file) => {
+                if is_readable_by_all(&file).map_err(|error| failed(AuditErrorKind::Read(error)))? {
+                    return Err(failed(AuditErrorKind::OpenKey));
+                }
+                let mut text = String::new();
+                file.take(MAX_FILE)
+                    .read_to_string(&mut text)
+                    .map_err(|error| failed(AuditErrorKind::Read(error)))?;
+                let seed = parse_hex(text.trim()).ok_or_else(|| failed(AuditErrorKind::NoKey))?;
+                Ok(Self::from_seed(seed))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let public = append_extension(path, "pub");
+                // With a new key, the existing log would have no signer, and its verifiers would have the wrong public
+                // key.
+                if public.exists() {
+                    return Err(failed(AuditErrorKind::LostKey));
+                }
+                let mut seed = [0; 32];
+                getrandom::fill(&mut seed).map_err(|_| failed(AuditErrorKind::Random))?;
+                let key = Self::from_seed(seed);
+                let options = restrict_to_owner(OpenOptions::new().write(true).create_new(true));
+                write_new_file(path, &options, &hex(&seed))
+                    .map_err(|error| failed(AuditErrorKind::Write(error)))?;
+                let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+                write_new_file(&public, &options, &key.public_key().to_string())
+                    .map_err(|error| AuditError::new(&public, AuditErrorKind::Write(error)))?;
+                Ok(key)
+            }
+            Err(error) => Err(failed(AuditErrorKind::Read(error))),
+        }
+    }
+}
+
+fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
+    let mut file = options.open(path)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn is_readable_by_all(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt as _;
+    Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_readable_by_all(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::AuditPublicKey;
+    use super::super::tests::TestFolder;
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_read_by_its_owner() {
+        let folder = TestFolder::new("key");
+        let path = folder.file("audit.key");
+        let key = AuditKey::load_or_create(&path).unwrap();
+        assert_eq!(AuditKey::load_or_create(&path).unwrap().public_key(), key.public_key());
+        let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
+        assert_eq!(AuditPublicKey::parse(&public), Some(key.public_key()));
+        assert_eq!(format!("{key:?}"), "Key(..)");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = |mode: u32| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            mode(0o644).unwrap();
+            let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
+            assert!(
+                error.ends_with("everybody may read this key: chmod 600, or make another one"),
+                "{error}"
+            );
+            mode(0o640).unwrap();
+            assert!(AuditKey::load_or_create(&path).is_ok());
+        }
+    }
+
+    /// A missing key is not replaced: its public half, which verifies the logs, stays.
+    #[test]
+    fn a_key_that_is_gone_is_not_made_anew() {
+        let folder = TestFolder::new("lost-key");
+        let path = folder.file("audit.key");
+        let key = AuditKey::load_or_create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
+        assert!(error.contains("the key is gone, and its public half is still there"), "{error}");
+        assert!(!path.exists());
+        let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
+        assert_eq!(AuditPublicKey::parse(&public), Some(key.public_key()));
+        std::fs::remove_file(folder.file("audit.key.pub")).unwrap();
+        assert_ne!(AuditKey::load_or_create(&path).unwrap().public_key(), key.public_key());
+    }
+
+    #[test]
+    fn a_file_without_a_seed_is_no_key() {
+        let folder = TestFolder::new("no-key");
+        let check = |name: &str, text: &str| {
+            let path = folder.file(name);
+            write_new_file(&path, &restrict_to_owner(OpenOptions::new().write(true).create_new(true)), text)
+                .unwrap();
+            let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
+            assert!(
+                error.ends_with("64 hexadecimal digits, as `openssl rand -hex 32` prints them"),
+                "{error}"
+            );
+        };
+        check("short", "00ff");
+        check("empty", "");
+        check("upper", &"F".repeat(64));
+        check("long", &"0".repeat(66));
+    }
+}

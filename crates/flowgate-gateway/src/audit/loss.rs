@@ -1,0 +1,143 @@
+//! What a database records of a log, and the losses that it shows.
+
+use std::fmt;
+
+use super::chain::LogHead;
+use super::key::AuditPublicKey;
+use super::line_hash::LineHash;
+
+/// A database's record of one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogAnchor {
+    /// The log, by the hash of its first line.
+    pub log: LineHash,
+    /// The public key of the log.
+    pub key: AuditPublicKey,
+    /// A line that the log must contain.
+    pub head: LogHead,
+    /// The number of the last conversation that may have turns from before the log.
+    pub after: i64,
+}
+
+/// A detected loss of a log or a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditLoss {
+    /// The log does not contain a line that the database records.
+    Behind {
+        /// The database's record.
+        known: LogAnchor,
+        /// The number of lines in the log.
+        lines: u64,
+    },
+    /// The log contains another line where the database records one.
+    Changed {
+        /// The database's record.
+        known: LogAnchor,
+        /// The number of lines in the log.
+        lines: u64,
+    },
+    /// The log that the database records is missing or was emptied; this is another one.
+    Missing {
+        /// The database's record.
+        known: LogAnchor,
+        /// The number of lines in the log that is there instead.
+        lines: u64,
+    },
+    /// The log does not contain a line that a witness records, or is another one.
+    Witness {
+        /// The witness's record.
+        known: LogAnchor,
+        /// The number of lines in the present log.
+        lines: u64,
+    },
+    /// The database has no record of the log: it was deleted, or is another one.
+    Database {
+        /// The number of lines in the log.
+        lines: u64,
+    },
+}
+
+impl AuditLoss {
+    /// Returns the name of the loss in the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Behind { .. } => "log behind its database",
+            Self::Changed { .. } => "log changed",
+            Self::Missing { .. } => "log missing",
+            Self::Witness { .. } => "log behind its witness",
+            Self::Database { .. } => "database missing",
+        }
+    }
+
+    /// Returns the record of the log that was contradicted, by the database or a witness.
+    pub fn contradicted_anchor(&self) -> Option<&LogAnchor> {
+        match self {
+            Self::Behind { known, .. }
+            | Self::Changed { known, .. }
+            | Self::Missing { known, .. }
+            | Self::Witness { known, .. } => Some(known),
+            Self::Database { .. } => None,
+        }
+    }
+
+    /// Returns the number of lines in the present log.
+    pub fn lines(&self) -> u64 {
+        match self {
+            Self::Behind { lines, .. }
+            | Self::Changed { lines, .. }
+            | Self::Missing { lines, .. }
+            | Self::Witness { lines, .. }
+            | Self::Database { lines } => *lines,
+        }
+    }
+}
+
+/// The operator's remedy for a loss.
+const ADVICE: &str = "put back what is missing from a copy; or, once you know why it is gone, have the loss recorded with \
+     `flowgate audit accept-loss --config FILE`, and start again";
+
+impl fmt::Display for AuditLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind { known, lines } => write!(
+                f,
+                "the log is behind its database: it has {lines} lines, and the database knows line {} ({}): it was cut off, or \
+                 a loss of power took its end; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash
+            ),
+            Self::Changed { known, .. } => write!(
+                f,
+                "the log is not the one that its database knows: line {} there is {}: it was cut off and written on; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash
+            ),
+            Self::Missing { known, lines } => {
+                let there = if *lines == 0 {
+                    "nothing stands here".to_owned()
+                } else {
+                    format!("another log of {lines} lines stands here")
+                };
+                write!(
+                    f,
+                    "the log is missing that the database knows, up to line {} ({}): {there}; {ADVICE}",
+                    known.head.seq.saturating_add(1),
+                    known.head.hash
+                )
+            }
+            Self::Witness { known, lines } => write!(
+                f,
+                "the witness knows line {} ({}) of the log {}, and it is not here: this log has {lines} lines. It was cut off or \
+                 replaced, perhaps together with its database, or both were put back as they were before; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash,
+                known.log
+            ),
+            Self::Database { lines } => write!(
+                f,
+                "the database does not know this log of {lines} lines: it was deleted or is another one, and with it went what \
+                 stores are known to carry; {ADVICE}"
+            ),
+        }
+    }
+}

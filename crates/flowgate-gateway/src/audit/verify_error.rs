@@ -1,0 +1,131 @@
+//! The problems of a log, and the counts of its contents.
+
+use std::fmt;
+
+use super::line_hash::LineHash;
+use super::record::{MAX_LINE, RecordError};
+
+/// The counts of a log's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContentCounts {
+    /// The number of contents that exist unchanged.
+    pub kept: u64,
+    /// The number of contents that do not exist.
+    pub missing: u64,
+    /// The number of contents that were deleted according to the log.
+    pub forgotten: u64,
+    /// The number of contents whose events were never recorded.
+    pub stray: u64,
+}
+
+/// A problem of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyError {
+    /// The line, from 1.
+    pub line: u64,
+    /// The problem.
+    pub what: VerifyErrorKind,
+}
+
+/// The kinds of problems.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VerifyErrorKind {
+    /// The file cannot be read.
+    Read(String),
+    /// The file has no line.
+    Empty,
+    /// The last line has no line feed.
+    Torn,
+    /// The line exceeds the maximum size.
+    Long,
+    /// The line is not a record.
+    Flaw(RecordError),
+    /// The line has this number instead of the next one.
+    Seq(u64),
+    /// The line does not contain the hash of the previous line.
+    Previous,
+    /// The log does not begin with an opening, or an opening lacks its key.
+    NotOpened,
+    /// The line was written by a later version.
+    Format,
+    /// The log was created with another key than the expected one.
+    OtherKey,
+    /// The log was opened with another key than it was created with.
+    ChangedKey,
+    /// A head is not signed by the key.
+    Signature,
+    /// The log does not contain the line with this hash.
+    Missing(LineHash),
+    /// The log ends before the line of this number.
+    Short(u64),
+    /// The log ends before this line, which the database records.
+    Behind(u64),
+    /// The database records another line here.
+    Unanchored,
+    /// The log ends before this line, which the witness records.
+    Unseen(u64),
+    /// The witness records another line here.
+    Contradicted,
+    /// The witness has no record of the log.
+    Unwitnessed,
+    /// The content of the line was changed.
+    Content,
+    /// There is content for a line without any, or content out of order.
+    Foreign,
+    /// This line of the file of contents cannot be read.
+    Unreadable(u64),
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.what {
+            VerifyErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
+            VerifyErrorKind::Empty => f.write_str("the file is empty: nothing is left of the log, or nothing was ever in it"),
+            VerifyErrorKind::Torn => f.write_str(
+                "the line has no end: it is being written, or a process was killed; opening the log again moves it aside",
+            ),
+            VerifyErrorKind::Long => write!(f, "longer than {MAX_LINE} bytes: no line of a log is"),
+            VerifyErrorKind::Flaw(flaw) => write!(f, "{flaw}"),
+            VerifyErrorKind::Seq(found) => {
+                let line = self.line.saturating_sub(1);
+                write!(f, "`seq` is {found}, and should be {line}: lines were taken out, added or swapped")
+            }
+            VerifyErrorKind::Previous => {
+                f.write_str("it does not follow from the line before: one of the two was changed, or lines were taken out")
+            }
+            VerifyErrorKind::NotOpened => f.write_str("a log opens with its key here, and this one does not: its beginning is missing"),
+            VerifyErrorKind::Format => f.write_str("written by a later version of flowgate: check it with that one"),
+            VerifyErrorKind::OtherKey => f.write_str(
+                "the log was begun with another key than the one given: that is the public one, from `FILE.pub` or the first \
+                 line as it was",
+            ),
+            VerifyErrorKind::ChangedKey => f.write_str("the log was opened with another key than it was begun with"),
+            VerifyErrorKind::Signature => f.write_str("the signature is not of the key: a line up to here was changed, or it is forged"),
+            VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was cut off, or written anew"),
+            VerifyErrorKind::Short(seq) => write!(f, "the log ends here, and should reach line {}: it was cut off", seq.saturating_add(1)),
+            VerifyErrorKind::Behind(seq) => write!(
+                f,
+                "the log ends here, and the database knows its line {}: it was cut off",
+                seq.saturating_add(1)
+            ),
+            VerifyErrorKind::Unanchored => f.write_str("the database knows another line here: the log was cut off and written on"),
+            VerifyErrorKind::Unseen(seq) => write!(
+                f,
+                "the log ends here, and the witness knows its line {}: it was cut off, or put back as it was before",
+                seq.saturating_add(1)
+            ),
+            VerifyErrorKind::Contradicted => {
+                f.write_str("the witness knows another line here: the log was cut off and written on")
+            }
+            VerifyErrorKind::Unwitnessed => f.write_str(
+                "the witness knows nothing of this log: it is another one, or the witness was not told of it yet",
+            ),
+            VerifyErrorKind::Content => f.write_str("its content is not what was recorded: it was changed"),
+            VerifyErrorKind::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),
+            VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
+        }
+    }
+}
+
+impl std::error::Error for VerifyError {}

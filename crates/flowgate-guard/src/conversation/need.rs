@@ -1,0 +1,56 @@
+//! What a conversation waits for, and the answers that it is given.
+
+use flowgate::monitor::AuthorizedCall;
+use flowgate_lm::chat::Request;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::turn::Turn;
+use crate::approve::ApprovalRequest;
+use crate::view::View;
+
+/// The input that a conversation waits for.
+#[derive(Debug)]
+#[must_use]
+pub enum Need {
+    /// The model's next message: [`Conversation::accept_completion`].
+    Complete(View),
+    /// The screener model's answer on what the next step depends on: [`Conversation::accept_screening`].
+    Screen(Request),
+    /// The text of a slot, from a model without tools: [`Conversation::accept_fill`].
+    Fill(Request),
+    /// A person's decision: [`Conversation::accept_decision`].
+    Approve(ApprovalRequest),
+    /// A tool's answer. The call may run: [`Conversation::accept_tool_answer`].
+    Run(AuthorizedCall),
+    /// The user's next message; the turn is complete: [`Conversation::add_user_message`].
+    User(Turn),
+}
+
+/// The answer of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolAnswer {
+    /// Text, or a list of content blocks.
+    pub content: Value,
+    /// The same content as a JSON value, if the tool returns both.
+    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
+    /// Whether it is an error.
+    pub is_error: bool,
+    /// A label, in names ([`Conversation::reply_label_names`]), that the answer carries in addition to what the policy states:
+    /// for a tool that is itself an agent.
+    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
+    pub carries: Option<Value>,
+}
+
+impl ToolAnswer {
+    /// Returns an answer that consists of text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: Value::String(text.into()), structured: None, is_error: false, carries: None }
+    }
+
+    /// Returns an error answer.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+}

@@ -1,0 +1,116 @@
+//! The text that the cleaner has released, and the decision on each address in it.
+
+use super::rendered::{for_each_normalized, is_transparent};
+
+/// The decision on one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkDecision {
+    /// The address may stand in the text.
+    Permitted,
+    /// It may not.
+    Refused,
+    /// Not decided yet: the text is held back from here on.
+    Unknown,
+}
+
+/// Judges an address in its canonical form.
+pub type LinkJudge<'j> = &'j mut dyn FnMut(&str) -> LinkDecision;
+
+/// Writes the cleaned text.
+#[derive(Debug, Default)]
+pub(super) struct CleanedTextWriter {
+    pub(super) out: String,
+    last: Option<char>,
+    /// How much of an address and the one space after it was written last.
+    address: AddressState,
+}
+
+/// How much of an address and the space behind it was written last.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum AddressState {
+    #[default]
+    Nothing,
+    Address,
+    Space,
+}
+
+/// Whether every renderer ends an address at this white space.
+fn ends_address(c: char) -> bool {
+    matches!(c, ' ' | '\n' | '\r' | '\t')
+}
+
+impl CleanedTextWriter {
+    pub(super) fn push(&mut self, c: char) {
+        match (std::mem::take(&mut self.address), c) {
+            (AddressState::Nothing, _) | (AddressState::Address, '\t') => {}
+            // Some renderers put a marker in place of a line break and of two spaces before it, and read on.
+            (AddressState::Space, ' ') => {
+                self.address = AddressState::Space;
+                return;
+            }
+            (AddressState::Address, ' ') => self.address = AddressState::Space,
+            (AddressState::Address, _) => self.out.push(' '),
+            (AddressState::Space, _) => {}
+        }
+        self.out.push(c);
+        self.last = Some(c);
+    }
+
+    pub(super) fn push_str(&mut self, text: &str) {
+        text.chars().for_each(|c| self.push(c));
+    }
+
+    /// Writes a space, unless white space precedes.
+    pub(super) fn push_space(&mut self) {
+        if !self.last.is_none_or(ends_address) || self.address == AddressState::Address {
+            self.push(' ');
+        }
+    }
+
+    /// Whether a visible character directly precedes the next one.
+    pub(super) fn is_inside(&self) -> bool {
+        !self.last.is_none_or(char::is_whitespace)
+    }
+
+    pub(super) fn push_address(&mut self, address: &str) {
+        self.push_space();
+        self.push_str(address);
+        self.address = AddressState::Address;
+    }
+
+    /// Writes a character of a long segment. Returns the `before` of the next one.
+    pub(super) fn push_in_long_segment(&mut self, c: char, before: char) -> char {
+        if is_transparent(c) {
+            self.push(c);
+            return before;
+        }
+        let (mut count, mut seen) = (0, c);
+        let mut is_sign = false;
+        for_each_normalized(c, |folded| {
+            count += 1;
+            seen = folded;
+            is_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
+        });
+        if count > 1 && is_sign {
+            self.push_space();
+            self.push(c);
+            self.push_space();
+            return seen;
+        }
+        match (before, seen) {
+            (_, '.' | '@' | '=') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (_, '(') => {
+                self.push_space()
+            }
+            _ => {}
+        }
+        match seen {
+            '<' => self.push('‹'),
+            ':' | '@' | '&' | '\\' => {
+                self.push(c);
+                self.push_space();
+            }
+            _ => self.push(c),
+        }
+        seen
+    }
+}
