@@ -10,7 +10,8 @@
 //! * [`AuditLog`]: the writer. After a failed write it rejects records until there is room again.
 //! * [`verify()`]: the check that a log is unchanged.
 //! * `record`: one line. `chain`: hashes and heads. `key`: the signing key. `content`: content beside the log.
-//!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was killed.
+//!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was
+//!   killed.
 //!   [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
 
 mod anchor;

@@ -12,8 +12,8 @@ pub struct ServerLimits {
     pub body: usize,
     /// Bytes of all bodies that are being read or evaluated.
     pub bodies: usize,
-    /// Bytes of memory for the values of all bodies, answers of servers and conversations in use, as [`estimated_memory`]
-    /// estimates them. One body or answer may take a quarter of that.
+    /// Bytes of memory for the values of all bodies, answers of servers and conversations in use, as
+    /// [`estimated_memory`] estimates them. One body or answer may take a quarter of that.
     pub values: usize,
     /// Open connections; more wait to be accepted.
     pub connections: usize,

@@ -9,8 +9,8 @@
 //!
 //! # How to report a limit
 //!
-//! Code that rejects, forgets or hides something because a bound was reached calls [`OperatorLog::limit`] where it happens,
-//! with the name of the setting that would raise the bound:
+//! Code that rejects, forgets or hides something because a bound was reached calls [`OperatorLog::limit`] where it
+//! happens, with the name of the setting that would raise the bound:
 //!
 //! ```
 //! # use flowgate_gateway::log::{Limit, OperatorLog};
@@ -25,8 +25,9 @@
 //! });
 //! ```
 //!
-//! `ModelRoutes`, `Conversations`, `ApprovalService` and `GatewayService` have a field `log`. An `OperatorLog` is cheap to clone, and a default
-//! one writes nothing. Parts without a log (the guard, the store) return what happened, and their caller reports it.
+//! `ModelRoutes`, `Conversations`, `ApprovalService` and `GatewayService` have a field `log`. An `OperatorLog` is cheap
+//! to clone, and a default one writes nothing. Parts without a log (the guard, the store) return what happened, and
+//! their caller reports it.
 
 mod line;
 mod rate;

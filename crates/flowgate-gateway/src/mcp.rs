@@ -7,8 +7,8 @@
 //! The machine does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a machine of its own, and
-//! a chat as well. The gateway and `flowgate mcp` drive the machine.
+//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a machine of its
+//! own, and a chat as well. The gateway and `flowgate mcp` drive the machine.
 
 mod answer;
 mod client;
@@ -80,7 +80,8 @@ pub struct ProxySettings {
     /// A word that is unique to this conversation, if several clients may speak at the same time: each request then
     /// gets a generated ID that contains the word, and the server sees only that ID.
     pub names: Option<String>,
-    /// Whether people decide the policy's questions elsewhere; the machine then returns [`ProxyAction::Ask`] to the caller.
+    /// Whether people decide the policy's questions elsewhere; the machine then returns [`ProxyAction::Ask`] to the
+    /// caller.
     pub asks_elsewhere: bool,
     /// The limits of the session.
     pub limits: ProxyLimits,

@@ -1,9 +1,9 @@
 //! Model routes: agents' chats pass the guard on their way to a model.
 //!
 //! An agent uses the gateway as its base URL instead of a provider; it needs no other change. The gateway decodes a
-//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded
-//! conversation that it belongs to, and judges the output of the model before the agent receives any of it. All routes
-//! take this one path, streaming or not.
+//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::accept_messages) to
+//! the guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
+//! All routes take this one path, streaming or not.
 //!
 //! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: clients by their keys, and their quotas.
@@ -96,8 +96,8 @@ pub(crate) struct ModelRoutes {
     is_closing: AtomicBool,
 }
 
-/// Whether the client still waits for its answer. Once the [`ClientGoneSignal`] of a request is dropped, its turn ends as soon as
-/// it can.
+/// Whether the client still waits for its answer. Once the [`ClientGoneSignal`] of a request is dropped, its turn ends
+/// as soon as it can.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientPresence(Arc<AtomicBool>);
 

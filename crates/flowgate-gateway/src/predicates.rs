@@ -2,8 +2,8 @@
 //!
 //! A policy declares `extern is_customer(email: str) -> bool`, and the operator's configuration names the source of the
 //! answer. Anything that is not an answer of the declared type makes the rule fail, which denies: a source that is
-//! slow, unreachable or faulty never permits a call. The gateway and the command line load [`PredicateSources`] from the
-//! operator's sources.
+//! slow, unreachable or faulty never permits a call. The gateway and the command line load [`PredicateSources`] from
+//! the operator's sources.
 
 mod http;
 pub(crate) mod journal;

@@ -3,8 +3,8 @@
 //!
 //! Each destination has a thread of its own. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
-//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`audit::WitnessLine`] is the
-//! format of a line.
+//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`audit::WitnessLine`] is
+//! the format of a line.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

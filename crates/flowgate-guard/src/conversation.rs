@@ -180,8 +180,8 @@ impl Conversation {
         self.monitor.has_written()
     }
 
-    /// A counter that increases whenever the result of [`external_state_record`](Self::external_state_record) may have changed: see
-    /// [`Monitor::external_state_changes`].
+    /// A counter that increases whenever the result of [`external_state_record`](Self::external_state_record) may have
+    /// changed: see [`Monitor::external_state_changes`].
     pub fn memory_changes(&self) -> u64 {
         self.monitor.external_state_changes()
     }

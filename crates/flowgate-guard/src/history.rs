@@ -3,8 +3,8 @@
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
 //! drops long messages, or inserts retrieved text. Labels therefore belong to *occurrences*. A message at its old
 //! position keeps its label; messages that replace others carry the join of the replaced ones; a new message is trusted
-//! as far as the operator trusts the [client](ClientProfile), except for quotations that were [seen](QuotationMemory) with a label. The
-//! content of a message never vouches for its origin: a page can quote the user's own sentence.
+//! as far as the operator trusts the [client](ClientProfile), except for quotations that were [seen](QuotationMemory)
+//! with a label. The content of a message never vouches for its origin: a page can quote the user's own sentence.
 
 mod chat;
 mod client;

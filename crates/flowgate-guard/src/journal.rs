@@ -1,9 +1,9 @@
 //! The journal: the inputs of a conversation in order, sufficient to replay it anywhere.
 //!
-//! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same
-//! inputs produce the same conversation, with every label and every verdict. The journal therefore records the inputs
-//! ([`Conversation::take_inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::replay) checks
-//! that it does not diverge.
+//! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same inputs
+//! produce the same conversation, with every label and every verdict. The journal therefore records the inputs
+//! ([`Conversation::take_inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
+//! checks that it does not diverge.
 //!
 //! [`Conversation::take_inputs`]: crate::conversation::Conversation::take_inputs
 

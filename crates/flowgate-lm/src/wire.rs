@@ -10,8 +10,8 @@
 //! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is either
 //! understood or rejected by name; nothing is passed on unexamined.
 //!
-//! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only Anthropic's
-//! format can mark a tool output as an error, and only chat completions have a seed.
+//! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only
+//! Anthropic's format can mark a tool output as an error, and only chat completions have a seed.
 
 mod assembly;
 pub mod chat_completions;

@@ -1,4 +1,5 @@
-//! The file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub` with the public half.
+//! The file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub` with the public
+//! half.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

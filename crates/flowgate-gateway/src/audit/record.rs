@@ -1,7 +1,7 @@
 //! One line of the log: a JSON object of bounded size.
 //!
-//! The writer fills [`RecordFields`], which truncate what exceeds their bounds; the verifier and the reader of a log's end
-//! parse an [`AuditRecord`].
+//! The writer fills [`RecordFields`], which truncate what exceeds their bounds; the verifier and the reader of a log's
+//! end parse an [`AuditRecord`].
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,9 +1,9 @@
 //! Messages that a server sends unasked, in a stream that answers no request.
 //!
-//! A notification that changes no state is forwarded without going through [`handle_server_message`](Proxy::handle_server_message), so a
-//! conversation does not grow with the number of notifications. A request that the policy allows goes through it, as if
-//! it came before an answer; so do a cancellation and the first notification while a call runs, which raises the
-//! client's label.
+//! A notification that changes no state is forwarded without going through
+//! [`handle_server_message`](Proxy::handle_server_message), so a conversation does not grow with the number of
+//! notifications. A request that the policy allows goes through it, as if it came before an answer; so do a
+//! cancellation and the first notification while a call runs, which raises the client's label.
 
 use flowgate::json::Numbers;
 

@@ -87,8 +87,8 @@ fn what_is_judged_is_recorded_and_comes_again() {
     assert_eq!(rechecked(&home, &records), RecheckReport { same: 2, ..RecheckReport::default() });
 }
 
-/// A log with a changed verdict is detected, regardless of its signer; verdicts under an earlier policy are counted as gone
-/// and are no objection.
+/// A log with a changed verdict is detected, regardless of its signer; verdicts under an earlier policy are counted as
+/// gone and are no objection.
 #[test]
 fn a_log_that_says_something_else_is_found_out() {
     let upstream = UpstreamDouble::new(gullible);

@@ -18,8 +18,9 @@ use crate::journal::Input;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Hands the call that is about [to run](super::Need::Run) to the caller. The turn [ends](super::Turn::calls)
-    /// when all calls of the message are processed, and continues when the answers are [sent](Conversation::accept_messages).
+    /// Hands the call that is about [to run](super::Need::Run) to the caller. The turn [ends](super::Turn::calls) when
+    /// all calls of the message are processed, and continues when the answers are
+    /// [sent](Conversation::accept_messages).
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the evidence is used up: nobody else can run the call"

@@ -59,7 +59,8 @@ impl Conversation {
         Some(call)
     }
 
-    /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the call.
+    /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the
+    /// call.
     pub fn drain_taken_calls(&mut self) -> Vec<(Tool, String)> {
         std::mem::take(&mut self.taken)
     }

@@ -1,7 +1,7 @@
 //! A chat as a client sends it, with the digests of its messages, for comparison with one session or with many.
 //!
-//! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented by
-//! their digests alone, as long as they keep their positions.
+//! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented
+//! by their digests alone, as long as they keep their positions.
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@
 //! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
 //! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
 //!
-//! Four [views](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any; other
-//! symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
+//! Four [views](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any;
+//! other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
 
 use std::ops::Range;
 

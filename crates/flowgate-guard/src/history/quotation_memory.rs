@@ -2,8 +2,8 @@
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
-//! label, however the client spells it (see [`super::normalization`]), transforms it (see [`super::readings`]) or splits it
-//! (see [`super::query`]).
+//! label, however the client spells it (see [`super::normalization`]), transforms it (see [`super::readings`]) or
+//! splits it (see [`super::query`]).
 //!
 //! An adversary must not be able to exploit what is remembered:
 //!

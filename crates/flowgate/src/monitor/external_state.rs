@@ -49,9 +49,9 @@ impl Monitor {
         json!({"declared": store_declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
     }
 
-    /// Stamps the stores that this session has written to since the last stamp. No other session may have
-    /// used the same stamp, so that the write shows in what is [remembered](Self::external_state_record) even if the label
-    /// is the same. Returns whether there is such a store.
+    /// Stamps the stores that this session has written to since the last stamp. No other session may have used the same
+    /// stamp, so that the write shows in what is [remembered](Self::external_state_record) even if the label is the
+    /// same. Returns whether there is such a store.
     pub fn stamp_writes(&mut self, stamp: &str) -> bool {
         self.stores.stamp(stamp)
     }
@@ -61,8 +61,8 @@ impl Monitor {
         self.stores.has_written()
     }
 
-    /// Returns the number of possible changes to what is [remembered](Self::external_state_record): while it is the same,
-    /// so is that.
+    /// Returns the number of possible changes to what is [remembered](Self::external_state_record): while it is the
+    /// same, so is that.
     pub fn external_state_changes(&self) -> u64 {
         self.stores.changes()
     }
