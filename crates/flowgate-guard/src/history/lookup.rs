@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::quotation_memory::revealed_bits;
-use super::{ClientProfile, MessageTemplate, QuotationSpan, SessionTexts};
+use super::{ClientProfile, MessageTemplate, QuotationSpan, SessionTexts, TAIL};
 
 /// The quotations in one text; texts without any have no entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,19 +26,26 @@ pub(crate) struct QuotationLookup<'c> {
     looked_up: usize,
     answers: Vec<TextQuotations>,
     bits: u32,
-    /// Texts of the user in which nothing was found, in order.
-    own: Vec<String>,
+    /// Texts of the user in which nothing was found, joined; of a long one, its beginning and its end.
+    own: String,
 }
 
 impl<'c> QuotationLookup<'c> {
     /// Creates a memory that reads and updates the client's current state.
     pub(crate) fn live(client: &'c mut ClientProfile) -> Self {
-        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
+        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, own: String::new() }
     }
 
     /// Creates a memory that returns the recorded answers and learns nothing.
     pub(crate) fn from_recorded(client: &'c mut ClientProfile, answers: &'c [TextQuotations]) -> Self {
-        Self { client, recorded: Some(answers), looked_up: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
+        Self {
+            client,
+            recorded: Some(answers),
+            looked_up: 0,
+            answers: Vec::new(),
+            bits: 0,
+            own: String::new(),
+        }
     }
 
     /// Whether it uses the current state.
@@ -120,8 +127,15 @@ impl<'c> QuotationLookup<'c> {
     /// Adds a text of the user. [`end_own`](Self::end_own) records how it is read together with others.
     pub(crate) fn add_user_text(&mut self, text: &str) {
         if self.is_live() {
-            self.client.quotations.add_user_text(&[text]);
-            self.own.push(text.to_owned());
+            self.client.quotations.add_user_text(text);
+            self.own.push('\n');
+            if text.len() <= 2 * TAIL {
+                self.own.push_str(text);
+            } else {
+                self.own.push_str(text.get(..text.floor_char_boundary(TAIL)).unwrap_or_default());
+                self.own.push('\n');
+                self.own.push_str(text.get(text.ceil_char_boundary(text.len() - TAIL)..).unwrap_or_default());
+            }
         }
     }
 
@@ -129,8 +143,7 @@ impl<'c> QuotationLookup<'c> {
     pub(crate) fn end_own(&mut self, before: &str) {
         let own = std::mem::take(&mut self.own);
         if !own.is_empty() {
-            let texts = std::iter::once(before).chain(own.iter().map(String::as_str));
-            self.client.quotations.add_user_text(&texts.collect::<Vec<_>>());
+            self.client.quotations.add_user_text(&format!("{before}{own}"));
         }
     }
 }

@@ -93,11 +93,6 @@ impl QuotationQuery {
         Self { views, texts: texts.len() }
     }
 
-    /// Returns the texts in every view, as bytes of the normal form.
-    pub(super) fn views(&self) -> impl Iterator<Item = &[u8]> {
-        self.views.iter().map(|joined| joined.view.bytes.as_slice())
-    }
-
     /// Whether any window satisfies `is_requested_method`.
     pub(super) fn has_window(&self, is_asked: impl Fn(&WindowFingerprint) -> bool) -> bool {
         let windows =

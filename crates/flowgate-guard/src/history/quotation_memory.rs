@@ -188,14 +188,13 @@ impl QuotationMemory {
         }
     }
 
-    /// Remembers consecutive texts of the user, also joined as they are compared. The caller passes only texts in which
-    /// nothing had been seen before.
-    pub fn add_user_text(&mut self, texts: &[&str]) {
-        for text in texts.iter().filter(|text| text.len() >= SHORTEST) {
-            views(text).iter().for_each(|view| self.add_own_view(view));
+    /// Remembers a text of the user. The caller passes only text in which nothing had been seen before.
+    pub fn add_user_text(&mut self, text: &str) {
+        if text.len() < SHORTEST {
+            return;
         }
-        if texts.iter().map(|text| text.len()).sum::<usize>() >= SHORTEST {
-            QuotationQuery::new(texts).views().for_each(|view| self.add_own_view(view));
+        for view in views(text) {
+            self.add_own_view(&view);
         }
         let mut waiting: usize = self.waiting.iter().map(|own| own.normalized.len()).sum();
         while waiting > MOST_WAITING && !self.waiting.is_empty() {

@@ -134,7 +134,7 @@ fn what_the_user_said_first_stays_the_users() {
     };
     let mut seen = QuotationMemory::default();
     seen.record_learned();
-    seen.add_user_text(&[own]);
+    seen.add_user_text(own);
     assert_eq!(seen.take_learned(), LearnedTexts::default());
     seen.add_text("web", page, &json!("untrusted"));
     check(&seen);
@@ -144,7 +144,7 @@ fn what_the_user_said_first_stays_the_users() {
     // A user who repeats a source does not own the text.
     let mut seen = QuotationMemory::default();
     seen.add_text("web", page, &json!("untrusted"));
-    seen.add_user_text(&[own]);
+    seen.add_user_text(own);
     assert_eq!(marked(&seen, own), "[Summarise the mails of this week].");
 }
 
