@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 /// The maximum number of schemas and names that are examined for one call.
 const BUDGET: usize = 200_000;
@@ -164,11 +166,14 @@ impl<'s> SchemaWalker<'s> {
     }
 }
 
-/// Folds a name as parsers that ignore case do: names with the same upper or lower case become equal.
+/// Folds a name as parsers do that ignore case, normalise (NFKC, as Python does with names of arguments), and drop invisible
+/// characters and the white space around a name.
 fn fold_case(name: &str) -> String {
+    let name: String = name.nfkc().filter(|c| !is_invisible(*c)).collect();
     // U+0130 lowercases to an i with a combining dot, U+0131 uppercases to I without one; U+1E9E has no uppercase
     // mapping, but its lowercase has.
-    name.chars()
+    name.trim()
+        .chars()
         .flat_map(char::to_lowercase)
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
@@ -179,8 +184,14 @@ fn fold_case(name: &str) -> String {
 /// Folds a name as parsers that also ignore word separators do.
 fn fold_case_and_separators(name: &str) -> String {
     let mut name = fold_case(name);
-    name.retain(|char| !matches!(char, '_' | '-'));
+    name.retain(|char| !matches!(char, '_' | '-' | '.' | ' '));
     name
+}
+
+fn is_invisible(c: char) -> bool {
+    c.general_category() == GeneralCategory::Format
+        || c.is_control() && !c.is_whitespace()
+        || matches!(c, '\u{34f}' | '\u{fe00}'..='\u{fe0f}')
 }
 
 #[cfg(test)]
@@ -243,6 +254,11 @@ mod tests {
             json!({"ΆΣΟΣ": 1}),
             json!({"Amount": 1}),
             json!({"HiddenOne": 1}),
+            json!({"\u{ff54}o": 1}),
+            json!({"to ": 1}),
+            json!({"\u{200b}to": 1}),
+            json!({"user.id": 1}),
+            json!({"user id": 1}),
             json!({"person": {"NAME": "mallory"}}),
             json!({"people": [{"name": "a"}, {"mail": "a", "Mail": "b"}]}),
             json!({"pair": ["x", {"Name": 1}]}),
@@ -255,6 +271,8 @@ mod tests {
         }
         for twice in [
             json!({"other": 1, "Other": 2}),
+            json!({"other": 1, "other\u{200d}": 2}),
+            json!({"caf\u{e9}": 1, "cafe\u{301}": 2}),
             json!({"free": {"deep": [{"a": {"Key": 1, "kEY": 2}}]}}),
             json!({"free": {"\u{212a}": 1, "k": 2}}),
         ] {

@@ -13,17 +13,20 @@ use crate::view::View;
 #[derive(Debug)]
 #[must_use]
 pub enum Need {
-    /// The model's next message: [`Conversation::accept_completion`].
+    /// The model's next message: [`Conversation::accept_completion`](super::Conversation::accept_completion).
     Complete(View),
-    /// The screener model's answer on what the next step depends on: [`Conversation::accept_screening`].
+    /// The screener model's answer on what the next step depends on:
+    /// [`Conversation::accept_screening`](super::Conversation::accept_screening).
     Screen(Request),
-    /// The text of a slot, from a model without tools: [`Conversation::accept_fill`].
+    /// The text of a slot, from a model without tools: [`Conversation::accept_fill`](super::Conversation::accept_fill).
     Fill(Request),
-    /// A person's decision: [`Conversation::accept_decision`].
+    /// A person's decision: [`Conversation::accept_decision`](super::Conversation::accept_decision).
     Approve(ApprovalRequest),
-    /// A tool's answer. The call may run: [`Conversation::accept_tool_answer`].
+    /// A tool's answer. The call may run:
+    /// [`Conversation::accept_tool_answer`](super::Conversation::accept_tool_answer).
     Run(AuthorizedCall),
-    /// The user's next message; the turn is complete: [`Conversation::add_user_message`].
+    /// The user's next message; the turn is complete:
+    /// [`Conversation::add_user_message`](super::Conversation::add_user_message).
     User(Turn),
 }
 
@@ -37,7 +40,8 @@ pub struct ToolAnswer {
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
-    /// A label, in names ([`Conversation::reply_label_names`]), that the answer carries in addition to what the policy
+    /// A label, in names ([`Conversation::reply_label_names`](super::Conversation::reply_label_names)), that the answer
+    /// carries in addition to what the policy
     /// states: for a tool that is itself an agent.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Value>,
