@@ -420,7 +420,9 @@ impl<'a> Evaluator<'a> {
         // The parts of an event have the type already; the list of them is not one of them.
         let are_chosen = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        if self.missing == MissingValueMode::IsNone {
+        // A statement that is evaluated again for missing values has the same rows as before: a search of everything below
+        // would depend on whether a field of a row is a list or a map.
+        if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
             if ty == Type::Any || are_chosen {
                 return self.items(&domain);
             }

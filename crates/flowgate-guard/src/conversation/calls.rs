@@ -531,7 +531,8 @@ impl Conversation {
 }
 
 impl Conversation {
-    /// The label of a reason: the join of the regions that it names, or the label of the verdict if it names none.
+    /// The label of a reason: the join of the regions that it names and of what is around them, or the label of the verdict if
+    /// it names none.
     fn reason_label(&self, reason: &Reason, decided: Label) -> Label {
         // A rule's message may quote its match.
         if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
@@ -541,7 +542,12 @@ impl Conversation {
             let document = self.monitor.trace().event(region.event).map(|event| &event.document);
             let named = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-                Some(document.label_of(node))
+                // That there is such a region is information of the lists and maps around it.
+                let around = std::iter::successors(Some(node), |node| {
+                    Some(document.node(*node)?.parent).filter(|parent| parent != node)
+                });
+                let around = around.take(document.nodes().len()).filter_map(|node| document.node(node));
+                Some(around.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });
             named.unwrap_or_else(|| self.monitor.policy().space().top())
         });

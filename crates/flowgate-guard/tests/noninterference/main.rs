@@ -157,6 +157,19 @@ fn what_redact_all_hides_decides_nothing() {
     assert!(tried.hid * 2 > cases && tried.visible * 3 > cases);
 }
 
+/// Cases in which something hidden showed once: the form of one field in the labels of others, and a part of an answer in
+/// what a question carries.
+#[test]
+fn what_showed_once_shows_no_more() {
+    for (method, seed) in [(Method::RedactAll, 130_275), (Method::LowestFirst, 128_634)] {
+        let case = NoninterferenceCase::case(seed, method);
+        let one = case.first();
+        let two = case.second(&one, false);
+        assert_eq!(ObservedRun::difference(&one, &two), None, "{} with seed {seed}", method.name());
+        assert_eq!((one.broken, two.broken), (Vec::new(), Vec::new()), "{} with seed {seed}", method.name());
+    }
+}
+
 #[test]
 fn given_the_chosen_labels_it_decides_nothing_either() {
     let mut screened = 0;
