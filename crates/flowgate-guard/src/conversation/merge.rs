@@ -533,8 +533,8 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
 /// adjacent strings of the event, and the first with the last one of the same source before it.
 fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &mut impl FnMut(&str, &Label)) {
     let document = &event.document;
-    // Adjacent strings with the same label, and their number. Only tools return what they read in pieces.
-    let mut runs: Vec<(String, Label, usize)> = Vec::new();
+    // Only tools return what they read in pieces.
+    let is_answer = matches!(event.body, EventBody::Output(_));
     for (id, node) in document.nodes().iter().enumerate() {
         // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
         let label = document.label_of(id);
@@ -542,15 +542,12 @@ fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &m
             (NodeContent::Scalar(Value::String(text)), _) => {
                 tell(text, &label);
                 // A captured part is in the string that it was captured from.
-                if label != Label::BOTTOM && !matches!(node.step, PathStep::Capture(_)) {
-                    match runs.last_mut().filter(|(_, same, _)| *same == label) {
-                        Some((run, _, count)) => {
-                            run.push('\n');
-                            run.push_str(text);
-                            *count += 1;
-                        }
-                        None => runs.push((text.clone(), label, 1)),
-                    }
+                if is_answer
+                    && label != Label::BOTTOM
+                    && !matches!(node.step, PathStep::Capture(_))
+                    && let Some((joined, label)) = pieces.join(source, text, &label)
+                {
+                    tell(&joined, &label);
                 }
             }
             (NodeContent::List | NodeContent::Map, Some(text)) => tell(text, &label),
@@ -558,16 +555,6 @@ fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &m
                 tell(&document.to_value(id).to_string(), &label);
             }
             _ => {}
-        }
-    }
-    for (run, label, count) in runs {
-        if count > 1 {
-            tell(&run, &label);
-        }
-        if matches!(event.body, EventBody::Output(_))
-            && let Some((joined, label)) = pieces.join(source, &run, &label)
-        {
-            tell(&joined, &label);
         }
     }
 }

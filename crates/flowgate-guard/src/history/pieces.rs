@@ -13,11 +13,23 @@ use super::normalization::fold;
 
 /// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
 const MOST_SOURCES: usize = 64;
+/// How many bytes of each side a window across a border has at least. With fewer, a quotation would often extend over a
+/// letter that a client writes beside it and that happens to stand beside it here as well.
+const LEAST: usize = 4;
 
-/// The end of the last texts of a source, the label of what it was taken from, and whether the last text was short.
-type End = (String, Label, bool);
+/// The end of the last texts of one source.
+#[derive(Debug)]
+struct End {
+    text: String,
+    /// The label of what it was taken from.
+    label: Label,
+    /// Whether the last text was too short to be recognised alone.
+    is_short: bool,
+    /// Texts after it that have fewer than [`LEAST`] bytes together.
+    tiny: String,
+}
 
-/// The ends of the texts of each source in one session, with the label of what it was taken from.
+/// The ends of the texts of each source in one session.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     ends: BTreeMap<String, End>,
@@ -25,28 +37,38 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Appends a text of a source. Returns the text around the border to the previous one with the label of both, if
-    /// one of the two is too short to be recognised alone. Of two longer ones every letter is recognised anyway, and a
-    /// window across their border would hide letters that a client writes before a quotation, if they happen to be
-    /// those that precede it here.
+    /// one of the two is too short to be recognised alone. Of two longer ones every letter is recognised anyway.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
-        let (start, end) = (start_of(text), end_of(text));
-        if !self.ends.contains_key(source) {
+        let is_short = start_of(text, SHORTEST).len() == text.len();
+        let Some(end) = self.ends.get_mut(source) else {
             if self.ends.len() >= MOST_SOURCES {
                 self.ends.pop_first();
             }
-            self.ends.insert(source.to_owned(), (end.to_owned(), *label, end.len() == text.len()));
+            let (text, tiny) = (end_of(text, SHORTEST - LEAST + 1).to_owned(), String::new());
+            self.ends.insert(source.to_owned(), End { text, label: *label, is_short, tiny });
             return None;
-        }
-        let (last, of_last, of_short) = self.ends.get_mut(source)?;
-        let both = of_last.join(label);
-        let is_short = end.len() == text.len();
-        let joined = (is_short || *of_short).then(|| format!("{last}\n{start}"));
-        // A text that has no window of its own does not hide the end of the one before.
-        (*last, *of_last, *of_short) = match is_short {
-            false => (end.to_owned(), *label, false),
-            true => (end_of(&format!("{last}\n{text}")).to_owned(), both, true),
         };
-        joined.map(|joined| (joined, both))
+        end.label = end.label.join(label);
+        if is_short {
+            end.tiny.push('\n');
+            end.tiny.push_str(text);
+            if start_of(&end.tiny, LEAST).len() == end.tiny.len() {
+                return None;
+            }
+        }
+        let tiny = std::mem::take(&mut end.tiny);
+        let text = if is_short { tiny.as_str() } else { text };
+        let joined = (is_short || end.is_short)
+            .then(|| (format!("{}\n{}", end.text, start_of(text, SHORTEST - LEAST + 1)), end.label));
+        (end.text, end.is_short) = match is_short {
+            // A text that has no window of its own does not hide the end of the one before.
+            true => (end_of(&format!("{}\n{text}", end.text), SHORTEST - LEAST + 1).to_owned(), true),
+            false => (end_of(text, SHORTEST - LEAST + 1).to_owned(), false),
+        };
+        if !is_short {
+            end.label = *label;
+        }
+        joined
     }
 }
 
@@ -57,22 +79,22 @@ fn length(c: char) -> usize {
     bytes
 }
 
-/// Returns the beginning of a text, less than a window.
-fn start_of(text: &str) -> &str {
+/// Returns the beginning of a text with fewer than `most` bytes of the normal form.
+fn start_of(text: &str, most: usize) -> &str {
     let mut bytes = 0;
     let end = text.char_indices().find(|(_, c)| {
         bytes += length(*c);
-        bytes >= SHORTEST
+        bytes >= most
     });
     text.get(..end.map_or(text.len(), |(at, _)| at)).unwrap_or_default()
 }
 
-/// Returns the end of a text, less than a window.
-fn end_of(text: &str) -> &str {
+/// Returns the end of a text with fewer than `most` bytes of the normal form.
+fn end_of(text: &str, most: usize) -> &str {
     let mut bytes = 0;
     let start = text.char_indices().rev().find(|(_, c)| {
         bytes += length(*c);
-        bytes >= SHORTEST
+        bytes >= most
     });
     text.get(start.map_or(0, |(at, c)| at + c.len_utf8())..).unwrap_or_default()
 }
@@ -92,19 +114,24 @@ mod tests {
                 .collect();
             assert_eq!(joined.iter().map(Option::as_deref).collect::<Vec<_>>(), expected, "{texts:?}");
         };
-        check(&[("a", "wire five"), ("a", "hundred euros")], &[None, Some("wire five\nhundred euros")]);
-        check(&[("a", "wire"), ("b", "five"), ("a", "hundred")], &[None, None, Some("wire\nhundred")]);
+        check(&[("a", "wire five"), ("a", "hundred euros")], &[None, Some("wire five\n\nhundred euros")]);
+        check(&[("a", "wire"), ("b", "five"), ("a", "hundred")], &[None, None, Some("wire\n\nhundred")]);
         // Three pieces, of which no two have a window.
         check(
             &[("a", "wire"), ("a", "five"), ("a", "hundred euros")],
-            &[None, Some("wire\nfive"), Some("wire\nfive\nhundred euros")],
+            &[None, Some("wire\n\nfive"), Some("wire\n\nfive\n\nhundred euros")],
+        );
+        // Tiny ones are taken together.
+        check(
+            &[("a", "wire"), ("a", "to"), ("a", "me"), ("a", "at once")],
+            &[None, None, Some("wire\n\nto\nme"), Some("wire\n\nto\nme\n\nat once")],
         );
         // Beside long texts, only what a window across the border can reach.
         check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
         check(
-            &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "u"), ("a", "vwxyz0123456789abcdefgh")],
-            &[None, Some("bcdefghijklmnopqrst\nu"), Some("cdefghijklmnopqrst\nu\nvwxyz0123456789abcd")],
+            &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwx"), ("a", "yz0123456789abcdefghijkl")],
+            &[None, Some("efghijklmnopqrst\n\nuvwx"), Some("ijklmnopqrst\n\nuvwx\nyz0123456789abcd")],
         );
-        check(&[("a", ""), ("a", "..."), ("a", "x")], &[None, Some("\n..."), Some("\n...\nx")]);
+        check(&[("a", ""), ("a", "..."), ("a", "x")], &[None, None, None]);
     }
 }
