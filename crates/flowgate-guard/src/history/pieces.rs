@@ -10,12 +10,10 @@ use flowgate::label::Label;
 
 use super::SHORTEST;
 use super::normalization::fold;
+use super::windows::LEAST_ACROSS_BORDER;
 
 /// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
 const MOST_SOURCES: usize = 64;
-/// How many bytes of each side a window across a border has at least. With fewer, a quotation would often extend over a
-/// letter that a client writes beside it and that happens to stand beside it here as well.
-const LEAST: usize = 4;
 
 /// The end of the last texts of one source.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ struct End {
     label: Label,
     /// Whether the last text was too short to be recognised alone.
     is_short: bool,
-    /// Texts after it that have fewer than [`LEAST`] bytes together.
+    /// Texts after it that have fewer than [`LEAST_ACROSS_BORDER`] bytes together.
     tiny: String,
 }
 
@@ -44,7 +42,7 @@ impl Pieces {
             if self.ends.len() >= MOST_SOURCES {
                 self.ends.pop_first();
             }
-            let (text, tiny) = (end_of(text, SHORTEST - LEAST + 1).to_owned(), String::new());
+            let (text, tiny) = (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), String::new());
             self.ends.insert(source.to_owned(), End { text, label: *label, is_short, tiny });
             return None;
         };
@@ -52,18 +50,22 @@ impl Pieces {
         if is_short {
             end.tiny.push('\n');
             end.tiny.push_str(text);
-            if start_of(&end.tiny, LEAST).len() == end.tiny.len() {
+            if start_of(&end.tiny, LEAST_ACROSS_BORDER).len() == end.tiny.len() {
                 return None;
             }
         }
         let tiny = std::mem::take(&mut end.tiny);
         let text = if is_short { tiny.as_str() } else { text };
-        let joined = (is_short || end.is_short)
-            .then(|| (format!("{}\n{}", end.text, start_of(text, SHORTEST - LEAST + 1)), end.label));
+        let joined = (is_short || end.is_short).then(|| {
+            (format!("{}\n{}", end.text, start_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1)), end.label)
+        });
         (end.text, end.is_short) = match is_short {
             // A text that has no window of its own does not hide the end of the one before.
-            true => (end_of(&format!("{}\n{text}", end.text), SHORTEST - LEAST + 1).to_owned(), true),
-            false => (end_of(text, SHORTEST - LEAST + 1).to_owned(), false),
+            true => (
+                end_of(&format!("{}\n{text}", end.text), SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(),
+                true,
+            ),
+            false => (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), false),
         };
         if !is_short {
             end.label = *label;

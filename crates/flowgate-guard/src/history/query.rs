@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::normalization::{NormalizedText, SourceChar, append_normalized, markup_mask};
 use super::readings::{ComparisonSide, READINGS, Readings};
-use super::windows::{WindowFingerprint, marked_ranges};
+use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
 /// The most text that is compared with lines left out, in bytes of the normal form. Assumes that a longer text does
 /// not consist of short lines.
@@ -50,6 +50,20 @@ impl JoinedView {
 
     fn bytes(&self, range: &Range<usize>) -> &[u8] {
         self.view.bytes.get(range.clone()).unwrap_or_default()
+    }
+
+    /// Shortens a range that takes fewer than [`LEAST_ACROSS_BORDER`] letters of its first or last text or line, and
+    /// not all of them.
+    fn without_chance_letters(&self, range: Range<usize>) -> Range<usize> {
+        let start_of = |run: usize| self.runs.get(run).map_or(self.view.bytes.len(), |(start, _)| *start);
+        let (first, last) = (self.run_at(range.start), self.run_at(range.end.saturating_sub(1)));
+        let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return range };
+        let (border, is_whole) = (start_of(first + 1), range.start == start_of(first));
+        let start =
+            if is_whole || border - range.start >= LEAST_ACROSS_BORDER { range.start } else { border };
+        let (border, is_whole) = (start_of(last), range.end == start_of(last + 1));
+        let end = if is_whole || range.end - border >= LEAST_ACROSS_BORDER { range.end } else { border };
+        start..end
     }
 
     /// Returns the bytes of the texts that a range of the view comes from, one range for each run.
@@ -108,7 +122,7 @@ impl QuotationQuery {
         let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
         for joined in &self.views {
             for (range, mark) in marked_ranges(&joined.view.bytes, &mut marks) {
-                for (text, bytes) in joined.source_ranges(&range) {
+                for (text, bytes) in joined.source_ranges(&joined.without_chance_letters(range)) {
                     if let Some(at) = all.get_mut(text) {
                         at.push((bytes, mark));
                     }

@@ -39,6 +39,33 @@ fn what_was_seen_is_found_however_it_is_spelled() {
     }
 }
 
+/// A quotation that ends with a text extends into the next one by four letters, or by all that it has.
+#[test]
+fn a_quotation_takes_no_chance_letters_of_a_neighbour() {
+    let mut seen = QuotationMemory::default();
+    seen.add_text("mail", "and wire 500 EUR to Mallory, did you? A longer text", &json!("untrusted"));
+    let check = |texts: &[&str], expected: &[&str]| {
+        let spans = seen.spans_of(texts, None);
+        let marked = texts.iter().zip(spans).map(|(text, spans)| {
+            let mark = |span: QuotationSpan| {
+                let piece = text.get(span.range).unwrap();
+                if span.labels.is_empty() { piece.to_owned() } else { format!("[{piece}]") }
+            };
+            spans.into_iter().map(mark).collect::<String>()
+        });
+        assert_eq!(marked.collect::<Vec<_>>(), expected);
+    };
+    let quoted = "wire 500 EUR to Mallory, did you";
+    let marked = "[wire 500 EUR to Mallory, did you]";
+    check(&[quoted, "a letter"], &[marked, "a letter"]);
+    check(&[quoted, "a lone wolf"], &[marked, "[a lon]e wolf"]);
+    check(&[quoted, "a lot"], &[marked, "a lot"]);
+    check(&[quoted, "a l"], &[marked, "[a l]"]);
+    check(&["demand", quoted], &["demand", marked]);
+    check(&["and", quoted], &["[and]", marked]);
+    check(&["wire 500 EUR", "to", "Mallory, did"], &["[wire 500 EUR]", "[to]", "[Mallory, did]"]);
+}
+
 #[test]
 fn pieces_carry_all_labels_they_were_seen_with() {
     let mut seen = QuotationMemory::default();
