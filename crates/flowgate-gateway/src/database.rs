@@ -222,13 +222,23 @@ impl Database {
             crate::random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
         let memory = format!("/{holder}");
         let pool = with_timeout(async { Ok(options.connect(&place.url(&memory)).await?) }).await?;
-        // Gateways that start at the same time migrate one after the other.
-        migrations::run(&pool, is_shared).await?;
-        let turns = turn_connection::TurnConnection::open(place, &memory)?;
-        let database = identity(&pool, &holder).await?;
-        if let Some(file) = &file {
-            file.check(&database)?;
-        }
+        let set_up = async {
+            // Gateways that start at the same time migrate one after the other.
+            migrations::run(&pool, is_shared).await?;
+            let turns = turn_connection::TurnConnection::open(place, &memory)?;
+            let database = identity(&pool, &holder).await?;
+            if let Some(file) = &file {
+                file.check(&database)?;
+            }
+            Ok((turns, database))
+        };
+        let (turns, database) = match set_up.await {
+            Ok(opened) => opened,
+            Err(error) => {
+                pool.close().await;
+                return Err(error);
+            }
+        };
         Ok(Self {
             database,
             pool,
@@ -267,6 +277,23 @@ impl Database {
             held: Mutex::default(),
             file: None,
         })
+    }
+
+    /// Closes the connections. When this returns, SQLite writes no more to the files, and an operator can replace them;
+    /// a connection that is only dropped is closed later, on a thread of its own.
+    pub(crate) async fn close(&self) {
+        // After that time, the process ends with an open connection; the next start recovers what was committed.
+        let _ = tokio::time::timeout(PATIENCE, self.pool.close()).await;
+    }
+
+    /// Runs `work`, and closes the connections afterwards.
+    pub(crate) async fn close_after<T>(
+        &self,
+        work: impl AsyncFnOnce(&Self) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        let done = work(self).await;
+        self.close().await;
+        done
     }
 
     /// Returns whether other gateways use the store too.

@@ -159,15 +159,29 @@ impl ModelRoutes {
         values: ValueBudget,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
-        log.redact_keys(&keys);
-        for client in &clients {
+        log.redact_keys(&config.keys);
+        for client in &config.clients {
             for advice in visibility::of_client(client) {
                 let event = if advice.is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden };
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
-        let open = Arc::new(Database::open(&store.place).await?);
+        let open = Arc::new(Database::open(&config.store.place).await?);
+        let started = Self::start(config, Arc::clone(&open), values, log).await;
+        if started.is_err() {
+            open.close().await;
+        }
+        started
+    }
+
+    /// Starts what an open store needs.
+    async fn start(
+        config: GatewayConfig,
+        open: Arc<Database>,
+        values: ValueBudget,
+        log: OperatorLog,
+    ) -> Result<Self, DatabaseError> {
+        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
         open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
@@ -206,7 +220,7 @@ impl ModelRoutes {
         })
     }
 
-    /// Signs the audit log and stores its head before the process exits. A killed process does neither; the next start
+    /// Signs the audit log, stores its head and closes the store before the process exits. A killed process does neither; the next start
     /// catches up.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
@@ -215,6 +229,7 @@ impl ModelRoutes {
         let recorder = self.recorder.clone();
         let told = move || recorder.witnesses().map(HeadDestinations::finish);
         let _ = tokio::task::spawn_blocking(told).await;
+        self.sessions.store().close().await;
     }
 
     /// Returns the names of failing parts that do not stop the gateway from working.

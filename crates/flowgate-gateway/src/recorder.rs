@@ -210,39 +210,49 @@ impl RecordingLog {
 /// # Errors
 /// Fails if a gateway uses the log or its store, or if one of them cannot be read or written.
 pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>, DatabaseError> {
-    let Some(AuditSpec { file, key, witness, .. }) = config.audit else { return Ok(None) };
+    let Some(audit) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(async {
         let store = Database::open(&config.store.place).await?;
-        let anchors = store.anchors().await?;
-        let seen = read_configured_witness(witness.as_ref())?;
-        let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
-        let (mut found, mut unseen) = (None, None);
-        let check = |past: &mut UnopenedLog<'_>| {
-            (found, unseen) = (anchors.loss(past)?, seen.loss(past)?);
-            Ok(None)
-        };
-        let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
-            .map_err(to_database_error)?;
-        for loss in found.into_iter().chain(unseen) {
-            log.append(Timestamp::now(), &AuditEvent::LossAccepted { who: who.to_owned(), loss })
-                .map_err(to_database_error)?;
-        }
-        log.sign_head(Timestamp::now()).map_err(to_database_error)?;
-        if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), unseen) {
-            for (other, head) in seen.signed_by(log.key()) {
-                // The present lines of this log are not lost.
-                let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
-                witness::give_up(&file, &log, AcceptedLoss { log: other, since })
-                    .map_err(delivery_to_database_error)?;
-            }
-        }
-        store.watch(&log, found.is_some()).await?;
-        if found.is_some() {
-            store.accept_database()?;
-        }
-        Ok(found.or(unseen))
+        store.close_after(async |store| accept_losses(store, audit, who).await).await
     })
+}
+
+/// Records the losses in the log, in the store and in the witness's file. Returns one of them.
+async fn accept_losses(
+    store: &Database,
+    audit: AuditSpec,
+    who: &str,
+) -> Result<Option<AuditLoss>, DatabaseError> {
+    let AuditSpec { file, key, witness, .. } = audit;
+    let anchors = store.anchors().await?;
+    let seen = read_configured_witness(witness.as_ref())?;
+    let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
+    let (mut found, mut unseen) = (None, None);
+    let check = |past: &mut UnopenedLog<'_>| {
+        (found, unseen) = (anchors.loss(past)?, seen.loss(past)?);
+        Ok(None)
+    };
+    let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
+        .map_err(to_database_error)?;
+    for loss in found.into_iter().chain(unseen) {
+        log.append(Timestamp::now(), &AuditEvent::LossAccepted { who: who.to_owned(), loss })
+            .map_err(to_database_error)?;
+    }
+    log.sign_head(Timestamp::now()).map_err(to_database_error)?;
+    if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), unseen) {
+        for (other, head) in seen.signed_by(log.key()) {
+            // The present lines of this log are not lost.
+            let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
+            witness::give_up(&file, &log, AcceptedLoss { log: other, since })
+                .map_err(delivery_to_database_error)?;
+        }
+    }
+    store.watch(&log, found.is_some()).await?;
+    if found.is_some() {
+        store.accept_database()?;
+    }
+    Ok(found.or(unseen))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]

@@ -92,7 +92,7 @@ impl std::error::Error for ServeError {}
 pub enum ShutdownOutcome {
     /// Every request was answered.
     Drained,
-    /// Some connections were still open when the time to drain was over.
+    /// Some connections were still open, or some turns still ran, when the time to drain was over.
     Cut,
 }
 
@@ -161,7 +161,12 @@ impl HttpServer {
         drop(self.listener);
         self.service.close();
         let _ = close.send(true);
-        let ended = match timeout(self.limits.drain_time, admission.wait_until_empty()).await {
+        let drained = async {
+            admission.wait_until_empty().await;
+            // A turn may still write after the client has read the end of its stream.
+            self.service.wait_for_turns().await;
+        };
+        let ended = match timeout(self.limits.drain_time, drained).await {
             Ok(()) => ShutdownOutcome::Drained,
             Err(_) => ShutdownOutcome::Cut,
         };

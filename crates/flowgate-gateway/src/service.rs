@@ -453,7 +453,14 @@ impl GatewayService {
         }
     }
 
-    /// Signs the audit log and records its head in the store. Called after the last answer.
+    /// Waits for the turns that still run. Called when no connection is open. Evaluations for the policy API write
+    /// nothing and are not awaited.
+    pub(crate) async fn wait_for_turns(&self) {
+        self.turns.close_when_idle().await;
+        self.streams.close_when_idle().await;
+    }
+
+    /// Signs the audit log, records its head in the store and closes the store. Called after the last answer.
     pub(crate) async fn finish(&self) {
         if let Some(models) = &self.models {
             models.finish().await;

@@ -107,8 +107,14 @@ impl LoggedVerdicts {
 pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot, DatabaseError> {
     run_blocking(async {
         let store = Database::read(&config.store.place).await?;
-        // Anchors are read before conversations: what is recorded in the meantime is in the log.
-        Ok(DatabaseSnapshot { anchors: store.anchors().await?, conversations: store.conversations().await? })
+        let read = async |store: &Database| {
+            // Anchors are read before conversations: what is recorded in the meantime is in the log.
+            Ok(DatabaseSnapshot {
+                anchors: store.anchors().await?,
+                conversations: store.conversations().await?,
+            })
+        };
+        store.close_after(read).await
     })
 }
 
@@ -122,7 +128,10 @@ pub fn recheck(
     known: DatabaseSnapshot,
     logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
-    run_blocking(recheck_conversations(config, known, logged))
+    run_blocking(async {
+        let store = Database::read(&config.store.place).await?;
+        store.close_after(async |store| recheck_conversations(store, config, known, logged).await).await
+    })
 }
 
 fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
@@ -131,11 +140,11 @@ fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Resu
 }
 
 async fn recheck_conversations(
+    store: &Database,
     config: GatewayConfig,
     known: DatabaseSnapshot,
     mut logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
-    let store = Database::read(&config.store.place).await?;
     let clients = Clients::new(config.clients);
     let mut rechecked = RecheckReport::default();
     // Without an anchor of the log, conversations may be older than it.

@@ -195,7 +195,14 @@ impl GatewayHome {
                     .await;
             });
         });
-        let address = is_ready.recv().unwrap()?;
+        let address = match is_ready.recv().unwrap() {
+            Ok(address) => address,
+            Err(error) => {
+                // It has closed its database.
+                thread.join().unwrap();
+                return Err(error);
+            }
+        };
         Ok(TestGateway { address, stop: Some(stop), thread: Some(thread) })
     }
 }
