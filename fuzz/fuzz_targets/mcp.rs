@@ -8,14 +8,6 @@ mod bytes;
 mod fixed;
 mod json;
 
-// Only the state machine: the rest of the crate includes a database and a Python parser, which are slow to
-// build.
-#[path = "../../crates/flowgate-gateway/src"]
-#[allow(dead_code, unused_imports, reason = "the crate around it uses the rest")]
-mod gateway {
-    pub mod mcp;
-}
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
@@ -24,7 +16,7 @@ use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::{EventBody, EventId, Status};
-use gateway::mcp::{Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ mod audit;
 mod help;
 #[cfg(feature = "run")]
 mod hook;
-#[cfg(all(feature = "gateway", feature = "run"))]
+#[cfg(feature = "run")]
 mod mcp;
 #[cfg(feature = "run")]
 mod run;
@@ -22,7 +22,7 @@ use crate::predicate_args::PredicateArgs;
 pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "run")]
 pub(crate) use hook::HookArgs;
-#[cfg(all(feature = "gateway", feature = "run"))]
+#[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
@@ -187,7 +187,7 @@ pub(crate) enum Command {
     /// In the client's configuration, replace the server's command by `flowgate mcp`, followed by `--` and the command. Each call is
     /// judged as if everything that the client has received had influenced it; answers are labelled; tools whose descriptions change
     /// are hidden.
-    #[cfg(all(feature = "gateway", feature = "run"))]
+    #[cfg(feature = "run")]
     #[command(after_help = mcp::MCP_HELP)]
     Mcp(McpArgs),
     /// Judge the tool calls of Claude Code, as a hook that runs before and after each tool.
@@ -433,7 +433,7 @@ mod tests {
 
     /// The table of the documentation matches the help of each command.
     #[test]
-    #[cfg(all(feature = "gateway", feature = "run"))]
+    #[cfg(feature = "run")]
     fn the_documentation_has_the_exit_codes_of_every_command() {
         let mut root = Args::command();
         root.build();

@@ -10,7 +10,7 @@ mod explain;
 #[cfg(feature = "run")]
 mod hook;
 mod man;
-#[cfg(all(feature = "gateway", feature = "run"))]
+#[cfg(feature = "run")]
 mod mcp;
 mod replay;
 #[cfg(feature = "run")]
@@ -92,7 +92,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         }
         Command::Bench { bench } => bench::run(&bench, output),
         Command::Demo => demo::run(output),
-        #[cfg(all(feature = "gateway", feature = "run"))]
+        #[cfg(feature = "run")]
         Command::Mcp(options) => mcp::run(&options, output),
         #[cfg(feature = "run")]
         Command::Hook(options) => hook::run(&options, output),

@@ -27,7 +27,6 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::audit::AuditEvent;
 use crate::database::{
     AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
     OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer, block_on,
@@ -36,6 +35,7 @@ use crate::log::{self, Limit, OperatorLog};
 use crate::model_routes::{ClientPresence, ClientSettings, RequestError};
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
+use flowgate_audit::AuditEvent;
 use freeze_targets::FreezeTargets;
 use people::People;
 use routes::FreezeKind;

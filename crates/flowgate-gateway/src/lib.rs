@@ -5,10 +5,9 @@
 //! * [`access`]: access control of the policy API and the metrics.
 //! * [`approvals`]: people who decide questions and order freezes.
 //! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
-//! * [`audit`]: the hash-chained, signed log of verdicts and decisions; [`recorder`]: what is written to it.
-//! * [`witness`]: parties outside the gateway that keep heads of that log.
+//! * [`recorder`]: what is written to the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that keep
+//!   heads of that log.
 //! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
-//! * [`mcp`]: the guarded exchange between an MCP client and a server; without sockets.
 //! * [`model_routes`]: the routes of model providers, by which existing agents are guarded when they change their
 //!   base URL.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
@@ -20,13 +19,10 @@
 pub mod access;
 mod admission;
 pub mod approvals;
-pub mod audit;
 mod background_drop;
 pub mod database;
-mod file_lock;
 pub mod limits;
 pub mod log;
-pub mod mcp;
 mod metrics;
 pub mod model_routes;
 pub mod openapi;

@@ -42,8 +42,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::audit::Timestamp;
 use crate::model_routes::Secret;
+use flowgate_audit::Timestamp;
 use line::LogLine;
 pub(crate) use line::to_ascii;
 pub use line::{LogLevel, LogLineFormat};

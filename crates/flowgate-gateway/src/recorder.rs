@@ -1,4 +1,4 @@
-//! The gateway's writer of its [audit log](crate::audit), if one is configured.
+//! The gateway's writer of its [audit log](flowgate_audit), if one is configured.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-use crate::audit::{
-    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
-    ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
-};
 use crate::database::{Database, DatabaseError};
 use crate::log;
 use crate::model_routes::config::GatewayConfig;
 use crate::model_routes::{ClientSettings, Secret};
 use crate::witness::{self, DeliveryError, HeadDestinations, WitnessSpec};
+use flowgate_audit::{
+    AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
+    ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
+};
 
 /// The location of an audit log, and the key that signs it.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@
 use flowgate_lm::sse::SseEvent;
 use serde_json::{Map, Value, json};
 
-use crate::mcp::WAITING;
 use crate::reply::HttpReply;
+use flowgate_mcp::WAITING_STATUS;
 
 /// The header with the status of the turn.
 const STATUS: &str = "x-flowgate-status";
@@ -22,12 +22,12 @@ pub(crate) struct WaitingStatus {
 
 impl WaitingStatus {
     fn value(&self) -> Value {
-        json!({"status": WAITING, "question": self.question})
+        json!({"status": WAITING_STATUS, "question": self.question})
     }
 
     /// Returns the status as headers.
     pub(crate) fn headers(&self) -> [(&'static str, String); 2] {
-        [(STATUS, WAITING.to_owned()), (QUESTION, self.question.clone())]
+        [(STATUS, WAITING_STATUS.to_owned()), (QUESTION, self.question.clone())]
     }
 
     /// Adds the headers to an answer.

@@ -3,7 +3,7 @@
 //!
 //! Each destination has a thread of its own. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
-//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`audit::WitnessLine`] is
+//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`flowgate_audit::WitnessLine`] is
 //! the format of a line.
 
 use std::fmt;
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use flowgate_lm::remote::Authorities;
 
-use crate::audit::{self, AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead, Timestamp};
 use crate::log::{self, LogEvent};
 use crate::model_routes::Secret;
+use flowgate_audit::{AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead, Timestamp, WitnessRecord};
 
 /// The interval at which a thread checks whether there is something to send.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -94,10 +94,10 @@ impl fmt::Display for DeliveryError {
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(crate) fn read_witness_record(file: &Path) -> Result<audit::WitnessRecord, DeliveryError> {
+pub(crate) fn read_witness_record(file: &Path) -> Result<WitnessRecord, DeliveryError> {
     match File::open(file) {
-        Ok(open) => audit::WitnessRecord::read(BufReader::new(open)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(audit::WitnessRecord::default()),
+        Ok(open) => WitnessRecord::read(BufReader::new(open)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(WitnessRecord::default()),
         Err(error) => Err(error),
     }
     .map_err(|error| DeliveryError::File(file.to_owned(), error))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use flowgate_gateway::audit::LineHash;
+use flowgate_audit::LineHash;
 
 /// The operations on an audit log.
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,7 @@ mod show;
 mod verify;
 mod witness;
 
-use flowgate_gateway::audit::ContentSelector;
+use flowgate_audit::ContentSelector;
 
 use crate::args::AuditCommand;
 use crate::input::InputError;

@@ -1,6 +1,6 @@
 //! `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
 //!
-//! The state machine of [`flowgate_gateway::mcp`] decides what is sent; this module reads and writes lines. It never
+//! The state machine of [`flowgate_mcp`] decides what is sent; this module reads and writes lines. It never
 //! waits for a side that does not read, because both sides may write at the same time, which could be a deadlock.
 
 mod child;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::monitor::{self, Monitor};
-use flowgate_gateway::mcp::{Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::McpArgs;

@@ -6,7 +6,7 @@ use crate::{check, file, flowgate, name, text};
 
 /// Creates a log with a refused call and its content; returns the paths of the log and of the key.
 pub(crate) fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
-    use flowgate_gateway::audit::{
+    use flowgate_audit::{
         AuditEvent, AuditKey, AuditLog, AuditOptions, ContentRetention, ContentSelector, FreezeSwitch,
         Timestamp,
     };
@@ -104,7 +104,7 @@ fn a_changed_audit_log_is_found() {
 /// the same key.
 #[test]
 fn a_log_is_held_against_its_witness() {
-    use flowgate_gateway::audit::{AuditEvent, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp};
+    use flowgate_audit::{AuditEvent, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp};
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit-witness");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();

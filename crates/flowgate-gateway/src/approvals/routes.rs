@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use super::ApprovalService;
 use super::freeze_targets::FreezeTargetMatch;
 use super::people::{Person, Role};
-use crate::audit::{self, AuditEvent, ContentSelector, RecordedDecision};
 use crate::database::{DatabaseError, DecideError, QuestionState, StoredQuestion};
 use crate::model_routes::ClientPresence;
 use crate::model_routes::stream::{self, ReplyPart};
 use crate::reply::HttpReply;
+use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
 
 /// The most questions in one answer, for each tenant of the person.
 const MOST: i64 = 200;
@@ -294,7 +294,7 @@ impl ApprovalService {
         let event = AuditEvent::KillSwitch {
             what: format!("{kind} {what}"),
             who: person.name.clone(),
-            state: if switch.frozen { audit::FreezeSwitch::Set } else { audit::FreezeSwitch::Unset },
+            state: if switch.frozen { FreezeSwitch::Set } else { FreezeSwitch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         self.store.persist_log_head().await.map_err(database_error_reply)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use sqlx::Row as _;
 
 use super::{Database, DatabaseError, Transaction, with_timeout};
-use crate::audit::{
+use flowgate_audit::{
     AuditLog, AuditPublicKey, DatabaseLogAnchors, LastLineHandle, LineHash, LogAnchor, LogHead,
 };
 

@@ -8,7 +8,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::DatabaseError;
-use crate::file_lock;
+use flowgate_audit::file_lock;
 
 /// The file of a store that this process owns.
 #[derive(Debug)]

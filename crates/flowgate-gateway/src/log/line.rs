@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::audit::Timestamp;
 use crate::model_routes::Secret;
+use flowgate_audit::Timestamp;
 
 /// The format of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

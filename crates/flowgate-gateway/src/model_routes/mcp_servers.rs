@@ -1,6 +1,6 @@
 //! MCP servers behind the gateway: an agent's tools, in the same conversation as its chat.
 //!
-//! The messages between a client and a server pass a [state machine](crate::mcp), one for each server and
+//! The messages between a client and a server pass a [state machine](flowgate_mcp), one for each server and
 //! conversation. All of them, and the chat, share one monitor: what one server has shown counts when another server or
 //! the model is called. No decision depends on the session id of MCP.
 //!
@@ -38,8 +38,8 @@ pub(crate) use listening::opens_stream;
 pub(crate) use upstream::McpServerClient;
 
 use crate::limits::count_values;
-use crate::mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use crate::predicates::journal::RecordedPredicateAnswer;
+use flowgate_mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 
 /// An element of the stored inputs of a conversation, which are in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::ModelRoutes;
 use crate::approvals::people::Role;
-use crate::audit::AuditEvent;
 use crate::database::DatabaseError;
 use crate::metrics::Metric;
 use crate::reply::HttpReply;
 use crate::witness::HeadDestinations;
+use flowgate_audit::AuditEvent;
 
 /// The body of a request to clear texts.
 #[derive(Debug, Deserialize)]

@@ -13,9 +13,9 @@ use serde_json::Value;
 use super::clients::{self, Clients};
 use super::config::GatewayConfig;
 use super::conversations;
-use crate::audit::{AuditRecord, DatabaseLogAnchors, LineHash};
 use crate::database::log_heads::ConversationListing;
 use crate::database::{ConversationJournal, Database, DatabaseError};
+use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash};
 
 /// The outcome of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -30,13 +30,13 @@ use super::report::{self, RequestReport, TimedModel};
 use super::stream::OutgoingReply;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
-use crate::audit::AuditEvent;
 use crate::database::DatabaseError;
 use crate::log::OperatorLog;
 use crate::predicates::journal::PredicateJournal;
 use crate::recorder::{self, AuditEntry};
 use crate::visibility;
 use crate::waiting_status::WaitingStatus;
+use flowgate_audit::AuditEvent;
 
 /// The failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::BufReader;
 
-use flowgate_gateway::audit::{
+use flowgate_audit::{
     AuditEvent, AuditKey, AuditLog, AuditOptions, AuditRecord, ContentCounts, ContentReader,
     ContentRetention, LineContent, LogExpectations, LogSummary, Timestamp, VerifyError, verify,
 };

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use flowgate_gateway::audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
+use flowgate_audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
 use flowgate_gateway::model_routes::recheck::{
     LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
 };

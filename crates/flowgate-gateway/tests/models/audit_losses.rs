@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use flowgate_gateway::audit::{
+use flowgate_audit::{
     AuditLoss, LineHash, LogExpectations, LogHead, LogSummary, VerifiedRecords, VerifyError, verify,
 };
 use flowgate_gateway::model_routes::recheck::{

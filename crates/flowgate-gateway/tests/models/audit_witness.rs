@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 
-use flowgate_gateway::audit::{
+use flowgate_audit::{
     AuditLoss, LogExpectations, LogSummary, VerifyError, VerifyErrorKind, WitnessLine, WitnessRecord, verify,
 };
 use flowgate_gateway::recorder::accept_loss;

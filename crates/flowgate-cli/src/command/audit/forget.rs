@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flowgate_gateway::audit::{AuditError, AuditKey, AuditLog, AuditOptions, ContentSelector, Timestamp};
+use flowgate_audit::{AuditError, AuditKey, AuditLog, AuditOptions, ContentSelector, Timestamp};
 
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};

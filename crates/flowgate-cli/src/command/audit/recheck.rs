@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flowgate_gateway::audit::{DatabaseLogAnchors, LineHash, VerifiedRecords};
+use flowgate_audit::{DatabaseLogAnchors, LineHash, VerifiedRecords};
 use flowgate_gateway::model_routes::recheck::{
     LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
 };

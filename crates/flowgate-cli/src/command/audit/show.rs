@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_gateway::audit::{AuditRecord, ContentReader, LineContent, VerifiedRecords, VerifyErrorKind};
+use flowgate_audit::{AuditRecord, ContentReader, LineContent, VerifiedRecords, VerifyErrorKind};
 use serde_json::Value;
 
 use super::contents;

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use flowgate_gateway::audit::{
+use flowgate_audit::{
     AuditPublicKey, ContentCounts, LogAnchor, LogExpectations, LogSummary, VerifyErrorKind, WitnessRecord,
     verify,
 };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flowgate_gateway::audit::{LogSummary, WitnessRecord};
+use flowgate_audit::{LogSummary, WitnessRecord};
 
 use crate::input::{self, InputError};
 use crate::output::Console;

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::exchange::{McpExchange, McpRequest, is_generated_id};
 use crate::approvals::{ApprovalReference, shown_content};
-use crate::audit::{AuditEvent, RecordedDecision};
-use crate::mcp::ProxyAction;
 use crate::model_routes::conversations::ConversationState;
 use crate::recorder::{self, AuditEntry};
+use flowgate_audit::{AuditEvent, RecordedDecision};
+use flowgate_mcp::ProxyAction;
 
 impl McpExchange<'_> {
     /// Records that the person at the client is asked.

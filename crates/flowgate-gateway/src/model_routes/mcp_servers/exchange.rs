@@ -25,7 +25,6 @@ use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference};
 use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT};
 use crate::limits::estimated_memory;
 use crate::log::{self, millis};
-use crate::mcp::{ASKABLE, LISTEN, PersonAnswer, ProxyAction, ProxyLimits};
 use crate::model_routes::clients::{ClientState, RequestSlot, StreamSlot};
 use crate::model_routes::config::McpServer;
 use crate::model_routes::conversations::ConversationState;
@@ -37,6 +36,7 @@ use crate::recorder;
 use crate::reply::HttpReply;
 use crate::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
 use flowgate_guard::approve::Decision;
+use flowgate_mcp::{LISTEN_METHOD, PersonAnswer, ProxyAction, ProxyLimits, SERVER_REQUEST_METHODS};
 
 /// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
 /// there.
@@ -405,7 +405,7 @@ impl<'e> McpExchange<'e> {
         }
         self.called = freeze_name(&message);
         let (routes, waiting) = (self.routes, self.waiting);
-        let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
+        let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN_METHOD);
         if subscribes {
             // The first event may arrive late, so the stream begins now.
             self.reply.begin();
@@ -551,7 +551,9 @@ impl<'e> McpExchange<'e> {
             self.routes.approvals.freeze_reason(&client.spec, conversation, &place).is_some()
         };
         if stops(&self.called)
-            || ASKABLE.into_iter().any(|method| is_requested_method(&message, method) && stops(method))
+            || SERVER_REQUEST_METHODS
+                .into_iter()
+                .any(|method| is_requested_method(&message, method) && stops(method))
         {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }

@@ -20,12 +20,12 @@ use super::exchange::{ClientSlot, McpExchange, McpRequest, MessageOutcome};
 use super::pending_reply::{PendingReply, error_reply};
 use super::upstream::{SESSION, ServerAnswerBody};
 use crate::log::Limit;
-use crate::mcp::{LISTEN, SUBSCRIPTION};
 use crate::model_routes::clients::StreamSlot;
 use crate::model_routes::stream::ReplyPart;
 use crate::model_routes::turn::RequestError;
 use crate::model_routes::{ClientLimit, ClientPresence, ModelRoutes};
 use crate::reply::HttpReply;
+use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
 /// The limit on server messages in one stream; `MOST_ASKED` bounds those among them that are requests.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
@@ -101,7 +101,7 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
     struct MethodOnly {
         method: String,
     }
-    serde_json::from_slice::<MethodOnly>(body).is_ok_and(|message| message.method == LISTEN)
+    serde_json::from_slice::<MethodOnly>(body).is_ok_and(|message| message.method == LISTEN_METHOD)
 }
 
 impl McpRequest {
@@ -138,7 +138,7 @@ impl McpExchange<'_> {
         {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
-        let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION));
+        let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_for_it = of == Some(id) && message.get("id").is_none();
         let told = match is_for_it {
             false => Vec::new(),
@@ -197,7 +197,7 @@ impl McpExchange<'_> {
     fn handle_stateless_message(
         &self,
         text: &str,
-    ) -> Result<Option<Vec<crate::mcp::ProxyAction>>, RequestError> {
+    ) -> Result<Option<Vec<flowgate_mcp::ProxyAction>>, RequestError> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
         let found = sessions.find_by_name(client, conversation);

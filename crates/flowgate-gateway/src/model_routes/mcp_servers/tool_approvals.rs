@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::ProxyEvent;
 use super::exchange::{McpExchange, McpRequest};
 use crate::database::{DatabaseError, ToolOffer, block_on};
-use crate::mcp::{Pins, ProxyAction};
 use crate::model_routes::conversations::ConversationState;
 use crate::model_routes::turn::RequestError;
 use axum::http::StatusCode;
+use flowgate_mcp::{Pins, ProxyAction};
 
 /// The limit on tools in one list that people are asked about.
 const MOST_PROPOSED: usize = 20;

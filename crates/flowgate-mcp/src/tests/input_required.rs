@@ -4,7 +4,7 @@ use flowgate::trace::EventBody;
 use serde_json::{Value, json};
 
 use super::{POLICY, ProxySession, check, parsed, shown};
-use crate::mcp::{ProxyAction, ProxySettings};
+use crate::{ProxyAction, ProxySettings};
 
 /// Permits elicitations of the server, and labels the responses of the person.
 const ASKING: &str = r#"

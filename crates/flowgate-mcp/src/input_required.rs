@@ -14,7 +14,7 @@ use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
-use super::message::ASKABLE;
+use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, result};
 use super::refusal;
 use super::session::MonitoredSession;
@@ -314,7 +314,7 @@ fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<
     }
     let wanted = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
-        let method = ASKABLE.into_iter().find(|known| method == Some(known));
+        let method = SERVER_REQUEST_METHODS.into_iter().find(|known| method == Some(known));
         let method = method.ok_or("the server asks for what the protocol does not know")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
             return Err("the server asks for what the client does not say that it can do");

@@ -21,6 +21,7 @@ mod content;
 mod content_reader;
 mod error;
 mod event;
+pub mod file_lock;
 mod key;
 mod key_file;
 mod line_hash;
@@ -55,8 +56,6 @@ pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
 
 use content::NewContentEntry;
 use record::RecordFields;
-
-use crate::file_lock;
 
 /// The principal in records of the deletion of expired content.
 const RETENTION: &str = "retention";
@@ -104,7 +103,7 @@ pub enum ContentRetention {
 /// An open log. Threads may share it; a lock file keeps other processes from appending to it.
 ///
 /// ```
-/// use flowgate_gateway::audit::{AuditEvent, LogExpectations, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp, verify};
+/// use flowgate_audit::{AuditEvent, LogExpectations, AuditKey, AuditLog, AuditOptions, FreezeSwitch, Timestamp, verify};
 ///
 /// # let folder = std::env::temp_dir().join(format!("flowgate-audit-example-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;

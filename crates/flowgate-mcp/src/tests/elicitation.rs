@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{POLICY, ProxySession, check, parsed, shown};
-use crate::mcp::{ProxyAction, ProxySettings};
+use crate::{ProxyAction, ProxySettings};
 
 #[test]
 fn a_person_is_asked_if_there_is_one() {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{has_objection, is_cleared};
 use super::client::JUDGED;
 use super::initialize::{required_metadata, unlabelled_fields};
-use super::message::ASKABLE;
+use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
 use super::pins::digest;
 use super::unanswered::NO_ANSWER;
@@ -204,8 +204,9 @@ impl Proxy {
         let pins = self.listing.pins.clone();
         for tool in tools.iter().take(MAX_TOOLS) {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            let is_other = JUDGED.iter().map(|(name, _)| *name).chain(ASKABLE).any(|taken| taken == name)
-                || matches!(name, "initialize" | "server/discover");
+            let is_other =
+                JUDGED.iter().map(|(name, _)| *name).chain(SERVER_REQUEST_METHODS).any(|taken| taken == name)
+                    || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
             let verdict = if name.is_empty() || name.len() > MAX_NAME || is_other {
                 Err("its name is not one that a tool may have")

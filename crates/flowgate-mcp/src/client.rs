@@ -13,10 +13,10 @@ use super::input_required::{RESPONSES, RoundContinuation, STATE, SentCall};
 use super::message::{self, McpMessage, MessageError, RequestId, error};
 use super::refusal::{self, unjudged_refusal};
 use super::session::MonitoredSession;
-use super::subscriptions::LISTEN;
+use super::subscriptions::LISTEN_METHOD;
 use super::{
-    CallRuling, INVALID, JudgedRequest, PendingClientRequest, PermittedRequest, Proxy, ProxyAction,
-    ProxyCallKind, REFUSED, RunningCall, UNKNOWN, initialize,
+    CallRuling, INVALID_REQUEST, JudgedRequest, METHOD_NOT_FOUND, PendingClientRequest, PermittedRequest,
+    Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, initialize,
 };
 
 /// Requests that are judged as calls of tools with their names. No tool of a server may have one of these names.
@@ -87,7 +87,7 @@ impl Proxy {
                 self.make_room();
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
                     let why = "the id belongs to another request; use each id once";
-                    return vec![ProxyAction::Client(error(None, INVALID, why, None))];
+                    return vec![ProxyAction::Client(error(None, INVALID_REQUEST, why, None))];
                 }
                 if !has_room {
                     let why = "the session is too long; start the server again";
@@ -115,7 +115,9 @@ impl Proxy {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
         };
-        ids.into_iter().map(|id| ProxyAction::Client(error(id, INVALID, &unreadable.why, None))).collect()
+        ids.into_iter()
+            .map(|id| ProxyAction::Client(error(id, INVALID_REQUEST, &unreadable.why, None)))
+            .collect()
     }
 
     fn handle_request(
@@ -134,7 +136,7 @@ impl Proxy {
             arguments::check(&own.collect(), &PARAMETERS)
         {
             let why = format!("in the parameters: {message}; {advice}");
-            return vec![ProxyAction::Client(error(Some(&id), INVALID, &why, None))];
+            return vec![ProxyAction::Client(error(Some(&id), INVALID_REQUEST, &why, None))];
         }
         let can_retry = initialize::can_elicit(&params);
         initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
@@ -146,7 +148,7 @@ impl Proxy {
                 self.asked.insert(id.clone(), PendingClientRequest::Nothing);
                 vec![ProxyAction::Server(message::request(&id, method, &Map::new()))]
             }
-            (LISTEN, _) => self.subscribe(session, id, params),
+            (LISTEN_METHOD, _) => self.subscribe(session, id, params),
             ("tools/list", _) => self.list_tools(id, &params),
             ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, can),
             (_, Some((name, kind))) => {
@@ -169,7 +171,7 @@ impl Proxy {
             }
             _ => vec![ProxyAction::Client(error(
                 Some(&id),
-                UNKNOWN,
+                METHOD_NOT_FOUND,
                 "flowgate does not pass this method",
                 None,
             ))],

@@ -40,13 +40,13 @@ use serde_json::{Map, Value};
 pub use elicitation::PersonAnswer;
 use input_required::{InputRound, SentCall};
 use listing::ToolListing;
-pub(crate) use message::ASKABLE;
+pub use message::SERVER_REQUEST_METHODS;
 use message::{RequestId, error};
 pub use pins::Pins;
-pub(crate) use refusal::WAITING;
+pub use refusal::WAITING_STATUS;
 pub use session::MonitoredSession;
 use subscriptions::Subscription;
-pub(crate) use subscriptions::{LISTEN, SUBSCRIPTION};
+pub use subscriptions::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
 /// Limits on the resources that a client and a server may use.
 #[derive(Debug, Clone, Copy)]
@@ -285,8 +285,8 @@ enum CallRuling {
 
 /// The JSON-RPC error code of a refused request.
 const REFUSED: i64 = -32001;
-const INVALID: i64 = -32600;
-const UNKNOWN: i64 = -32601;
+const INVALID_REQUEST: i64 = -32600;
+const METHOD_NOT_FOUND: i64 = -32601;
 
 /// The maximum number of abandoned requests that are remembered.
 const MAX_ABANDONED: usize = 100_000;

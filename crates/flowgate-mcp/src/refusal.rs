@@ -11,7 +11,7 @@ use super::message::{RequestId, error, result};
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 
 /// The status of a call that waits for a person's decision.
-pub(crate) const WAITING: &str = "waiting";
+pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
     /// Returns why a judged call does not run.
@@ -61,7 +61,7 @@ pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Valu
             let mut told = json!({"resultType": "complete", "content": [text], "isError": true});
             // Programs that wait for a person's decision can read the status here instead of parsing the text.
             if let (Some(question), Some(told)) = (refusal.get("question"), told.as_object_mut()) {
-                let waits = json!({"flowgate/status": WAITING, "flowgate/question": question});
+                let waits = json!({"flowgate/status": WAITING_STATUS, "flowgate/question": question});
                 told.insert("_meta".to_owned(), waits);
             }
             result(id, &told)

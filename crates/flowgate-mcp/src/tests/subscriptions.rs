@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ProxySession, check, parsed, shown};
-use crate::mcp::{ProxyAction, ProxySettings};
+use crate::{ProxyAction, ProxySettings};
 
 fn listen(id: &Value, notifications: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": {"notifications": notifications}})

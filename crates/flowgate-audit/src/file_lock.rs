@@ -1,4 +1,4 @@
-//! Locks that one process holds on a file of the gateway.
+//! Locks that one process holds on a file: on an audit log, and on the gateway's database.
 
 use std::fs::{File, TryLockError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// If another process keeps the lock, or the file system has none.
-pub(crate) fn acquire(file: &File) -> Result<(), TryLockError> {
+pub fn acquire(file: &File) -> Result<(), TryLockError> {
     let mut waited = Duration::ZERO;
     loop {
         match file.try_lock() {

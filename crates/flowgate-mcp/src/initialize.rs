@@ -7,7 +7,7 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{EventBody, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
-use super::message::ASKABLE;
+use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
 use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
@@ -172,7 +172,8 @@ fn offered_capabilities(capabilities: &Value) -> Value {
 /// Returns the client's capabilities that the policy lets servers use.
 fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     let may = |name: &str| {
-        let mut methods = ASKABLE.iter().filter(|method| method.split('/').next() == Some(name));
+        let mut methods =
+            SERVER_REQUEST_METHODS.iter().filter(|method| method.split('/').next() == Some(name));
         methods.any(|method| monitor.is_named(&Tool::of(server, method)))
     };
     let kept = capabilities.as_object().into_iter().flatten().filter(|(name, _)| may(name));
@@ -203,7 +204,7 @@ pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
 /// the request declares none.
 pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
-    let names = ASKABLE.iter().filter_map(|method| method.split('/').next());
+    let names = SERVER_REQUEST_METHODS.iter().filter_map(|method| method.split('/').next());
     Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
 }
 

@@ -13,11 +13,12 @@ use super::initialize::required_metadata;
 use super::message::{RequestId, error, notification, request, result};
 use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
-use super::{CallRuling, INVALID, PendingClientRequest, Proxy, ProxyAction, REFUSED};
+use super::{CallRuling, INVALID_REQUEST, PendingClientRequest, Proxy, ProxyAction, REFUSED};
 
-pub(crate) const LISTEN: &str = "subscriptions/listen";
+/// The request by which a client asks for notifications over a stream.
+pub const LISTEN_METHOD: &str = "subscriptions/listen";
 /// The metadata key by which a notification names its subscription.
-pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const UPDATED: &str = "notifications/resources/updated";
@@ -81,7 +82,10 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let refuse = |code: i64, why: &str| vec![ProxyAction::Client(error(Some(&id), code, why, None))];
         let Some(filter) = params.shift_remove("notifications").filter(Value::is_object) else {
-            return refuse(INVALID, "the request does not say what it wants to hear of in `notifications`");
+            return refuse(
+                INVALID_REQUEST,
+                "the request does not say what it wants to hear of in `notifications`",
+            );
         };
         let kinds =
             KINDS.into_iter().map(|(kind, _)| kind).filter(|kind| filter.get(*kind) == Some(&json!(true)));
@@ -103,7 +107,7 @@ impl Proxy {
         // The rest of the request is not judged, so it is not sent.
         let envelope = params.get("_meta").map(required_metadata).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
-        let sent = request(&id, LISTEN, &sent);
+        let sent = request(&id, LISTEN_METHOD, &sent);
         self.asked.insert(id, PendingClientRequest::Listening(subscription));
         vec![ProxyAction::Server(sent)]
     }
@@ -114,7 +118,7 @@ impl Proxy {
         method: &str,
         params: &Map<String, Value>,
     ) -> Option<Vec<ProxyAction>> {
-        let of = params.get("_meta")?.get(SUBSCRIPTION)?;
+        let of = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
         let told = RequestId::from_value(of).and_then(|id| match self.asked.get(&id) {
             Some(PendingClientRequest::Listening(subscription)) => {
                 Some((subscription.notification_fields(method, params)?, id))
@@ -139,6 +143,6 @@ impl Proxy {
     }
 
     fn subscription_metadata(&self, id: &RequestId) -> Value {
-        json!({SUBSCRIPTION: self.names.get(id).unwrap_or(id).value()})
+        json!({SUBSCRIPTION_ID_KEY: self.names.get(id).unwrap_or(id).value()})
     }
 }

@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 use super::answer::has_objection;
 use super::elicitation;
 use super::initialize::unlabelled_fields;
-use super::message::{self, ASKABLE, McpMessage, RequestId, error, result};
+use super::message::{self, McpMessage, RequestId, SERVER_REQUEST_METHODS, error, result};
 use super::session::MonitoredSession;
 use super::unanswered::NO_ANSWER;
 use super::{
-    CallRuling, INVALID, OutgoingRequest, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall,
-    UNKNOWN,
+    CallRuling, INVALID_REQUEST, METHOD_NOT_FOUND, OutgoingRequest, PendingClientRequest, Proxy, ProxyAction,
+    REFUSED, RunningCall,
 };
 
 impl Proxy {
@@ -123,7 +123,7 @@ impl Proxy {
 
     /// Returns whether the policy names this request of a server.
     pub(super) fn allows_server_request(&self, monitor: &Monitor, method: &str) -> bool {
-        ASKABLE.contains(&method) && monitor.is_named(&self.tool(method))
+        SERVER_REQUEST_METHODS.contains(&method) && monitor.is_named(&self.tool(method))
     }
 
     /// Handles a request of the server: it is rejected unless the policy names it, and judged as a call otherwise.
@@ -141,15 +141,15 @@ impl Proxy {
         if self.asking.contains_key(&id) || id.is_generated() {
             return vec![ProxyAction::Server(error(
                 None,
-                INVALID,
+                INVALID_REQUEST,
                 "the id belongs to another request",
                 None,
             ))];
         }
         let tool = self.tool(method);
         if !self.allows_server_request(session.monitor(), method) {
-            let mut out = refuse(UNKNOWN, "the policy does not let servers ask for this");
-            if ASKABLE.contains(&method) {
+            let mut out = refuse(METHOD_NOT_FOUND, "the policy does not let servers ask for this");
+            if SERVER_REQUEST_METHODS.contains(&method) {
                 out.push(ProxyAction::Note(format!(
                     "the server asked for {method}, which no `require` of the policy names"
                 )));
