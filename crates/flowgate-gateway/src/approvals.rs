@@ -11,6 +11,7 @@
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;
+pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
 pub(crate) mod people;
 pub(crate) mod routes;
@@ -27,18 +28,20 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use crate::client_presence::ClientPresence;
+use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
     AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
     OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer, block_on,
 };
 use crate::log::{self, Limit, OperatorLog};
-use crate::model_routes::{ClientPresence, ClientSettings, RequestError};
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
+use crate::request_error::RequestError;
 use flowgate_audit::AuditEvent;
+use freeze_kind::FreezeKind;
 use freeze_targets::FreezeTargets;
 use people::People;
-use routes::FreezeKind;
 use webhook::Webhook;
 
 /// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
@@ -51,26 +54,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const LONGEST: i64 = i64::MAX / 4;
 /// No name can be made for a question.
 const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the system gives no random bytes");
-
-/// The settings of questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApprovalSettings {
-    /// The time for which a request waits for an answer.
-    pub wait: Duration,
-    /// The time until a question expires.
-    pub expires_after: Duration,
-    /// The most open questions of one client.
-    pub of_client: u32,
-    /// The most open questions of one conversation, so that no conversation uses up the room of the others.
-    pub of_conversation: u32,
-}
-
-impl Default for ApprovalSettings {
-    fn default() -> Self {
-        let (wait, stands) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
-        Self { wait, expires_after: stands, of_client: 1000, of_conversation: 20 }
-    }
-}
 
 /// The service that asks people and enforces their decisions.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
 //! * [`model_routes`]: the routes of model providers, by which existing agents are guarded when they change their
 //!   base URL.
+//! * [`config`]: the file that names upstreams, servers, clients and people.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
 //! * [`visibility`]: what is hidden from models, and which line would show it.
 //!
@@ -20,6 +21,8 @@ pub mod access;
 mod admission;
 pub mod approvals;
 mod background_drop;
+mod client_presence;
+pub mod config;
 pub mod database;
 pub mod limits;
 pub mod log;
@@ -31,6 +34,8 @@ pub mod predicates;
 mod random;
 pub mod recorder;
 mod reply;
+mod request_error;
+mod secret;
 pub mod server;
 mod service;
 mod value_budget;

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::model_routes::Secret;
+use crate::secret::Secret;
 use flowgate_audit::Timestamp;
 use line::LogLine;
 pub(crate) use line::to_ascii;

@@ -5,7 +5,6 @@
 //! the guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
 //! All routes take this one path, streaming or not.
 //!
-//! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: clients by their keys, and their quotas.
 //! * `prefix_cache`: the cache of decoded chat prefixes.
 //! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
@@ -18,7 +17,6 @@
 //! * `maintenance`: periodic maintenance of the store.
 
 mod clients;
-pub mod config;
 mod conversations;
 mod maintenance;
 pub(crate) mod mcp_servers;
@@ -27,6 +25,7 @@ mod quotations;
 pub mod recheck;
 pub(crate) mod report;
 pub(crate) mod stream;
+mod stream_slot;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -46,18 +45,17 @@ use crate::approvals::ApprovalService;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
+use crate::client_presence::ClientPresence;
+use crate::config::{self, AuditSpec, GatewayConfig};
 use crate::database::{self, Database, DatabaseError};
 use crate::log::{Limit, LogEvent, OperatorLog};
-use crate::recorder::{AuditEntry, AuditSpec, Recorder};
+use crate::recorder::{AuditEntry, Recorder};
 use crate::reply::HttpReply;
+use crate::request_error::{RequestError, RequestErrorCause};
 use crate::value_budget::ValueBudget;
 use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
 use crate::witness::HeadDestinations;
-#[cfg(test)]
-pub(crate) use clients::MOST_LISTENING;
 use clients::{ClientState, Clients, RequestSlot};
-use config::GatewayConfig;
-pub use config::{ClientSettings, Secret};
 #[cfg(test)]
 pub(crate) use conversations::GROWTH;
 use conversations::{ConversationHandle, Conversations, LockedConversation};
@@ -66,12 +64,13 @@ use mcp_servers::exchange::ElicitationWaiters;
 pub(crate) use mcp_servers::exchange::MOST_CANCELLED;
 #[cfg(test)]
 pub(crate) use mcp_servers::listening::MAX_UNSOLICITED;
-pub(crate) use mcp_servers::opens_stream;
+pub(crate) use mcp_servers::{McpServerClient, opens_stream};
 use prefix_cache::with_default_provenance;
 use report::RequestReport;
 use stream::{OutgoingReply, ReplyPart};
-pub(crate) use turn::RequestError;
-use turn::{RequestErrorCause, TurnRequest};
+#[cfg(test)]
+pub(crate) use stream_slot::MOST_LISTENING;
+use turn::TurnRequest;
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -94,32 +93,6 @@ pub(crate) struct ModelRoutes {
     values: ValueBudget,
     /// Whether the gateway is shutting down.
     is_closing: AtomicBool,
-}
-
-/// Whether the client still waits for its answer. Once the [`ClientGoneSignal`] of a request is dropped, its turn ends
-/// as soon as it can.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ClientPresence(Arc<AtomicBool>);
-
-impl ClientPresence {
-    pub(crate) fn has_gone(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Returns the guard whose drop signals to the turn that the client has disconnected.
-    pub(crate) fn gone_on_drop(&self) -> ClientGoneSignal {
-        ClientGoneSignal(Arc::clone(&self.0))
-    }
-}
-
-/// Signals on drop that the client has disconnected.
-#[derive(Debug)]
-pub(crate) struct ClientGoneSignal(Arc<AtomicBool>);
-
-impl Drop for ClientGoneSignal {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A limit on the requests of a client.
@@ -271,7 +244,7 @@ impl ModelRoutes {
                 ("requests of one client at the same time", "[clients.NAME] parallel", most)
             }
             ClientLimit::Listening => {
-                let most = u64::try_from(clients::MOST_LISTENING).unwrap_or(u64::MAX);
+                let most = u64::try_from(stream_slot::MOST_LISTENING).unwrap_or(u64::MAX);
                 ("streams of one client at the same time", "none; end streams that nobody reads", most)
             }
         };
@@ -336,7 +309,7 @@ impl ModelRoutes {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
         };
-        let failed = |report: &mut RequestReport, failure: turn::RequestError| {
+        let failed = |report: &mut RequestReport, failure: RequestError| {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
         };
@@ -361,7 +334,7 @@ impl ModelRoutes {
         waiting: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
-    ) -> Result<Option<HttpReply>, turn::RequestError> {
+    ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
         // The cached prefix may contain messages that the history of this conversation does not.
@@ -370,7 +343,7 @@ impl ModelRoutes {
             Ok(whole) => whole,
             Err(why) => {
                 self.sessions.persist(client, found, &mut held)?;
-                return Err(turn::RequestError::new(StatusCode::BAD_REQUEST, why));
+                return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
         let whole = whole.as_ref().map(|asked| {
@@ -450,15 +423,15 @@ impl ModelRoutes {
         (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
         waiting: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
-    ) -> Result<Completion, turn::RequestError> {
+    ) -> Result<Completion, RequestError> {
         let Some(session) = held.get() else {
             let message = "the conversation is not there";
-            return Err(turn::RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+            return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
             let message = "the conversation is as long as this gateway keeps them: begin a new one";
             return Err(
-                turn::RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
+                RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
         turn::check(&received.client, asked)?;

@@ -2,7 +2,6 @@
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,28 +12,16 @@ use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
+use crate::config::GatewayConfig;
+use crate::config::{AuditSpec, ClientSettings, WitnessSpec};
 use crate::database::{Database, DatabaseError};
 use crate::log;
-use crate::model_routes::config::GatewayConfig;
-use crate::model_routes::{ClientSettings, Secret};
-use crate::witness::{self, DeliveryError, HeadDestinations, WitnessSpec};
+use crate::secret::Secret;
+use crate::witness::{self, DeliveryError, HeadDestinations};
 use flowgate_audit::{
     AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
     ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
 };
-
-/// The location of an audit log, and the key that signs it.
-#[derive(Debug, Clone)]
-pub struct AuditSpec {
-    /// The log.
-    pub file: PathBuf,
-    /// The file of the key, which is created if it does not exist.
-    pub key: PathBuf,
-    /// The time for which content is kept beside the log, if it is kept.
-    pub content: Option<Duration>,
-    /// The witnesses that receive heads of the log.
-    pub witness: Option<WitnessSpec>,
-}
 
 /// An event and its content, which is not part of the log itself.
 #[derive(Debug, Clone, PartialEq)]

@@ -20,7 +20,6 @@ use crate::access::AccessControl;
 use crate::admission::{Admission, ConnectionSlot};
 use crate::limits::ServerLimits;
 use crate::log::OperatorLog;
-use crate::model_routes;
 use crate::predicates::PredicateSources;
 use crate::service::GatewayService;
 use crate::write_timeout::WriteTimeout;
@@ -42,7 +41,7 @@ pub struct ServeConfig {
     /// The service that answers `extern` predicates of policies.
     pub asker: PredicateSources,
     /// The configuration of the model routes, if they are served.
-    pub models: Option<model_routes::config::GatewayConfig>,
+    pub models: Option<crate::config::GatewayConfig>,
     /// The bounds on what a client can make the server do.
     pub limits: ServerLimits,
     /// The operator's log.

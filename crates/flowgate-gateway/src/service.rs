@@ -24,15 +24,15 @@ use tokio::time::timeout;
 use crate::access::AccessControl;
 use crate::admission::ConnectionSlot;
 use crate::approvals::ApprovalService;
+use crate::client_presence::ClientPresence;
+use crate::config;
 use crate::database::DatabaseError;
 use crate::limits::ServerLimits;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
 use crate::metrics::Metrics;
 use crate::model_routes::report::sentence_of;
 use crate::model_routes::stream;
-use crate::model_routes::{
-    ClientPresence, ModelRoutes, config, error_reply, opens_stream, with_conversation_header,
-};
+use crate::model_routes::{ModelRoutes, error_reply, opens_stream, with_conversation_header};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;

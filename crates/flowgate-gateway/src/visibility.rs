@@ -22,8 +22,8 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::{Map, Value, json};
 
+use crate::config::ClientSettings;
 use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
-use crate::model_routes::ClientSettings;
 
 /// The request header by which a client asks what is hidden from its model, and its value.
 pub(crate) const EXPLAIN: &str = "x-flowgate-explain";

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use flowgate_lm::remote::Authorities;
 
+use crate::config::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 use crate::log::{self, LogEvent};
-use crate::model_routes::Secret;
 use flowgate_audit::{AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead, Timestamp, WitnessRecord};
 
 /// The interval at which a thread checks whether there is something to send.
@@ -26,41 +26,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pauses after failures: the shortest and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-
-/// The destinations of heads, and the consequences of failures.
-#[derive(Debug, Clone)]
-pub struct WitnessSpec {
-    /// An append-only file.
-    pub file: Option<PathBuf>,
-    /// The address of a server that receives the lines.
-    pub url: Option<WitnessAddress>,
-    /// The number of lines of the log after which a head is sent.
-    pub every: u64,
-    /// The time after which a head is sent if there are fewer lines.
-    pub pause: Duration,
-    /// The limits beyond which no turn begins while a destination fails.
-    pub required: Option<DeliveryRequirement>,
-}
-
-/// A server's address, with the credentials for it.
-#[derive(Debug, Clone)]
-pub struct WitnessAddress {
-    /// The address.
-    pub url: String,
-    /// The key that is sent.
-    pub key: Option<Secret>,
-    /// The certificate authorities that are trusted for the server.
-    pub authorities: Authorities,
-}
-
-/// The limits beyond which no turn begins while a destination fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeliveryRequirement {
-    /// The maximum number of undelivered lines of the log while deliveries fail.
-    pub lines: u64,
-    /// The maximum time for which deliveries fail.
-    pub time: Duration,
-}
 
 /// The reason of a failed delivery, in one line for the operator.
 #[derive(Debug)]

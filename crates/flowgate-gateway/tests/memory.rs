@@ -5,9 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use flowgate_gateway::access::AccessControl;
+use flowgate_gateway::config as file;
 use flowgate_gateway::limits::{ServerLimits, estimated_memory};
 use flowgate_gateway::log::OperatorLog;
-use flowgate_gateway::model_routes::config as file;
 use flowgate_gateway::predicates::PredicateSources;
 use flowgate_gateway::server::{HttpServer, ServeConfig};
 use peak_alloc::PeakAlloc;

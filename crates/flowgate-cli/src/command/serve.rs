@@ -7,7 +7,7 @@ use flowgate::policy::Dialect;
 use flowgate_gateway::access::{AccessControl, BearerToken};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::OperatorLog;
-use flowgate_gateway::model_routes;
+use flowgate_gateway::config;
 use flowgate_gateway::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::visibility;
 
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 
 /// Prints the warnings about policies and about what is hidden from models for lack of a statement; returns their
 /// number. At start, the log reports the latter instead.
-fn print_warnings(models: &model_routes::config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
+fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
     for client in &models.clients {
         let policy = &client.policy;
@@ -86,10 +86,10 @@ fn count_of(number: usize, what: &str) -> String {
 }
 
 /// Reads the configuration of the model routes.
-pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::GatewayConfig, InputError> {
+pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputError> {
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());
+    let read = config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::consents_of;
-use super::routes::FreezeKind;
+use super::freeze_kind::FreezeKind;
+use crate::config::ClientSettings;
 use crate::database::{Database, DatabaseError};
-use crate::model_routes::ClientSettings;
 
 /// The most tools of agents that are remembered; others have to be frozen in advance.
 const MAX_TOOLS: usize = 10_000;

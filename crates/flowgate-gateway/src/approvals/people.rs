@@ -6,62 +6,9 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, header};
 use flowgate::policy::Policy;
 
-use super::clearance::Clearance;
-use super::routes::FreezeKind;
+use super::freeze_kind::FreezeKind;
 
-use crate::model_routes::{ClientSettings, Secret};
-
-/// A role; each role includes the preceding ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// See questions.
-    Viewer,
-    /// Decide them.
-    Approver,
-    /// Freeze and thaw.
-    Admin,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Approver, Self::Admin];
-
-    /// Returns the name of the role.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Approver => "approver",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-/// A person, authenticated by a key.
-#[derive(Debug)]
-pub struct Person {
-    /// The name under which decisions are recorded.
-    pub name: String,
-    /// The key that the person sends.
-    pub key: Secret,
-    /// The role.
-    pub role: Role,
-    /// The tenants whose questions the person sees; empty: all.
-    pub tenants: Vec<String>,
-    /// The clearance.
-    pub may_read: Clearance,
-}
-
-impl Person {
-    /// Returns whether the person sees questions of a tenant.
-    pub(crate) fn sees_tenant(&self, tenant: &str) -> bool {
-        self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
-    }
-
-    /// Returns whether the person may decide questions of a client. The owner of a client never allows its requests.
-    pub(crate) fn decides_for(&self, tenant: &str, owner: Option<&str>) -> bool {
-        self.role >= Role::Approver && self.sees_tenant(tenant) && owner != Some(self.name.as_str())
-    }
-}
+use crate::config::{ClientSettings, Person};
 
 /// All people, and the owners, policies and tenants of clients.
 #[derive(Debug, Default)]
@@ -140,23 +87,10 @@ impl People {
 
 #[cfg(test)]
 mod tests {
+    use super::super::clearance::Clearance;
     use super::*;
-
-    #[test]
-    fn roles_tenants_and_owners() {
-        let check = |role: Role, tenants: &[&str], owner: Option<&str>, expected: (bool, bool)| {
-            let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
-            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
-            let person = Person { name, key, role, tenants, may_read };
-            assert_eq!((person.sees_tenant("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
-        };
-        check(Role::Viewer, &[], None, (true, false));
-        check(Role::Approver, &[], None, (true, true));
-        check(Role::Admin, &[], Some("bob"), (true, true));
-        check(Role::Admin, &[], Some("ann"), (true, false));
-        check(Role::Approver, &["bank"], None, (false, false));
-        check(Role::Approver, &["bank", "mail"], None, (true, true));
-    }
+    use crate::config::Role;
+    use crate::secret::Secret;
 
     /// A person with tenants sees the freezes of the tenants' clients, but not those of removed clients.
     #[test]

@@ -6,15 +6,16 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use flowgate_lm::sse;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::ApprovalService;
+use super::freeze_kind::FreezeKind;
 use super::freeze_targets::FreezeTargetMatch;
-use super::people::{Person, Role};
+use crate::client_presence::ClientPresence;
+use crate::config::{Person, Role};
 use crate::database::{DatabaseError, DecideError, QuestionState, StoredQuestion};
-use crate::model_routes::ClientPresence;
 use crate::model_routes::stream::{self, ReplyPart};
 use crate::reply::HttpReply;
 use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
@@ -66,37 +67,6 @@ pub(crate) struct ForgetRequest {
     tenant: Option<String>,
     client: Option<String>,
     conversation: Option<String>,
-}
-
-/// The kinds of targets of a freeze.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum FreezeKind {
-    /// All requests of a client.
-    Client,
-    /// All requests of a conversation.
-    Conversation,
-    /// All calls of a tool.
-    Tool,
-    /// All calls of tools of a server.
-    Server,
-    /// A standing consent of a policy.
-    Consent,
-}
-
-impl FreezeKind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Conversation => "conversation",
-            Self::Tool => "tool",
-            Self::Server => "server",
-            Self::Consent => "consent",
-        }
-    }
 }
 
 impl ApprovalService {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::config::{self, DatabaseSpec};
 use crate::limits::ServerLimits;
-use crate::model_routes::config::{self, DatabaseSpec};
 
 const GATEWAY: &str = include_str!("../../../../docs/gateway.md");
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::model_routes::Secret;
+use crate::secret::Secret;
 use flowgate_audit::Timestamp;
 
 /// The format of lines.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use flowgate_guard::history::{self, QuotationMemory};
 
-use super::config::ClientSettings;
 use super::prefix_cache::PrefixCache;
+use crate::config::ClientSettings;
 
 /// The header of the client's key where `Authorization` contains the upstream's.
 const KEY: &str = "x-flowgate-key";
@@ -27,7 +27,8 @@ pub(crate) struct ClientState {
     at_work: AtomicUsize,
     /// The number of conversations begun by this process.
     begun: AtomicUsize,
-    listening: AtomicUsize,
+    /// The number of its listening streams.
+    pub(super) listening: Arc<AtomicUsize>,
     /// The maximum number of bits of the shown texts that may leak through the choice of the user's words that are
     /// hidden.
     bits: AtomicU64,
@@ -66,7 +67,7 @@ struct RequestQuota {
 
 impl ClientState {
     /// Returns an empty history for a replay: what the client was shown is part of the replayed inputs.
-    pub(crate) fn for_replay(&self) -> history::ClientProfile {
+    pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
             marks_typed: self.spec.user_messages.believes_marks(),
@@ -138,27 +139,6 @@ impl RequestSlot {
 impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// One of a client's parallel listening streams, released when it is dropped.
-#[derive(Debug)]
-pub(crate) struct StreamSlot(Arc<ClientState>);
-
-/// The limit on parallel listening streams of one client.
-pub(crate) const MOST_LISTENING: usize = 32;
-
-impl StreamSlot {
-    /// Takes a slot for a stream; `None` if the client has reached its limit.
-    pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
-        let place = Self(Arc::clone(client));
-        (client.listening.fetch_add(1, Ordering::Relaxed) < MOST_LISTENING).then_some(place)
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        self.0.listening.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -10,30 +10,34 @@
 
 mod cache;
 mod persist;
+mod stored_turn;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate_guard::conversation::{CallVerdict, Conversation};
+use flowgate::monitor::Monitor;
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{CallVerdict, Conversation, ConversationSettings};
 use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
 use flowgate_lm::wire;
 use serde_json::Value;
 
 use cache::ConversationCache;
+use stored_turn::StoredInput;
 
-use super::ClientPresence;
 use super::clients::ClientState;
-use super::mcp_servers::ConversationProxies;
-use super::turn::{self, RequestError, RequestErrorCause};
+use super::mcp_servers::proxies::ConversationProxies;
 use crate::approvals::ApprovalReference;
+use crate::client_presence::ClientPresence;
 use crate::database::{Database, DatabaseError, OpenedConversation, ShownText, block_on};
 use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::predicates::journal::PredicateJournal;
 use crate::random;
 use crate::recorder::AuditEntry;
+use crate::request_error::{RequestError, RequestErrorCause};
 use crate::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
 use crate::visibility::ReportedItems;
 
@@ -72,6 +76,8 @@ pub(crate) struct ConversationState {
     prefixes: Vec<ChatPrefixDigest>,
     /// The state machines between its client and the MCP servers.
     pub(super) machines: ConversationProxies,
+    /// The inputs that are not stored yet, if any of them is of a machine.
+    unpersisted: Vec<StoredInput>,
     /// The recorded answers of its extern predicates.
     pub(super) answers: PredicateJournal,
     /// The audit records of this turn.
@@ -522,10 +528,27 @@ fn replay_stored(
 }
 
 /// Creates an empty conversation.
+/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
+fn new_conversation(
+    client: &ClientState,
+    key: [u8; 32],
+    journal: &PredicateJournal,
+) -> Result<Conversation, RequestError> {
+    let settings = ConversationSettings {
+        expires: client.spec.stands,
+        ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
+    };
+    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
+    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
+    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    conversation.record_inputs();
+    Ok(conversation)
+}
+
 fn new(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
     let answers = PredicateJournal::default();
-    let conversation = turn::new_conversation(client, bytes, &answers)?;
+    let conversation = new_conversation(client, bytes, &answers)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(ConversationState {
         id,
@@ -540,6 +563,7 @@ fn new(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, Re
         values: 0,
         prefixes,
         machines: ConversationProxies::default(),
+        unpersisted: Vec::new(),
         answers,
         events: Vec::new(),
         used: Vec::new(),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ModelRoutes;
-use crate::approvals::people::Role;
+use crate::config::Role;
 use crate::database::DatabaseError;
 use crate::metrics::Metric;
 use crate::reply::HttpReply;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::clients::{self, Clients};
-use super::config::GatewayConfig;
 use super::conversations;
+use crate::config::GatewayConfig;
 use crate::database::log_heads::ConversationListing;
 use crate::database::{ConversationJournal, Database, DatabaseError};
 use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash};

@@ -12,9 +12,9 @@ use flowgate_lm::remote::UNTRUSTED;
 use flowgate_lm::{ChatModel, Error, Listener};
 use serde_json::Value;
 
-use super::config::Secret;
-use super::turn::{RequestError, RequestErrorCause};
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::request_error::{RequestError, RequestErrorCause};
+use crate::secret::Secret;
 use crate::waiting_status::WaitingStatus;
 
 /// The outcome of a request, as far as it is known.

@@ -17,7 +17,8 @@ use hyper::body::{Body as HttpBody, Bytes, Frame};
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{CONVERSATION, ClientGoneSignal};
+use super::CONVERSATION;
+use crate::client_presence::ClientGoneSignal;
 use crate::reply::HttpReply;
 use crate::waiting_status::WaitingStatus;
 

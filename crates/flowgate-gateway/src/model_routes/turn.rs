@@ -9,105 +9,35 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate::monitor::{AuthorizedCall, Monitor, PushError};
+use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
-use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
-use flowgate_guard::conversation::{
-    CONTINUE, Conversation, ConversationSettings, ModelReply, Turn as Done, TurnEnd, VoidedCall,
-};
+use flowgate_guard::approve::{ApprovalRequest, Decision};
+use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{ChatModel, Error, Listener};
 
-use super::ClientPresence;
 use super::clients::ClientState;
-use super::config::{ClientSettings, UpstreamConfig};
 use super::conversations::ConversationState;
 use super::report::{self, RequestReport, TimedModel};
 use super::stream::OutgoingReply;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
+use crate::client_presence::ClientPresence;
+use crate::config::{ClientSettings, UpstreamConfig};
 use crate::database::DatabaseError;
 use crate::log::OperatorLog;
-use crate::predicates::journal::PredicateJournal;
 use crate::recorder::{self, AuditEntry};
+use crate::request_error::RequestError;
 use crate::visibility;
 use crate::waiting_status::WaitingStatus;
 use flowgate_audit::AuditEvent;
 
-/// The failure of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RequestError {
-    pub(crate) status: StatusCode,
-    pub(crate) message: String,
-    /// The cause, for the log.
-    pub(crate) cause: RequestErrorCause,
-    /// A detail for the log only. It may name files of the operator and never contains content.
-    pub(crate) detail: Option<String>,
-}
-
-/// The cause of a failure. Its texts are constants of the gateway: messages may quote what others wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestErrorCause {
-    /// The request or its client.
-    Request,
-    /// The conversation is full.
-    Full,
-    /// The client has disconnected.
-    Gone,
-    /// A model's server.
-    Upstream(&'static str),
-    /// The store or the audit log.
-    Store(&'static str),
-}
-
-impl RequestError {
-    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), cause: RequestErrorCause::Request, detail: None }
-    }
-
-    pub(crate) fn with_cause(self, cause: RequestErrorCause) -> Self {
-        Self { cause, ..self }
-    }
-
-    /// Adds a detail for the log.
-    pub(crate) fn with_detail(self, detail: String) -> Self {
-        Self { detail: Some(detail), ..self }
-    }
-}
-
-impl From<PushError> for RequestError {
-    fn from(error: PushError) -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            format!("the conversation has no room for more, begin a new one: {error}"),
-        )
-        .with_cause(RequestErrorCause::Full)
-    }
-}
-
 /// The number of tools that a client may offer.
 const MAX_TOOLS: usize = 512;
-
-/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
-pub(crate) fn new_conversation(
-    client: &ClientState,
-    key: [u8; 32],
-    journal: &PredicateJournal,
-) -> Result<Conversation, RequestError> {
-    let settings = ConversationSettings {
-        expires: client.spec.stands,
-        ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
-    };
-    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
-    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
-    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
-    conversation.record_inputs();
-    Ok(conversation)
-}
 
 /// A request with everything needed to answer it.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
 use super::{Bound, GatewayService};
-use crate::model_routes::ClientPresence;
+use crate::client_presence::ClientPresence;
 use crate::model_routes::mcp_servers::exchange;
 use crate::model_routes::stream::{self, ReplyPart};
 use crate::reply::HttpReply;

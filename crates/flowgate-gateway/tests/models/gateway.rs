@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::AccessControl;
+use flowgate_gateway::config as file;
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::{LogLineFormat, OperatorLog};
-use flowgate_gateway::model_routes::config as file;
 use flowgate_gateway::predicates::PredicateSources;
 use flowgate_gateway::server::{HttpServer, ServeConfig};
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};

@@ -16,8 +16,8 @@ use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, T
 use crate::limits::count_values;
 use crate::log::LogEvent;
 use crate::model_routes::clients::ClientState;
-use crate::model_routes::turn::RequestError;
 use crate::random;
+use crate::request_error::RequestError;
 
 impl Conversations {
     /// Stores the inputs of a turn, with everything that follows from them. Only then may the part of the turn be sent
@@ -40,7 +40,7 @@ impl Conversations {
             self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
         }
         // A rejected request is no turn.
-        let is_empty = !session.conversation.has_inputs() && !session.machines.has_steps();
+        let is_empty = !session.has_unpersisted_inputs();
         if is_empty && session.used.is_empty() && session.void.is_empty() {
             return Ok(block_on(self.store.release_lease(&client.spec.name, found.name()))?);
         }

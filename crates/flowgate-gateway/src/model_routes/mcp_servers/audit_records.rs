@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::exchange::{McpExchange, McpRequest, is_generated_id};
+use super::exchange::{McpExchange, is_generated_id};
+use super::request::McpRequest;
 use crate::approvals::{ApprovalReference, shown_content};
 use crate::model_routes::conversations::ConversationState;
 use crate::recorder::{self, AuditEntry};

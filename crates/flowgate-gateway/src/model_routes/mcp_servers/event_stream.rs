@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flowgate_lm::sse::EventSplitter;
 
-use super::upstream::{ServerAnswerPart, next};
+use super::answer_parts::{ServerAnswerPart, next};
 
 /// The limit on one stream, in bytes.
 const MAX_STREAM: usize = 64 << 20;

@@ -15,25 +15,26 @@ use tokio::sync::mpsc::Sender;
 
 use super::event_stream::EventStream;
 use super::headers::{McpHeaders, is_from_web_page};
-use super::listening::StreamWatch;
 pub(crate) use super::pending_reply::stream_error_event;
 use super::pending_reply::{PendingReply, error_reply};
-use super::resumption::ResumptionLimits;
+use super::proxies::{ProxyEvent, ServerProxyEvent};
+use super::request::{ClientSlot, McpRequest};
+use super::resumption::{ResumptionLimits, resume};
+use super::stream_watch::StreamWatch;
 use super::upstream::{BROKEN, SESSION, ServerAnswerBody};
-use super::{ProxyEvent, ServerProxyEvent};
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference};
 use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT};
 use crate::limits::estimated_memory;
 use crate::log::{self, millis};
-use crate::model_routes::clients::{ClientState, RequestSlot, StreamSlot};
-use crate::model_routes::config::McpServer;
+use crate::model_routes::clients::{ClientState, RequestSlot};
 use crate::model_routes::conversations::ConversationState;
 use crate::model_routes::report::{VerdictTotals, sentence_of};
 use crate::model_routes::stream::ReplyPart;
-use crate::model_routes::turn::{RequestError, RequestErrorCause};
+use crate::model_routes::stream_slot::StreamSlot;
 use crate::model_routes::{CONVERSATION, ClientLimit, ClientPresence, ModelRoutes, conversation_of};
 use crate::recorder;
 use crate::reply::HttpReply;
+use crate::request_error::{RequestError, RequestErrorCause};
 use crate::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
 use flowgate_guard::approve::Decision;
 use flowgate_mcp::{LISTEN_METHOD, PersonAnswer, ProxyAction, ProxyLimits, SERVER_REQUEST_METHODS};
@@ -50,31 +51,6 @@ pub(crate) const MOST_CANCELLED: usize = 10_000;
 const MAX_SERVER_MESSAGES: usize = 1_000;
 /// The time limit for a person at the client to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
-
-/// A request whose body has not been read.
-#[derive(Debug)]
-pub(crate) struct McpRequest {
-    pub(super) client: Arc<ClientState>,
-    pub(super) server: Arc<McpServer>,
-    pub(super) conversation: String,
-    /// The server's id of the MCP session.
-    pub(super) session: Option<String>,
-    pub(super) headers: McpHeaders,
-    /// Whether the client accepts an event stream.
-    pub(super) streams: bool,
-    /// Whether the client asks for the labels of answers.
-    labels: bool,
-    pub(super) slot: ClientSlot,
-}
-
-/// The quota that a request takes of its client.
-#[derive(Debug)]
-pub(crate) enum ClientSlot {
-    /// One of its parallel requests.
-    Asks(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
-    /// One of its parallel streams of server messages that answer no request.
-    Listens(Arc<StreamSlot>),
-}
 
 /// Requests that wait for an answer of the person at a client, by client, conversation and id.
 pub(crate) type ElicitationWaiters = std::collections::HashMap<(String, String, String), SyncSender<String>>;
@@ -94,7 +70,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, headers, ClientLimit::Listening, |client| {
-            StreamSlot::acquire(client).map(Arc::new).map(ClientSlot::Listens)
+            StreamSlot::acquire(&client.listening).map(Arc::new).map(ClientSlot::Listens)
         })
     }
 
@@ -507,6 +483,24 @@ impl<'e> McpExchange<'e> {
                 return Ok((Vec::new(), Some("nobody waits for the answer any more")));
             }
         }
+    }
+
+    /// Resumes a stream of the server. Returns whether there is more of it.
+    fn resume(
+        &self,
+        events: &mut EventStream,
+        session: Option<&str>,
+        limits: &mut ResumptionLimits,
+        stop: &dyn Fn() -> bool,
+    ) -> bool {
+        let McpRequest { client, server, conversation, headers: beside, .. } = self.request;
+        let mut headers = beside.for_message(&Value::Null);
+        headers.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
+        let is_frozen = || {
+            let tools = format!("{}/", server.name);
+            self.routes.approvals.freeze_reason(&client.spec, conversation, &tools).is_some()
+        };
+        resume(events, &server.upstream, &headers, limits, &|| !is_frozen(), stop)
     }
 
     /// Reserves memory for a server's message before it is parsed.

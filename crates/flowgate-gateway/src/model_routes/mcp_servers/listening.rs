@@ -5,36 +5,29 @@
 //! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
 //! then open another.
 
-use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use axum::http::{StatusCode, header};
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
-use super::ProxyEvent;
 use super::event_stream::EventStream;
-use super::exchange::{ClientSlot, McpExchange, McpRequest, MessageOutcome};
+use super::exchange::{McpExchange, MessageOutcome};
 use super::pending_reply::{PendingReply, error_reply};
+use super::proxies::ProxyEvent;
+use super::request::{ClientSlot, McpRequest};
+use super::stream_watch::StreamWatch;
 use super::upstream::{SESSION, ServerAnswerBody};
 use crate::log::Limit;
-use crate::model_routes::clients::StreamSlot;
 use crate::model_routes::stream::ReplyPart;
-use crate::model_routes::turn::RequestError;
-use crate::model_routes::{ClientLimit, ClientPresence, ModelRoutes};
+use crate::model_routes::{ClientPresence, ModelRoutes};
 use crate::reply::HttpReply;
+use crate::request_error::RequestError;
 use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
 /// The limit on server messages in one stream; `MOST_ASKED` bounds those among them that are requests.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
 const MOST_ASKED: usize = 64;
-const TOO_MANY_REQUESTS: &str = "this client has as many requests open as it may: wait for one of them";
-/// The interval at which the freezes are checked.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// The interval at which a comment is sent to the client to keep the stream alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 impl ModelRoutes {
     /// Ends all listening streams, since the gateway shuts down.
@@ -102,18 +95,6 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
         method: String,
     }
     serde_json::from_slice::<MethodOnly>(body).is_ok_and(|message| message.method == LISTEN_METHOD)
-}
-
-impl McpRequest {
-    /// Exchanges the slot of an ordinary request for that of a listening stream.
-    pub(crate) fn switch_slot(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
-        let Some(place) = StreamSlot::acquire(&self.client) else {
-            routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
-            return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
-        };
-        self.slot = ClientSlot::Listens(Arc::new(place));
-        Ok(())
-    }
 }
 
 impl McpExchange<'_> {
@@ -209,48 +190,6 @@ impl McpExchange<'_> {
         // There was no input, so this only releases the conversation for other gateways.
         sessions.persist(client, &found, &mut held)?;
         Ok(heard.unwrap_or_else(|| Some(Vec::new())))
-    }
-}
-
-/// Checks whether a listening stream should end, and keeps it alive.
-pub(super) struct StreamWatch<'w> {
-    routes: &'w ModelRoutes,
-    request: &'w McpRequest,
-    waiting: &'w ClientPresence,
-    parts: Sender<ReplyPart>,
-    looked: Cell<Instant>,
-    alive: Cell<Instant>,
-}
-
-impl<'w> StreamWatch<'w> {
-    pub(super) fn new(
-        routes: &'w ModelRoutes,
-        request: &'w McpRequest,
-        waiting: &'w ClientPresence,
-        parts: Sender<ReplyPart>,
-    ) -> Self {
-        let (looked, alive) = (Cell::new(Instant::now()), Cell::new(Instant::now()));
-        Self { routes, request, waiting, parts, looked, alive }
-    }
-
-    /// Returns why a freeze stops the stream, if one does.
-    fn freeze_reason(&self) -> Option<String> {
-        let McpRequest { client, server, conversation, .. } = self.request;
-        self.looked.set(Instant::now());
-        self.routes.approvals.freeze_reason(&client.spec, conversation, &format!("{}/", server.name))
-    }
-
-    /// Returns whether the client has disconnected, the gateway shuts down or a freeze stops the stream.
-    pub(super) fn is_over(&self) -> bool {
-        if self.waiting.has_gone() || self.routes.is_closing() {
-            return true;
-        }
-        if self.alive.get().elapsed() >= KEEP_ALIVE {
-            self.alive.set(Instant::now());
-            // A full channel means that other data is on its way.
-            let _ = self.parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
-        }
-        self.looked.get().elapsed() >= POLL_INTERVAL && self.freeze_reason().is_some()
     }
 }
 

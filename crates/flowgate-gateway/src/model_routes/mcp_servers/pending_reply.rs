@@ -10,8 +10,8 @@ use tokio::sync::mpsc::Sender;
 use super::upstream::SESSION;
 use crate::model_routes::CONVERSATION;
 use crate::model_routes::stream::ReplyPart;
-use crate::model_routes::turn::RequestError;
 use crate::reply::HttpReply;
+use crate::request_error::RequestError;
 
 /// The JSON-RPC code of an invalid request, for errors that precede the state machine.
 const INVALID: i64 = -32600;

@@ -5,11 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::event_stream::EventStream;
-use super::exchange::{McpExchange, McpRequest};
-use super::upstream::{SESSION, ServerAnswerBody, TIME};
+use super::upstream::{McpServerClient, ServerAnswerBody, TIME};
 
 /// The limit on consecutive resumptions that bring no new event.
 const MOST_EMPTY: usize = 10;
@@ -41,44 +38,40 @@ impl ResumptionLimits {
     }
 }
 
-impl McpExchange<'_> {
-    /// Resumes a stream that has ended. Returns whether there is more of it.
-    pub(super) fn resume(
-        &self,
-        events: &mut EventStream,
-        session: Option<&str>,
-        patience: &mut ResumptionLimits,
-        stop: &dyn Fn() -> bool,
-    ) -> bool {
-        let McpRequest { client, server, conversation, headers: beside, .. } = self.request;
-        let mut headers = beside.for_message(&Value::Null);
-        headers.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
-        loop {
-            let Some((since, pause)) = events.resume_point() else { return false };
-            let since = since.to_owned();
-            if !patience.allows_another(&since) {
+/// Resumes a stream that has ended. Returns whether there is more of it. Asks the server only while `may_ask` returns
+/// `true`, and ends as soon as `stop` does.
+pub(super) fn resume(
+    events: &mut EventStream,
+    server: &McpServerClient,
+    headers: &[(String, String)],
+    limits: &mut ResumptionLimits,
+    may_ask: &dyn Fn() -> bool,
+    stop: &dyn Fn() -> bool,
+) -> bool {
+    loop {
+        let Some((since, pause)) = events.resume_point() else { return false };
+        let since = since.to_owned();
+        if !limits.allows_another(&since) {
+            return false;
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if stop() {
                 return false;
             }
-            let until = Instant::now() + pause;
-            while Instant::now() < until {
-                if stop() {
-                    return false;
-                }
-                std::thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
+        }
+        if !may_ask() {
+            return false;
+        }
+        match server.listen(Some(&since), None, headers, stop).map(|answer| answer.body) {
+            Ok(ServerAnswerBody::Stream(rest)) => {
+                events.resume_with(*rest);
+                return true;
             }
-            let place = format!("{}/", server.name);
-            if self.routes.approvals.freeze_reason(&client.spec, conversation, &place).is_some() {
-                return false;
-            }
-            match server.upstream.listen(Some(&since), None, &headers, stop).map(|answer| answer.body) {
-                Ok(ServerAnswerBody::Stream(rest)) => {
-                    events.resume_with(*rest);
-                    return true;
-                }
-                // The server does not resume the stream that it announced.
-                Ok(_) => return false,
-                Err(_) => {}
-            }
+            // The server does not resume the stream that it announced.
+            Ok(_) => return false,
+            Err(_) => {}
         }
     }
 }

@@ -4,11 +4,12 @@
 
 use serde_json::Value;
 
-use super::ProxyEvent;
-use super::exchange::{McpExchange, McpRequest};
+use super::exchange::McpExchange;
+use super::proxies::ProxyEvent;
+use super::request::McpRequest;
 use crate::database::{DatabaseError, ToolOffer, block_on};
 use crate::model_routes::conversations::ConversationState;
-use crate::model_routes::turn::RequestError;
+use crate::request_error::RequestError;
 use axum::http::StatusCode;
 use flowgate_mcp::{Pins, ProxyAction};
 

@@ -6,13 +6,14 @@
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use flowgate_lm::remote::Authorities;
 
+use super::answer_parts::{ServerAnswerHead, ServerAnswerPart, next};
 use super::event_stream::EventStream;
-use crate::model_routes::clients::StreamSlot;
+use crate::model_routes::stream_slot::StreamSlot;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -28,8 +29,6 @@ pub(super) const BROKEN: &str = "the answer of the server broke off";
 
 /// The limit on open requests to one server, including those whose client has disconnected.
 const MOST: usize = 256;
-/// The interval at which a waiting request checks whether it should stop.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The client of one MCP server.
 #[derive(Debug, Clone)]
@@ -70,20 +69,6 @@ enum ServerRequestKind<'w> {
     Answer(&'w str),
     /// Messages that answer no request; or the rest of a stream after the event of this id.
     Stream { since: Option<&'w str>, held: Option<&'w Arc<StreamSlot>> },
-}
-
-/// The head of an answer.
-pub(super) struct ServerAnswerHead {
-    status: u16,
-    kind: String,
-    session: Option<String>,
-}
-
-/// A part of an answer, from the thread that reads it and may outlive the request of the client.
-pub(super) enum ServerAnswerPart {
-    Head(ServerAnswerHead),
-    Bytes(Vec<u8>),
-    Failed(&'static str),
 }
 
 /// The slot of an open request, released when it is dropped.
@@ -253,22 +238,6 @@ impl McpServerClient {
         }
         // A failure is harmless.
         let _ = request.call();
-    }
-}
-
-/// Returns the next part of an answer; `None` at its end.
-pub(super) fn next(
-    bytes: &Receiver<ServerAnswerPart>,
-    stop: &dyn Fn() -> bool,
-) -> Result<Option<ServerAnswerPart>, &'static str> {
-    loop {
-        match bytes.recv_timeout(POLL_INTERVAL) {
-            Ok(ServerAnswerPart::Failed(why)) => return Err(why),
-            Ok(part) => return Ok(Some(part)),
-            Err(RecvTimeoutError::Disconnected) => return Ok(None),
-            Err(RecvTimeoutError::Timeout) if stop() => return Err("nobody waits for the answer any more"),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The witness of the audit log in the configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flowgate_lm::remote::Authorities;
+
+use super::ConfigReader;
 use super::file::WitnessTable;
-use super::{ConfigReader, Secret};
-use crate::witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
+use crate::secret::Secret;
 
 /// After how many lines of the log a witness is notified, or after how many seconds.
 const EVERY: u32 = 64;
@@ -13,6 +15,41 @@ const SECONDS: u32 = 60;
 /// The limits on how far a required witness may be behind.
 const BEHIND_LINES: u32 = 1000;
 const BEHIND_SECONDS: u32 = 300;
+
+/// The destinations of heads, and the consequences of failures.
+#[derive(Debug, Clone)]
+pub struct WitnessSpec {
+    /// An append-only file.
+    pub file: Option<PathBuf>,
+    /// The address of a server that receives the lines.
+    pub url: Option<WitnessAddress>,
+    /// The number of lines of the log after which a head is sent.
+    pub every: u64,
+    /// The time after which a head is sent if there are fewer lines.
+    pub pause: Duration,
+    /// The limits beyond which no turn begins while a destination fails.
+    pub required: Option<DeliveryRequirement>,
+}
+
+/// A server's address, with the credentials for it.
+#[derive(Debug, Clone)]
+pub struct WitnessAddress {
+    /// The address.
+    pub url: String,
+    /// The key that is sent.
+    pub key: Option<Secret>,
+    /// The certificate authorities that are trusted for the server.
+    pub authorities: Authorities,
+}
+
+/// The limits beyond which no turn begins while a destination fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeliveryRequirement {
+    /// The maximum number of undelivered lines of the log while deliveries fail.
+    pub lines: u64,
+    /// The maximum time for which deliveries fail.
+    pub time: Duration,
+}
 
 impl ConfigReader<'_> {
     /// Reads the table of the witness of the log in the file `log`.

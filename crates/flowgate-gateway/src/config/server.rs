@@ -6,7 +6,7 @@ use flowgate::trace::Tool;
 
 use super::file::ServerSpec;
 use super::{ClientSettings, ConfigReader, UpstreamConfig};
-use crate::model_routes::mcp_servers;
+use crate::model_routes::McpServerClient;
 
 /// An MCP server.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct McpServer {
     /// Its name in policies.
     pub name: String,
     /// The connection to it.
-    pub(crate) upstream: mcp_servers::McpServerClient,
+    pub(crate) upstream: McpServerClient,
     /// The prefix that clients add to the names of its tools when they offer them to a model.
     pub prefix: Option<String>,
     /// Whether people approve its tools before any of them is on offer; otherwise those of the first list that a
@@ -71,7 +71,7 @@ impl ConfigReader<'_> {
             return Err("the key has characters that no header has".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
-        let upstream = mcp_servers::McpServerClient::new(&spec.url, key, &authorities);
+        let upstream = McpServerClient::new(&spec.url, key, &authorities);
         let approves_first = match spec.tools.as_deref() {
             None | Some("first") => false,
             Some("approved") => true,
@@ -86,7 +86,7 @@ impl ConfigReader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::model_routes::config::read;
+    use crate::config::read;
 
     #[test]
     fn tools_have_the_servers_that_their_names_say() {

@@ -15,15 +15,16 @@
 //! url = "sqlite:flowgate.db"      # or `postgres://...`, for many gateways
 //! ```
 
+mod approvals;
+mod audit;
 mod file;
+mod person;
 mod server;
 mod witness;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hint::black_box;
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,20 +37,18 @@ use flowgate_lm::remote::{Authorities, RetryPolicy};
 use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
-use file::{
-    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, ConfigFile, FormatSpec, PersonSpec, RoleSpec,
-    StoreTable, UpstreamSpec,
-};
+use file::{ApiSpec, ClientSpec, ConfigFile, FormatSpec, StoreTable, UpstreamSpec};
 
-use crate::approvals::ApprovalSettings;
-use crate::approvals::clearance::Clearance;
-use crate::approvals::people::{Person, Role};
 pub use crate::database::{DatabaseAddress, DatabaseAddressError};
 use crate::log::LogLineFormat;
 use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
-use crate::recorder::AuditSpec;
+use crate::secret::Secret;
+pub use approvals::ApprovalSettings;
+pub use audit::AuditSpec;
+pub use person::{Person, Role};
 pub use server::McpServer;
+pub use witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 
 /// The configuration of the model routes.
 #[derive(Debug, Default)]
@@ -205,47 +204,6 @@ pub struct UpstreamConfig {
     pub models: Vec<String>,
 }
 
-/// A key. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text with this key replaced. Keys shorter than [`MIN_HIDDEN`] are not replaced, since they would
-    /// match unrelated text.
-    pub(crate) fn redacted_from(&self, text: &str) -> String {
-        if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
-    }
-
-    /// Returns the key itself, in order to send it.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0.into_bytes()
-    }
-
-    /// Compares in a time that depends only on the length of `given`.
-    pub(crate) fn matches(&self, given: &str) -> bool {
-        let padded = self.0.bytes().chain(std::iter::repeat(0));
-        let mut difference = u8::from(given.len() != self.0.len());
-        for (given, expected) in given.bytes().zip(padded) {
-            difference |= black_box(given ^ expected);
-        }
-        black_box(difference) == 0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
 /// An error in the file: one line, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
@@ -263,9 +221,6 @@ const FORMAT: u32 = 3;
 
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;
-
-/// The least length of a key that is hidden in texts, in bytes.
-const MIN_HIDDEN: usize = 8;
 
 /// Reads the configuration. Relative paths start at `folder`; `environment` returns variables.
 ///
@@ -367,7 +322,7 @@ pub fn read(
     });
     let mut keys = reader.keys.into_inner();
     // Longer keys come first: a key that is a prefix of a longer one must not leave the rest of it visible.
-    keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
+    keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
     let policy_api_anonymous = file.policy_api.allow_anonymous;
     Ok(GatewayConfig {
         clients,
@@ -432,68 +387,6 @@ impl ConfigReader<'_> {
         };
         let sources = predicates.iter().map(source).collect::<Result<Vec<_>, _>>()?;
         PredicateSources::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
-    }
-
-    fn person(&self, name: &str, spec: PersonSpec, clients: &[ClientSettings]) -> Result<Person, String> {
-        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
-        if key.len() < MIN_KEY {
-            return Err(format!("the key can be guessed: use at least {MIN_KEY} characters"));
-        }
-        let role = match spec.role {
-            RoleSpec::Viewer => Role::Viewer,
-            RoleSpec::Approver => Role::Approver,
-            RoleSpec::Admin => Role::Admin,
-        };
-        let tenants = spec.tenants;
-        let is_seen = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
-        let policies = clients.iter().filter(is_seen).map(|client| client.policy.as_ref());
-        let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
-        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
-    }
-
-    fn approvals(
-        &self,
-        spec: ApprovalsTable,
-    ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
-        let usual = ApprovalSettings::default();
-        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-        let asking = ApprovalSettings {
-            wait: spec.wait_seconds.map_or(usual.wait, seconds),
-            expires_after: spec
-                .expires_minutes
-                .map_or(usual.expires_after, |minutes| seconds(minutes.max(1)) * 60),
-            of_client: spec.open_questions.map_or(usual.of_client, NonZeroU32::get),
-            of_conversation: spec
-                .open_questions_of_conversation
-                .map_or(usual.of_conversation, NonZeroU32::get),
-        };
-        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
-        let webhook = match (spec.webhook, secret) {
-            (None, None) => None,
-            (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
-                Some((url, Secret::new(secret)))
-            }
-            (Some(_), Some(_)) => return Err("webhook is an address with https:// or http://".to_owned()),
-            (Some(_), None) => {
-                return Err(
-                    "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
-                        .to_owned(),
-                );
-            }
-            (None, Some(_)) => return Err("there is a webhook-secret and no webhook".to_owned()),
-        };
-        Ok((asking, webhook))
-    }
-
-    fn audit(&self, table: AuditTable) -> Result<AuditSpec, String> {
-        let AuditTable { file, key_file, content_days, witness } = table;
-        let key = key_file.unwrap_or_else(|| file.with_extension("key"));
-        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
-        let (file, key) = (self.folder.join(file), self.folder.join(key));
-        let witness = witness.map(|table| self.witness(table, &file)).transpose();
-        let witness = witness.map_err(|why| format!(".witness: {why}"))?;
-        Ok(AuditSpec { file, key, content, witness })
     }
 
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {

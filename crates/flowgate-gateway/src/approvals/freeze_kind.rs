@@ -1,0 +1,34 @@
+//! The kinds of targets of a freeze.
+
+use serde::{Deserialize, Serialize};
+
+/// The kinds of targets of a freeze.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FreezeKind {
+    /// All requests of a client.
+    Client,
+    /// All requests of a conversation.
+    Conversation,
+    /// All calls of a tool.
+    Tool,
+    /// All calls of tools of a server.
+    Server,
+    /// A standing consent of a policy.
+    Consent,
+}
+
+impl FreezeKind {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Conversation => "conversation",
+            Self::Tool => "tool",
+            Self::Server => "server",
+            Self::Consent => "consent",
+        }
+    }
+}

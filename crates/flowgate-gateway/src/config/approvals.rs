@@ -1,0 +1,64 @@
+//! Questions to people in the configuration.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::ConfigReader;
+use super::file::ApprovalsTable;
+use crate::secret::Secret;
+
+/// The settings of questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalSettings {
+    /// The time for which a request waits for an answer.
+    pub wait: Duration,
+    /// The time until a question expires.
+    pub expires_after: Duration,
+    /// The most open questions of one client.
+    pub of_client: u32,
+    /// The most open questions of one conversation, so that no conversation uses up the room of the others.
+    pub of_conversation: u32,
+}
+
+impl Default for ApprovalSettings {
+    fn default() -> Self {
+        let (wait, stands) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
+        Self { wait, expires_after: stands, of_client: 1000, of_conversation: 20 }
+    }
+}
+
+impl ConfigReader<'_> {
+    pub(super) fn approvals(
+        &self,
+        spec: ApprovalsTable,
+    ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
+        let usual = ApprovalSettings::default();
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let asking = ApprovalSettings {
+            wait: spec.wait_seconds.map_or(usual.wait, seconds),
+            expires_after: spec
+                .expires_minutes
+                .map_or(usual.expires_after, |minutes| seconds(minutes.max(1)) * 60),
+            of_client: spec.open_questions.map_or(usual.of_client, NonZeroU32::get),
+            of_conversation: spec
+                .open_questions_of_conversation
+                .map_or(usual.of_conversation, NonZeroU32::get),
+        };
+        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
+        let webhook = match (spec.webhook, secret) {
+            (None, None) => None,
+            (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
+                Some((url, Secret::new(secret)))
+            }
+            (Some(_), Some(_)) => return Err("webhook is an address with https:// or http://".to_owned()),
+            (Some(_), None) => {
+                return Err(
+                    "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
+                        .to_owned(),
+                );
+            }
+            (None, Some(_)) => return Err("there is a webhook-secret and no webhook".to_owned()),
+        };
+        Ok((asking, webhook))
+    }
+}

@@ -1,0 +1,33 @@
+//! The audit log in the configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::file::AuditTable;
+use super::witness::WitnessSpec;
+use super::{ConfigReader, DAY};
+
+/// The location of an audit log, and the key that signs it.
+#[derive(Debug, Clone)]
+pub struct AuditSpec {
+    /// The log.
+    pub file: PathBuf,
+    /// The file of the key, which is created if it does not exist.
+    pub key: PathBuf,
+    /// The time for which content is kept beside the log, if it is kept.
+    pub content: Option<Duration>,
+    /// The witnesses that receive heads of the log.
+    pub witness: Option<WitnessSpec>,
+}
+
+impl ConfigReader<'_> {
+    pub(super) fn audit(&self, table: AuditTable) -> Result<AuditSpec, String> {
+        let AuditTable { file, key_file, content_days, witness } = table;
+        let key = key_file.unwrap_or_else(|| file.with_extension("key"));
+        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
+        let (file, key) = (self.folder.join(file), self.folder.join(key));
+        let witness = witness.map(|table| self.witness(table, &file)).transpose();
+        let witness = witness.map_err(|why| format!(".witness: {why}"))?;
+        Ok(AuditSpec { file, key, content, witness })
+    }
+}

@@ -1,0 +1,104 @@
+//! People in the configuration: their keys, roles and clearances.
+
+use super::file::{PersonSpec, RoleSpec};
+use super::{ClientSettings, ConfigReader, MIN_KEY};
+use crate::approvals::clearance::Clearance;
+use crate::secret::Secret;
+
+/// A role; each role includes the preceding ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// See questions.
+    Viewer,
+    /// Decide them.
+    Approver,
+    /// Freeze and thaw.
+    Admin,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Approver, Self::Admin];
+
+    /// Returns the name of the role.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Approver => "approver",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// A person, authenticated by a key.
+#[derive(Debug)]
+pub struct Person {
+    /// The name under which decisions are recorded.
+    pub name: String,
+    /// The key that the person sends.
+    pub key: Secret,
+    /// The role.
+    pub role: Role,
+    /// The tenants whose questions the person sees; empty: all.
+    pub tenants: Vec<String>,
+    /// The clearance.
+    pub may_read: Clearance,
+}
+
+impl Person {
+    /// Returns whether the person sees questions of a tenant.
+    pub(crate) fn sees_tenant(&self, tenant: &str) -> bool {
+        self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
+    }
+
+    /// Returns whether the person may decide questions of a client. The owner of a client never allows its requests.
+    pub(crate) fn decides_for(&self, tenant: &str, owner: Option<&str>) -> bool {
+        self.role >= Role::Approver && self.sees_tenant(tenant) && owner != Some(self.name.as_str())
+    }
+}
+
+impl ConfigReader<'_> {
+    pub(super) fn person(
+        &self,
+        name: &str,
+        spec: PersonSpec,
+        clients: &[ClientSettings],
+    ) -> Result<Person, String> {
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
+        if key.len() < MIN_KEY {
+            return Err(format!("the key can be guessed: use at least {MIN_KEY} characters"));
+        }
+        let role = match spec.role {
+            RoleSpec::Viewer => Role::Viewer,
+            RoleSpec::Approver => Role::Approver,
+            RoleSpec::Admin => Role::Admin,
+        };
+        let tenants = spec.tenants;
+        let is_seen = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
+        let policies = clients.iter().filter(is_seen).map(|client| client.policy.as_ref());
+        let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
+        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_tenants_and_owners() {
+        let check = |role: Role, tenants: &[&str], owner: Option<&str>, expected: (bool, bool)| {
+            let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
+            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
+            let person = Person { name, key, role, tenants, may_read };
+            assert_eq!((person.sees_tenant("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
+        };
+        check(Role::Viewer, &[], None, (true, false));
+        check(Role::Approver, &[], None, (true, true));
+        check(Role::Admin, &[], Some("bob"), (true, true));
+        check(Role::Admin, &[], Some("ann"), (true, false));
+        check(Role::Approver, &["bank"], None, (false, false));
+        check(Role::Approver, &["bank", "mail"], None, (true, true));
+    }
+}

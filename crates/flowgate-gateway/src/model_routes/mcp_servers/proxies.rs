@@ -1,0 +1,120 @@
+//! The state machines of one conversation, one for each server, and their inputs.
+
+use std::collections::BTreeMap;
+
+use flowgate::monitor::Question;
+use flowgate_guard::conversation::{CallVerdict, Conversation};
+use flowgate_mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ClientSettings, McpServer};
+use crate::limits::count_values;
+
+/// An input of a server's state machine, with the name of the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerProxyEvent {
+    pub(crate) server: String,
+    pub(crate) what: ProxyEvent,
+}
+
+/// The kinds of input of a state machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProxyEvent {
+    /// A message of the client; `labels` is set if it asks for the labels of the answer.
+    Client {
+        text: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        labels: bool,
+    },
+    /// A message of the server.
+    Server(String),
+    /// The server received the request with this id, and gave no answer that can be passed on.
+    Failed { id: serde_json::Value, why: String },
+    /// The request with this id was not sent to the server.
+    Unsent { id: serde_json::Value, why: String },
+    /// The tools that are approved now.
+    Pinned { pins: Pins, accept_new: bool },
+    /// The answer to a question.
+    Decided { question: String, said: PersonAnswer },
+}
+
+/// The state machines of one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct ConversationProxies {
+    machines: BTreeMap<String, Proxy>,
+    /// The number of JSON values in the messages of clients and servers.
+    values: usize,
+}
+
+impl ConversationProxies {
+    /// Returns the machine of a server, if the client has this server.
+    pub(crate) fn proxy_of(
+        &mut self,
+        conversation: &Conversation,
+        client: &ClientSettings,
+        name: &str,
+    ) -> Option<&mut Proxy> {
+        let server = client.server(name)?;
+        let begun = || Proxy::new(settings(client, server, conversation));
+        Some(self.machines.entry(name.to_owned()).or_insert_with(begun))
+    }
+
+    /// Hands an input to the machine of a server; returns nothing if the client does not have this server.
+    pub(crate) fn handle_event(
+        &mut self,
+        conversation: &mut Conversation,
+        client: &ClientSettings,
+        put: &ServerProxyEvent,
+    ) -> Vec<ProxyAction> {
+        if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &put.what {
+            self.values = self.values.saturating_add(count_values(text.as_bytes()));
+        }
+        let Some(machine) = self.proxy_of(conversation, client, &put.server) else { return Vec::new() };
+        match &put.what {
+            ProxyEvent::Client { text, labels } => {
+                machine.set_tells_labels(*labels);
+                machine.handle_client_message(conversation, text.as_bytes())
+            }
+            ProxyEvent::Server(text) => machine.handle_server_message(conversation, text.as_bytes()),
+            ProxyEvent::Failed { id, why } => machine.handle_failed_request(conversation, id, why),
+            ProxyEvent::Unsent { id, why } => machine.handle_unsent_request(id, why),
+            ProxyEvent::Pinned { pins, accept_new } => {
+                machine.pin(pins, *accept_new);
+                Vec::new()
+            }
+            ProxyEvent::Decided { question, said } => machine.handle_decision(conversation, question, said),
+        }
+    }
+
+    /// Returns the verdicts of a machine since the last call.
+    pub(crate) fn take_judgements(&mut self, server: &str) -> Vec<CallVerdict> {
+        self.machines.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
+    }
+
+    /// Returns the number of JSON values in the messages of clients and servers.
+    pub(crate) fn value_count(&self) -> usize {
+        self.values
+    }
+
+    /// Returns the approved tools of a server, as far as its machine has received them.
+    pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
+        self.machines.get(server)?.pins()
+    }
+
+    /// Returns an open question of a machine.
+    pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
+        self.machines.get(server)?.question(name)
+    }
+}
+
+fn settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
+    ProxySettings {
+        is_interactive: client.asks_in_front,
+        names: Some(conversation.text_digest(&server.name)),
+        asks_elsewhere: true,
+        // The size of the whole conversation is bounded elsewhere.
+        limits: ProxyLimits { session: usize::MAX, ..ProxyLimits::default() },
+        ..ProxySettings::new(&server.name)
+    }
+}

@@ -1,0 +1,55 @@
+//! The failure of a request for a model or an MCP server, with its cause for the operator's log.
+
+use axum::http::StatusCode;
+use flowgate::monitor::PushError;
+
+/// The failure of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The cause, for the log.
+    pub(crate) cause: RequestErrorCause,
+    /// A detail for the log only. It may name files of the operator and never contains content.
+    pub(crate) detail: Option<String>,
+}
+
+/// The cause of a failure. Its texts are constants of the gateway: messages may quote what others wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestErrorCause {
+    /// The request or its client.
+    Request,
+    /// The conversation is full.
+    Full,
+    /// The client has disconnected.
+    Gone,
+    /// A model's server.
+    Upstream(&'static str),
+    /// The store or the audit log.
+    Store(&'static str),
+}
+
+impl RequestError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), cause: RequestErrorCause::Request, detail: None }
+    }
+
+    pub(crate) fn with_cause(self, cause: RequestErrorCause) -> Self {
+        Self { cause, ..self }
+    }
+
+    /// Adds a detail for the log.
+    pub(crate) fn with_detail(self, detail: String) -> Self {
+        Self { detail: Some(detail), ..self }
+    }
+}
+
+impl From<PushError> for RequestError {
+    fn from(error: PushError) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            format!("the conversation has no room for more, begin a new one: {error}"),
+        )
+        .with_cause(RequestErrorCause::Full)
+    }
+}

@@ -1,0 +1,53 @@
+//! Keys that must appear in no log and no message.
+
+use std::fmt;
+use std::hint::black_box;
+
+/// The least length of a key that is hidden in texts, in bytes.
+const MIN_HIDDEN: usize = 8;
+
+/// A key. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text with this key replaced. Keys shorter than [`MIN_HIDDEN`] are not replaced, since they would
+    /// match unrelated text.
+    pub(crate) fn redacted_from(&self, text: &str) -> String {
+        if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
+    }
+
+    /// Returns the key itself, in order to send it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the length, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+
+    /// Compares in a time that depends only on the length of `given`.
+    pub(crate) fn matches(&self, given: &str) -> bool {
+        let padded = self.0.bytes().chain(std::iter::repeat(0));
+        let mut difference = u8::from(given.len() != self.0.len());
+        for (given, expected) in given.bytes().zip(padded) {
+            difference |= black_box(given ^ expected);
+        }
+        black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
