@@ -378,7 +378,7 @@ def flow_of_other_values(repairs, number):
 
 
 def bad_json_is_none(repairs, number):
-    """D20: `json_loads` of a text that is no JSON ends the analysis, with a NameError."""
+    """D20: `json_loads` of a text that is not JSON ends the analysis, with a NameError."""
     call = rule.InputEvaluationContext.acall_function
 
     async def called(self, func, *args, **kwargs):

@@ -42,7 +42,7 @@ pub struct UnopenedLog<'f> {
 }
 
 /// The kinds of records that only the start of a gateway writes.
-const STARTS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
+const FIRST_LINE_KINDS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
 
 impl<'f> UnopenedLog<'f> {
     pub(super) fn new(file: &'f mut File, end: &tail::LogTail, key: AuditPublicKey) -> Self {
@@ -82,7 +82,7 @@ impl<'f> UnopenedLog<'f> {
         loop {
             match lines.next().map_err(AuditErrorKind::Read)? {
                 NextLine::Line(line) => match AuditRecord::read(line) {
-                    Ok(record) if STARTS.contains(&record.kind.as_str()) => {}
+                    Ok(record) if FIRST_LINE_KINDS.contains(&record.kind.as_str()) => {}
                     _ => return Ok(true),
                 },
                 NextLine::End | NextLine::Torn => return Ok(false),

@@ -4,9 +4,9 @@ use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 /// The time to wait for a lock.
-const TIME: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Locks a file against other processes. Waits a moment for a lock that is about to be released: by the previous
 /// process of a restarted gateway, or by a child process, which inherits the lock until it runs its own program.
@@ -17,9 +17,9 @@ pub fn acquire(file: &File) -> Result<(), TryLockError> {
     let mut waited = Duration::ZERO;
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if waited < TIME => {
-                std::thread::sleep(PAUSE);
-                waited += PAUSE;
+            Err(TryLockError::WouldBlock) if waited < LOCK_TIMEOUT => {
+                std::thread::sleep(RETRY_INTERVAL);
+                waited += RETRY_INTERVAL;
             }
             locked => return locked,
         }

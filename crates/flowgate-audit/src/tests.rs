@@ -172,7 +172,7 @@ fn a_log_whose_end_does_not_follow_is_refused() {
     check(&[lines[0], lines[2]], "the last line does not follow");
     check(&lines[1..], "the first line is not one that opens a log");
     check(&["what"], "the first line is not one that opens a log");
-    check(&[lines[0], "what"], "the last line is no strict JSON");
+    check(&[lines[0], "what"], "the last line is not strict JSON");
     check(
         &[lines[0], &lines[1].replace("\"time\":1", "\"time\":2")],
         "the last line is not signed by the key",

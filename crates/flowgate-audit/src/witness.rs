@@ -78,7 +78,7 @@ impl fmt::Display for WitnessLineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
-                "it is no line that a gateway has written: it was changed, or added by somebody else"
+                "it is not a line that a gateway has written: it was changed, or added by somebody else"
             }
             Self::Signature => "the key that it names has not signed it: it was changed, or is forged",
             Self::OtherKey => "another key than the log's has signed it: it is forged",

@@ -24,9 +24,9 @@ pub(crate) use runtime::AsyncRuntime;
 use runtime::TaskError;
 
 /// The time limit for a server to start and to list its tools.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for servers to end: `rmcp` closes their input, sends a signal, and kills them, three seconds apart.
-const END: Duration = Duration::from_secs(8);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The limits of a tool call.
 #[derive(Debug, Clone, Copy)]
@@ -72,17 +72,19 @@ pub(crate) fn start(
     let (mut started, mut errors) = (Vec::new(), Vec::new());
     for (spec, task) in connecting {
         let name = spec.name.clone();
-        let opened = match task.wait(START, cancelled) {
+        let opened = match task.wait(START_TIMEOUT, cancelled) {
             Ok(Ok(connection)) => {
                 let listing = runtime.spawn(connection.tools());
-                match listing.wait(START, cancelled) {
+                match listing.wait(START_TIMEOUT, cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
                     Ok(Err(why)) => Err(format!("does not list its tools: {}", escaping::excerpt(&why, 200))),
-                    Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, START))),
+                    Err(why) => {
+                        Err(format!("does not list its tools: {}", describe_task_error(why, START_TIMEOUT)))
+                    }
                 }
             }
             Ok(Err(why)) => Err(why),
-            Err(why) => Err(format!("does not start: {}", describe_task_error(why, START))),
+            Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT))),
         };
         match opened {
             Ok((connection, tools)) => {
@@ -103,10 +105,10 @@ pub(crate) fn start(
 /// Ends all servers at the same time.
 pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
     let held = servers.iter().filter_map(|server| server.lock_connection().take());
-    let ending: Vec<_> = held.map(|connection| runtime.spawn(connection.close(END))).collect();
+    let ending: Vec<_> = held.map(|connection| runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))).collect();
     for task in ending {
         // A server that is late ends when its input is closed.
-        let _ = task.wait(END, &|| false);
+        let _ = task.wait(SHUTDOWN_TIMEOUT, &|| false);
     }
 }
 
@@ -202,9 +204,9 @@ impl McpServerHandle {
         let is_open = self.lock_connection().as_ref().is_some_and(|connection| !connection.is_closed());
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
-            let opened = match opening.wait(START, cancelled) {
+            let opened = match opening.wait(START_TIMEOUT, cancelled) {
                 Ok(opened) => opened.map_err(CallError::NotStarted)?,
-                Err(why) => return Err(CallError::NotStarted(describe_task_error(why, START))),
+                Err(why) => return Err(CallError::NotStarted(describe_task_error(why, START_TIMEOUT))),
             };
             *self.lock_connection() = Some(opened);
         }

@@ -43,7 +43,7 @@ pub struct UnsafeCommand {
 }
 
 /// Substitutions and `bash -c` are followed to this depth.
-const DEPTH: usize = 6;
+const MAX_DEPTH: usize = 6;
 
 /// Returns the unsafe commands of a script, in order.
 ///
@@ -153,7 +153,7 @@ impl CommandScanner {
                 self.fetched
                     .extend(["-o", "-O", "--output"].iter().filter_map(|option| call.option_value(option)));
             }
-            if depth < DEPTH {
+            if depth < MAX_DEPTH {
                 for call in &calls {
                     for range in call.every_word().flat_map(|word| &word.inner) {
                         let at = match place {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 /// The time for which a client may keep the server waiting before its connection may be closed for another one.
-const PATIENCE: Duration = Duration::from_millis(250);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
 /// The reciprocal of the share of slots that is reserved for connections with a valid key.
 const RESERVE: usize = 4;
 
@@ -185,7 +185,7 @@ impl OpenConnections {
             *of_peer.entry(stranger.peer).or_default() += 1;
         }
         let is_slow = |stranger: &UnauthenticatedConnection| {
-            stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
+            stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
         };
         let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
         let slowest = slow.max_by_key(|(number, stranger)| {
@@ -197,7 +197,7 @@ impl OpenConnections {
             None => {
                 let others = self.strangers.values().filter(|stranger| may_close(stranger));
                 let waiting = others.filter_map(|stranger| stranger.waiting);
-                AdmissionStep::Wait(waiting.min().map(|since| since + PATIENCE))
+                AdmissionStep::Wait(waiting.min().map(|since| since + EVICTION_TIMEOUT))
             }
         }
     }

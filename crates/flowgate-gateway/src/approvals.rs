@@ -51,7 +51,7 @@ const MAX_DESCRIPTION: usize = 64 << 10;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The longest time in milliseconds that the store adds to a date.
-const LONGEST: i64 = i64::MAX / 4;
+const MAX_MILLIS: i64 = i64::MAX / 4;
 /// No name can be made for a question.
 const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the system gives no random bytes");
 
@@ -455,7 +455,7 @@ impl ApprovalService {
 
 /// Returns a time in milliseconds, at most the longest.
 fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).map_or(LONGEST, |time| time.min(LONGEST))
+    i64::try_from(time.as_millis()).map_or(MAX_MILLIS, |time| time.min(MAX_MILLIS))
 }
 
 /// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// The capacity of the queue. When it is full, the caller frees the value.
-const WAITING: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 
 static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
-    let (give, take) = sync_channel(WAITING);
+    let (give, take) = sync_channel(QUEUE_CAPACITY);
     let thread = std::thread::Builder::new().name("freeing".to_owned());
     thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
 });
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn everything_is_dropped_even_if_it_is_too_much() {
         let (tell, told) = channel();
-        let count = 4 * u32::try_from(WAITING).unwrap();
+        let count = 4 * u32::try_from(QUEUE_CAPACITY).unwrap();
         for number in 0..count {
             drop_in_background(DropNotifier(tell.clone(), number));
         }

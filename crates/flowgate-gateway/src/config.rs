@@ -99,7 +99,7 @@ impl Default for DatabaseSpec {
 }
 
 /// The time for which an idle connection to an upstream is kept open; servers close theirs after five seconds or later.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 /// The default file of the database, in the folder of the configuration.
@@ -353,7 +353,7 @@ fn reason(error: &std::io::Error) -> String {
         }
         std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
         std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
-        std::io::ErrorKind::InvalidData => "the file is no UTF-8".to_owned(),
+        std::io::ErrorKind::InvalidData => "the file is not UTF-8".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -423,7 +423,9 @@ impl ConfigReader<'_> {
         let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
         // The clients of providers retry by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
-        let remote = remote.retries(RetryPolicy { times: 1, first, longest }).keep_connections(IDLE);
+        let remote = remote
+            .retries(RetryPolicy { times: 1, first, longest })
+            .keep_connections(IDLE_CONNECTION_TIMEOUT);
         let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         match (&key, spec.pass_key) {
@@ -535,7 +537,7 @@ impl ConfigReader<'_> {
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {
-            return Err("it has a `ca-file`, and url is no address with https://".to_owned());
+            return Err("it has a `ca-file`, and url is not an address with https://".to_owned());
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());

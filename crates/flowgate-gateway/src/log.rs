@@ -50,7 +50,7 @@ pub use line::{LogLevel, LogLineFormat};
 use rate::{RateDecision, RateWindows, WINDOW};
 
 /// The capacity of the queue before the writer; more lines are dropped.
-const WAITING: usize = 4096;
+const QUEUE_CAPACITY: usize = 4096;
 
 /// The event of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,7 +149,7 @@ impl fmt::Debug for OperatorLogState {
 impl OperatorLog {
     /// Creates a log whose lines a separate thread writes to `out`, until it and its clones are dropped.
     pub fn new(format: LogLineFormat, out: impl Write + Send + 'static) -> Self {
-        let (sender, lines) = sync_channel(WAITING);
+        let (sender, lines) = sync_channel(QUEUE_CAPACITY);
         let rates: Arc<Mutex<RateWindows>> = Arc::default();
         let lost: Arc<AtomicU64> = Arc::default();
         let writer = OperatorLogWriter { format, out, rates: Arc::clone(&rates), lost: Arc::clone(&lost) };
@@ -248,7 +248,7 @@ impl<W: Write> OperatorLogWriter<W> {
                 Ok(line) => {
                     let _ = self.out.write_all(&line);
                     // Lines that wait already are written with it.
-                    for line in lines.try_iter().take(WAITING) {
+                    for line in lines.try_iter().take(QUEUE_CAPACITY) {
                         let _ = self.out.write_all(&line);
                     }
                     self.report_lost();
@@ -422,7 +422,7 @@ mod tests {
         }
         let (release, held) = sync_channel(0);
         let log = OperatorLog::new(LogLineFormat::Text, BlockedOutput(held));
-        for turn in 0..3 * WAITING {
+        for turn in 0..3 * QUEUE_CAPACITY {
             log.write(LogEvent::Turn, if turn % 2 == 0 { "a" } else { "b" }, Vec::new(), "");
         }
         drop(release);

@@ -304,7 +304,7 @@ impl ModelRoutes {
     ) -> Option<HttpReply> {
         let api = received.api;
         let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
-        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is no UTF-8")) };
+        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is not UTF-8")) };
         let request = match received.client.beginnings.decode(api, body) {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
@@ -374,7 +374,7 @@ impl ModelRoutes {
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.persist(client, found, &mut held),
-            Err(error) => Err(self.sessions.discard_ahead(found, &mut held, error)),
+            Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error)),
         };
         if kept.is_err() {
             self.record_taken_back(&events);

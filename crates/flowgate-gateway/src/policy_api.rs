@@ -322,29 +322,29 @@ mod tests {
         check(
             PolicyApi::load,
             "",
-            "the body is no strict JSON: EOF while parsing a value at line 1 column 0",
+            "the body is not strict JSON: EOF while parsing a value at line 1 column 0",
         );
         check(
             PolicyApi::load,
             r#"{"policy":"","policy":""}"#,
-            "the body is no strict JSON: duplicate key at line 1 column 21",
+            "the body is not strict JSON: duplicate key at line 1 column 21",
         );
-        check(PolicyApi::load, "[]", "the body is no object: send `policy`");
+        check(PolicyApi::load, "[]", "the body must be an object: send `policy`");
         check(PolicyApi::load, "{}", "the body has no `policy`");
-        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` is no text");
+        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` must be a string");
         check(PolicyApi::check, r#"{"policy":""}"#, "the body has no `messages`");
-        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` is no list");
+        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` must be a list");
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[],"parameters":[]}"#,
-            "`parameters` is no object",
+            "`parameters` must be an object",
         );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
             "Input Validation Error: messages[1]: a message is a JSON object",
         );
-        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` is no text");
+        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` must be a string");
         check(
             PolicyApi::batch,
             r#"{"messages":[],"policies":["","",""]}"#,

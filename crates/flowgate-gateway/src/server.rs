@@ -74,7 +74,7 @@ impl fmt::Display for ServeError {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 write!(
                     f,
-                    "{address} is no address of this machine: choose 127.0.0.1 for this machine alone, with --listen"
+                    "{address} is not an address of this machine: choose 127.0.0.1 for this machine alone, with --listen"
                 )
             }
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),

@@ -23,9 +23,9 @@ use flowgate_audit::{AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead
 /// The interval at which a thread checks whether there is something to send.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum time for a request to a server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pauses after failures: the shortest and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// The reason of a failed delivery, in one line for the operator.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl HeadDestinations {
         let server = spec
             .url
             .clone()
-            .map(|address| HeadDestinationKind::Server { agent: agent(&address.authorities), address });
+            .map(|address| HeadDestinationKind::Server { agent: http_client(&address.authorities), address });
         let (mut ways, mut running) = (Vec::new(), Vec::new());
         for to in file.into_iter().chain(server) {
             let (is_file, way) = (matches!(to, HeadDestinationKind::File(_)), way(to));
@@ -248,7 +248,7 @@ impl HeadDestination {
         match told {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
-                (state.delivered, state.pause) = (Some((head, Instant::now())), PAUSES.0);
+                (state.delivered, state.pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
                 drop(state);
                 if was_failing {
                     self.report(
@@ -262,7 +262,7 @@ impl HeadDestination {
                 let is_first = state.failing.is_none();
                 state.failing.get_or_insert_with(Instant::now);
                 state.failures += 1;
-                state.pause = (state.pause * 2).clamp(PAUSES.0, PAUSES.1);
+                state.pause = (state.pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1);
                 drop(state);
                 if is_first {
                     let sentence =
@@ -317,14 +317,14 @@ fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-fn agent(authorities: &Authorities) -> ureq::Agent {
+fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
         .proxy(None)
         .tls_config(authorities.tls())
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(REQUEST_TIMEOUT))
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
     ureq::Agent::new_with_config(config)

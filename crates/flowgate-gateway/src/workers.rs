@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 /// The time for which an idle thread waits before it ends.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why a job has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl ThreadPool {
         loop {
             job();
             self.idle().threads.push((number, give.clone()));
-            job = match take.recv_timeout(IDLE) {
+            job = match take.recv_timeout(IDLE_TIMEOUT) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {

@@ -2,11 +2,11 @@
 
 use crate::chat::{Completion, Message, Part, Request, Usage};
 
-const BYTES: u64 = 4;
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// Returns the estimated number of tokens of a text of this many bytes.
 pub(crate) fn tokens(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES)
+    u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)
 }
 
 /// Returns the estimated cost of a completion.

@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for KeySeed {
 }
 
 /// The number of keys up to which they are compared directly; beyond it, their hashes are.
-const FEW: usize = 16;
+const LINEAR_SEARCH_LIMIT: usize = 16;
 
 /// Finds duplicate keys in an object.
 #[derive(Default)]
@@ -227,7 +227,7 @@ impl DuplicateKeyFinder {
     /// Adds a key. Returns whether it was absent.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
         let is_new = || entries.iter().all(|(known, _)| known != key);
-        if entries.len() < FEW {
+        if entries.len() < LINEAR_SEARCH_LIMIT {
             return is_new();
         }
         if self.state.is_none() {

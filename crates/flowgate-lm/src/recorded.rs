@@ -182,7 +182,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         }
         // A line without a line break is truncated, and the next answer would be appended to it.
         let Some(bytes) = bytes.strip_suffix(b"\n") else { return Err(damaged("it has no end")) };
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
         let (key, completion) = line::read(text).map_err(damaged)?;
         answers.insert(key, completion);
     }
@@ -292,7 +292,7 @@ mod tests {
     fn damage_is_located() {
         let good = line::write("k", "m", &said("a"));
         check(&format!("{good}{{"), "are damaged: line 2: it has no end");
-        check(&format!("{good}\n"), "are damaged: line 2: it is no JSON");
+        check(&format!("{good}\n"), "are damaged: line 2: it is not JSON");
         check(&format!("{good}{{}}\n{good}"), "are damaged: line 2: it has no key");
         check(
             &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),

@@ -241,7 +241,7 @@ impl ChatModel for RemoteModel {
         if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
-        let mut chat = ChatHandler { remote: self, request: &request, listener, received_bytes: 0 };
+        let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
         let (mut body, end) = self.body(&request);
         let answered = self.client.ask(self.api.path(), &body, &mut chat);
         if let Some(end) = end {
@@ -255,7 +255,7 @@ impl ChatModel for RemoteModel {
 }
 
 /// One completion, over all attempts.
-struct ChatHandler<'a, 'b> {
+struct RetriedCompletion<'a, 'b> {
     remote: &'a RemoteModel,
     request: &'a Request,
     listener: &'a mut Listener<'b>,
@@ -263,7 +263,7 @@ struct ChatHandler<'a, 'b> {
     received_bytes: usize,
 }
 
-impl ChatHandler<'_, '_> {
+impl RetriedCompletion<'_, '_> {
     fn read_stream(&mut self, answer: &mut HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut decoder = self.remote.api.decoder();
         let mut splitter = sse::EventSplitter::default();
@@ -308,7 +308,7 @@ impl ChatHandler<'_, '_> {
     }
 }
 
-impl ResponseHandler for ChatHandler<'_, '_> {
+impl ResponseHandler for RetriedCompletion<'_, '_> {
     type Out = Completion;
 
     fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {

@@ -275,7 +275,7 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
 }
 
 fn data(event: &sse::SseEvent) -> Result<Value, Error> {
-    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))
+    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is not JSON"))
 }
 
 /// Returns the text of the parts, if they are at most one text.

@@ -138,7 +138,7 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
         }
         Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err("the answer is no JSON object"),
+        Ok(_) => return Err("the answer is not a JSON object"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
         return Err("the server answers in a way that is not known here");

@@ -90,7 +90,7 @@ impl Proxy {
                     return vec![ProxyAction::Client(error(None, INVALID_REQUEST, why, None))];
                 }
                 if !has_room {
-                    let why = "the session is too long; start the server again";
+                    let why = "the session has reached its size limit; restart the server";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 if self.asked.len() >= self.settings.limits.outstanding {
@@ -200,7 +200,7 @@ impl Proxy {
         let arguments = match params.shift_remove("arguments") {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments,
-            Some(_) => return refuse("malformed", "the arguments are no JSON object"),
+            Some(_) => return refuse("malformed", "the arguments are not a JSON object"),
         };
         if let Some((retry, said)) = retry {
             return self.handle_retry(session.monitor(), id, retry, &name, &arguments, &said);
@@ -311,7 +311,7 @@ impl Proxy {
         }
         if kind == ProxyCallKind::Tool {
             // From now on, a tool that is not yet listed counts as new.
-            self.listing.close();
+            self.listing.freeze_initial_list();
             params.insert("arguments".to_owned(), Value::Object(arguments));
         } else {
             params = arguments.into_iter().chain(params).collect();

@@ -205,7 +205,7 @@ impl Proxy {
         let responses = match responses {
             None => Map::new(),
             Some(Value::Object(responses)) => responses,
-            Some(_) => return Err("`inputResponses` is no JSON object"),
+            Some(_) => return Err("`inputResponses` is not a JSON object"),
         };
         if responses.keys().any(|key| !round.asked.iter().any(|one| one.key == *key)) {
             return Err("`inputResponses` answers what was not asked");
@@ -299,13 +299,13 @@ fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<
             return Err("the `requestState` of the server is too long");
         }
         Some(Value::String(state)) => Some(Value::from(state.as_str())),
-        Some(_) => return Err("the `requestState` of the server is no text"),
+        Some(_) => return Err("the `requestState` of the server must be a string"),
         None => None,
     };
     let none = Map::new();
     let requests = match answer.get(REQUESTS) {
         Some(Value::Object(requests)) => requests,
-        Some(_) => return Err("the `inputRequests` of the server are no JSON object"),
+        Some(_) => return Err("the `inputRequests` of the server are not a JSON object"),
         None if state.is_some() => &none,
         None => return Err("the server wants more, and does not say what"),
     };
@@ -322,7 +322,7 @@ fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<
         let params = match request.get("params") {
             None => Map::new(),
             Some(Value::Object(params)) => params.clone(),
-            Some(_) => return Err("the parameters of what the server asks are no JSON object"),
+            Some(_) => return Err("the parameters of what the server asks are not a JSON object"),
         };
         match key.len() > MAX_KEY {
             true => Err("a name of what the server asks is too long"),

@@ -67,7 +67,7 @@ impl ToolListing {
     }
 
     /// Ends the first list, since a tool is called: later tools count as new.
-    pub(super) fn close(&mut self) {
+    pub(super) fn freeze_initial_list(&mut self) {
         self.is_closed = true;
     }
 
@@ -300,7 +300,7 @@ impl Proxy {
                 Ok(())
             }
             Ok(_) => Err("a rule of the policy stops what the server says of it"),
-            Err(_) => Err("the session is too long"),
+            Err(_) => Err("the session has reached its size limit"),
         }
     }
 }

@@ -71,11 +71,11 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     let refuse = |why: &str| MessageError { why: why.to_owned(), ids: find_ids(bytes) };
     let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not UTF-8"))?.trim();
     let value = json::parse(text, numbers)
-        .map_err(|error| refuse(&format!("the message is no strict JSON: {error}")))?;
+        .map_err(|error| refuse(&format!("the message is not strict JSON: {error}")))?;
     let object = match value {
         Value::Object(object) => object,
         Value::Array(_) => return Err(refuse("batches are not taken; send one message at a time")),
-        _ => return Err(refuse("the message is no JSON object")),
+        _ => return Err(refuse("the message is not a JSON object")),
     };
     let message = classify(&object).map_err(refuse)?;
     // Some readers treat a lone carriage return as the end of a line.
@@ -98,11 +98,12 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
         .get("id")
         .map(|id| RequestId::from_value(id).ok_or("the id is neither a short text nor a whole number"));
     let id = id.transpose()?;
-    let method = object.get("method").map(|name| name.as_str().ok_or("the method is no text")).transpose()?;
+    let method =
+        object.get("method").map(|name| name.as_str().ok_or("the method must be a string")).transpose()?;
     let params = match object.get("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params.clone(),
-        Some(_) => return Err("the parameters are no JSON object"),
+        Some(_) => return Err("the parameters are not a JSON object"),
     };
     let (result, error) = (object.get("result"), object.get("error"));
     match (method, id, result, error) {
@@ -189,10 +190,10 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
         check(
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-            r#"the message is no strict JSON: duplicate key at line 1 column 28 [RequestId("2")]"#,
+            r#"the message is not strict JSON: duplicate key at line 1 column 28 [RequestId("2")]"#,
         );
         check(&format!("[{ping}]"), r#"batches are not taken; send one message at a time [RequestId("1")]"#);
-        check("3", "the message is no JSON object []");
+        check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
             "the id is neither a short text nor a whole number []",
@@ -208,7 +209,7 @@ mod tests {
         check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [RequestId("1")]"#);
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
-            r#"the message is no strict JSON: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
+            r#"the message is not strict JSON: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
         );
     }
 }

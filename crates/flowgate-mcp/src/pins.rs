@@ -33,7 +33,7 @@ impl Pins {
     /// # Errors
     /// Fails if the text is not a file of pins.
     pub fn read(text: &str, server: &str) -> Result<Self, String> {
-        const FORM: &str = "it is no file of pins; remove it, and run once with --accept-new";
+        const FORM: &str = "it is not a file of pins; remove it, and run once with --accept-new";
         let value = json::parse(text, Numbers::Any).map_err(|error| format!("{error}; {FORM}"))?;
         let servers = value.get("pins").and_then(Value::as_object).ok_or(FORM)?;
         let Some(pins) = servers.get(server) else { return Ok(Self::default()) };

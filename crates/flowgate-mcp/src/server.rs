@@ -54,7 +54,7 @@ impl Proxy {
             return self.handle_unforwardable_message(
                 session,
                 bytes,
-                "the session is too long; start the server again",
+                "the session has reached its size limit; restart the server",
             );
         }
         match message {
@@ -166,7 +166,7 @@ impl Proxy {
         // Whether the server asks, and for what, may depend on the running calls.
         let label = self.running_calls_label(session.monitor());
         let Ok((_, findings)) = session.monitor().push_with_floors(entry, &label.into()) else {
-            return refuse(REFUSED, "the session is too long; start the server again");
+            return refuse(REFUSED, "the session has reached its size limit; restart the server");
         };
         if has_objection(&findings) {
             return refuse(REFUSED, "a rule of the policy stops the request");

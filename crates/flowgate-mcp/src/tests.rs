@@ -207,7 +207,7 @@ fn what_is_sent_is_what_was_judged() {
     assert_eq!(sent, [ProxyAction::Client(answer.to_owned())]);
     let twice = br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write","arguments":{"to":"a","to":"b"}}}"#;
     let sent = session.proxy.handle_client_message(&mut session.monitor, twice);
-    check(shown(&sent), "error -32600 the message is no strict JSON: duplicate key...");
+    check(shown(&sent), "error -32600 the message is not strict JSON: duplicate key...");
     assert_eq!(parsed(&sent)[0]["id"], 2);
 }
 
@@ -508,7 +508,7 @@ fn nobody_takes_more_than_there_is() {
     }
     check(
         shown(&session.client(&call(100, ""))),
-        "error -32001 the session is too long; start the server again",
+        "error -32001 the session has reached its size limit; restart the server",
     );
     check(shown(&session.proxy.handle_server_exit(&mut session.monitor)), "refused: no-answer");
 }

@@ -140,7 +140,7 @@ static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::
 /// Maximum number of failures that are kept.
 const MAX_FAILURES: usize = 100;
 /// Maximum total size of the values that one evaluation may compute, in bytes.
-const MAX_MADE: usize = 512 << 20;
+const MAX_ALLOCATED_BYTES: usize = 512 << 20;
 /// The size of an item of a list or a map without its text, in bytes.
 const ITEM: usize = 32;
 /// An upper bound on the assignments of a variable whose values cannot be read.
@@ -207,7 +207,7 @@ impl<'a> Evaluator<'a> {
     /// Charges for a value of this many bytes before it is allocated, which bounds memory as well as time.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
         self.made = self.made.saturating_add(bytes);
-        if self.made > MAX_MADE {
+        if self.made > MAX_ALLOCATED_BYTES {
             return Err(EvalError::Fuel);
         }
         self.spend(bytes / 16)
@@ -577,7 +577,7 @@ impl<'a> Evaluator<'a> {
 /// Adds the size of a value; stops once it exceeds the limit.
 fn add_value_size(value: &Value, size: &mut usize) {
     *size = size.saturating_add(ITEM);
-    if *size > MAX_MADE {
+    if *size > MAX_ALLOCATED_BYTES {
         return;
     }
     match value {

@@ -31,7 +31,7 @@ use transcript::Transcript;
 /// The largest object that is read from the standard input.
 const MAX_INPUT: u64 = 64 << 20;
 /// The time to wait for a transcript that lacks its last entries.
-const BEHIND: Duration = Duration::from_secs(1);
+const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
 /// The time between two attempts to read it.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -206,7 +206,7 @@ fn proposed_call(asked: &Map<String, Value>) -> Result<Call, String> {
 
 /// Reads the transcript, once it has the entries that it must have, or after a time limit.
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
-    let until = Instant::now() + BEHIND;
+    let until = Instant::now() + TRANSCRIPT_DELAY;
     loop {
         let read = Transcript::read(path, limit, pending.event == HookEvent::UserPromptSubmit);
         let is_late = Instant::now() >= until;

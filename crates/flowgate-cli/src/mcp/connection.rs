@@ -31,7 +31,7 @@ const MAX_TOOLS: usize = 1_000;
 /// The largest list of tools, in bytes.
 const MAX_LISTED: usize = 4 << 20;
 /// The number of bytes that are kept of a server's standard error.
-const KEPT: usize = 4 << 10;
+const MAX_KEPT_STDERR: usize = 4 << 10;
 /// The environment variables that a server inherits in addition to its `env`. The model's key is not among them.
 const INHERITED: [&str; 20] = [
     "HOME",
@@ -80,7 +80,7 @@ impl StderrTail {
     fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(bytes);
-        let over = kept.len().saturating_sub(KEPT);
+        let over = kept.len().saturating_sub(MAX_KEPT_STDERR);
         kept.drain(..over);
     }
 
@@ -296,10 +296,10 @@ mod tests {
     fn the_last_words_are_bounded_and_visible() {
         let words = StderrTail::default();
         assert_eq!(words.last_line(), None);
-        words.push(&vec![b'x'; 3 * KEPT]);
+        words.push(&vec![b'x'; 3 * MAX_KEPT_STDERR]);
         words.push(b"\nno such\x1b[2J file\n\n");
         assert_eq!(words.last_line().unwrap(), "no such\\u{1b}[2J file");
-        assert!(words.0.lock().unwrap().len() <= KEPT);
+        assert!(words.0.lock().unwrap().len() <= MAX_KEPT_STDERR);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use sse_stream::Sse;
 use super::CallLimits;
 
 const SESSION: &str = "mcp-session-id";
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest number of bytes that are read of an error answer.
 const MAX_ERROR: usize = 64 << 10;
 
@@ -81,9 +81,9 @@ impl McpHttpClient {
             .max_redirects(0)
             .max_idle_connections(0)
             .proxy(None)
-            .timeout_connect(Some(CONNECT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             // The waiting thread must end when its caller has stopped waiting.
-            .timeout_global(Some(limits.time.saturating_add(CONNECT)))
+            .timeout_global(Some(limits.time.saturating_add(CONNECT_TIMEOUT)))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         Self { agent: ureq::Agent::new_with_config(config), limits }

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::CancelCheck;
 
 /// The interval at which a waiting thread checks whether to stop.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs asynchronous code on a thread of its own.
 pub(crate) struct AsyncRuntime {
@@ -81,7 +81,7 @@ impl<T> RunningTask<T> {
     pub(crate) fn wait(self, limit: Duration, cancelled: &CancelCheck<'_>) -> Result<T, TaskError> {
         let begun = Instant::now();
         let why = loop {
-            match self.result.recv_timeout(TICK) {
+            match self.result.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => break TaskError::Panicked,
                 Err(RecvTimeoutError::Timeout) if cancelled() => break TaskError::Cancelled,

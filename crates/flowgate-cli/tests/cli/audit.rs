@@ -148,7 +148,12 @@ fn a_log_is_held_against_its_witness() {
     verify(&[&a], &[&foreign], 1, "the witness knows nothing of this log");
     let forged = second.replace("\"lines\":8", "\"lines\":9");
     verify(&[&a], &[&first, &forged], 1, "heads-2.jsonl: line 2: the key that it names has not signed it");
-    verify(&[&a], &[&second, "hello"], 1, "heads-2.jsonl: line 2: it is no line that a gateway has written");
+    verify(
+        &[&a],
+        &[&second, "hello"],
+        1,
+        "heads-2.jsonl: line 2: it is not a line that a gateway has written",
+    );
     verify(&[&a], &[&second, first.get(..60).unwrap()], 0, "note: a line of the witness is not whole");
     verify(&[&a], &[&second, &sibling], 1, "there is another log of this key, up to line 4 (");
     verify(&[&a, &c], &[&second, &sibling], 0, "c.jsonl is whole");

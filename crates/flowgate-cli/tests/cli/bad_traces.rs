@@ -53,7 +53,7 @@ fn bad_traces_are_located_or_fail_closed() {
             "two keys",
             format!("[{user},{}]", pay(r#""{\"to\":\"a\",\"to\":\"b\"}""#)),
             1,
-            "the arguments are no strict JSON: duplicate key",
+            "the arguments are not strict JSON: duplicate key",
         ),
         (
             "big number",
@@ -61,7 +61,7 @@ fn bad_traces_are_located_or_fail_closed() {
             1,
             "number is too large to be exact",
         ),
-        ("no object", format!("[{user},{}]", pay(r#""[1]""#)), 1, "the arguments are no JSON object"),
+        ("no object", format!("[{user},{}]", pay(r#""[1]""#)), 1, "the arguments are not a JSON object"),
         (
             "no name",
             format!(r#"[{user},{{"role":"assistant","tool_calls":[{{"id":"c"}}]}}]"#),

@@ -133,7 +133,7 @@ fn empty_traces_and_odd_roles_are_warnings() {
 #[test]
 fn a_misspelled_role_needs_no_trace() {
     let wrong = policy("(m: Message)\n    m.role == \"asistant\"");
-    check(&["check", name(&wrong)], 0, "`asistant` is no role that messages have");
+    check(&["check", name(&wrong)], 0, "`asistant` is not a role of messages");
     check(&["check", name(&wrong), "--deny-warnings"], 1, "did you mean `assistant`?");
     check(&["check", POLICY, "--deny-warnings"], 0, "is a policy");
     check(&["check", POLICY, TRACE, "--deny-warnings"], 1, "2 to be confirmed");

@@ -94,7 +94,7 @@ fn predicates_are_answered_by_whom_the_operator_names() {
         check(
             &["analyze", policy, trace, "--predicate", &none],
             2,
-            "none.wasm: it is no WebAssembly module: ",
+            "none.wasm: it is not a WebAssembly module: ",
         );
     }
 }

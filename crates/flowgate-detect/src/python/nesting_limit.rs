@@ -9,7 +9,7 @@ use ruff_python_parser::Mode;
 use ruff_python_parser::lexer::lex;
 
 /// Maximum depth of an expression. Some generated sums are deeper; hand-written code is not.
-const DEPTH: usize = 400;
+const MAX_DEPTH: usize = 400;
 
 /// Maximum depth of blocks, as in CPython.
 const BLOCKS: usize = 100;
@@ -84,7 +84,7 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
                 depth += 1;
             }
         }
-        if depth > DEPTH || blocks > BLOCKS {
+        if depth > MAX_DEPTH || blocks > BLOCKS {
             return Err("the code nests too deeply");
         }
     }

@@ -15,9 +15,10 @@ use crate::random;
 /// The header with the time and the signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
 /// The capacity of the queue; further messages are dropped, and the questions are still listed.
-const WAITING: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 /// The pauses before a failed message is sent again.
-const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(30)];
+const RETRY_PAUSES: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(30)];
 
 /// The sender of notifications.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct Webhook {
 impl Webhook {
     /// Starts to post to `url`, with signatures by `secret`.
     pub(crate) fn new(url: String, secret: Vec<u8>, log: OperatorLog) -> std::io::Result<Self> {
-        let (messages, waiting) = sync_channel(WAITING);
+        let (messages, waiting) = sync_channel(QUEUE_CAPACITY);
         let told = log.clone();
         // The thread ends with the gateway.
         std::thread::Builder::new()
@@ -72,7 +73,7 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
         let mut is_told = false;
-        for pause in PAUSES {
+        for pause in RETRY_PAUSES {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let request = agent.post(url).header("content-type", "application/json");
             let request = request.header(SIGNATURE, signature(secret, time, &message));

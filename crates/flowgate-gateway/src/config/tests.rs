@@ -45,7 +45,7 @@ fn problems_are_named_with_their_place() {
     };
     check(
         with_ca("http://localhost", "p.flow"),
-        "upstreams.local: it has a `ca-file`, and url is no address with https://",
+        "upstreams.local: it has a `ca-file`, and url is not an address with https://",
     );
     check(
         with_ca("https://localhost", "p.flow"),

@@ -10,8 +10,8 @@ use super::file::WitnessTable;
 use crate::secret::Secret;
 
 /// After how many lines of the log a witness is notified, or after how many seconds.
-const EVERY: u32 = 64;
-const SECONDS: u32 = 60;
+const DEFAULT_LINES: u32 = 64;
+const DEFAULT_SECONDS: u32 = 60;
 /// The limits on how far a required witness may be behind.
 const BEHIND_LINES: u32 = 1000;
 const BEHIND_SECONDS: u32 = 300;
@@ -91,8 +91,8 @@ impl ConfigReader<'_> {
         Ok(WitnessSpec {
             file,
             url,
-            every: u64::from(table.every.map_or(EVERY, |every| every.get())),
-            pause: seconds(table.seconds.map_or(SECONDS, |seconds| seconds.get())),
+            every: u64::from(table.every.map_or(DEFAULT_LINES, |every| every.get())),
+            pause: seconds(table.seconds.map_or(DEFAULT_SECONDS, |seconds| seconds.get())),
             required,
         })
     }

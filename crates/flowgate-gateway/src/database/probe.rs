@@ -12,7 +12,7 @@ use super::{Database, DatabaseError, with_timeout};
 /// The time for which an outcome is reused. The health route is public, and must not cause more frequent writes.
 const FRESH: Duration = Duration::from_secs(1);
 /// The time limit of a probe.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const WRITE: &str = "UPDATE probe SET content = $1 WHERE one = 1";
 
@@ -30,7 +30,7 @@ impl Database {
         if let Some(probed) = probed.filter(|probed| probed.at.elapsed() < FRESH) {
             return probed.is_writable;
         }
-        let is_writable = matches!(tokio::time::timeout(PATIENCE, self.write()).await, Ok(Ok(())));
+        let is_writable = matches!(tokio::time::timeout(PROBE_TIMEOUT, self.write()).await, Ok(Ok(())));
         *probed = Some(ProbeResult { at: Instant::now(), is_writable });
         is_writable
     }

@@ -38,7 +38,7 @@ const BETWEEN_CHECKPOINTS: u32 = 128;
 const LONG_LOG: i64 = 4096;
 
 /// The time without a request for a checkpoint after which the write-ahead log may restart at any time.
-const QUIET: Duration = Duration::from_secs(2);
+const CHECKPOINT_IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// The connection for turns.
 #[derive(Debug)]
@@ -283,7 +283,7 @@ impl CheckpointThread {
         let work = move || {
             let mut pages = 0;
             loop {
-                match asks.recv_timeout(QUIET) {
+                match asks.recv_timeout(CHECKPOINT_IDLE_TIME) {
                     Ok(()) => {}
                     // Writes of other connections checkpoint themselves, and must not wait for the reader.
                     Err(RecvTimeoutError::Timeout) => {

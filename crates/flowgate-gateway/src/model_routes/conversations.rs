@@ -42,11 +42,11 @@ use crate::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
 use crate::visibility::ReportedItems;
 
 /// The time for which a request waits for another gateway that holds its conversation.
-const PATIENCE: Duration = Duration::from_secs(120);
+const HELD_ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The age of the stored time of last use beyond which a turn updates it.
-const STALE: Duration = Duration::from_secs(60);
+const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of the shortest conversation, in bytes.
-const LEAST: usize = 64 << 10;
+const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes.
 pub(crate) const GROWTH: usize = 16;
 /// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
@@ -244,7 +244,9 @@ impl Conversations {
         let since = Instant::now();
         let opened = loop {
             match self.open(client, found, held.session.as_ref()) {
-                Err(DatabaseError::Held) if since.elapsed() < PATIENCE && !waiting.has_gone() => {
+                Err(DatabaseError::Held)
+                    if since.elapsed() < HELD_ELSEWHERE_TIMEOUT && !waiting.has_gone() =>
+                {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 opened => break opened?,
@@ -398,7 +400,7 @@ impl Conversations {
             known.client.quotations.take_full_sources();
         }
         if known.aged.elapsed() > client.spec.quotation_age / 2 {
-            known.client.quotations.age_all();
+            known.client.quotations.forget_stale();
             known.aged = Instant::now();
         }
         drop(known);
@@ -458,7 +460,7 @@ impl ConversationState {
     /// Joins the labels of the tenant's stores from their JSON record, unless that record is already recalled.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
-            let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
+            let read: Value = serde_json::from_str(record).map_err(|_| "it is not JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
             self.settled = None;
@@ -470,7 +472,7 @@ impl ConversationState {
 /// Returns the approximate memory of a conversation with this many bytes and values of input, in bytes.
 fn memory_of(bytes: i64, values: usize) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
-    LEAST.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
+    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
 }
 
 fn turn_count(opened: &OpenedConversation) -> i64 {
@@ -511,7 +513,7 @@ pub(super) fn replay(
     for (number, row) in turns.iter().enumerate() {
         let again = session.replay_stored_turn(client, row);
         judged.extend(again.ok_or_else(|| {
-            let message = format!("turn {number} of the conversation does not come to the same");
+            let message = format!("the replay of the conversation diverges at turn {number}");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?);
     }

@@ -41,7 +41,7 @@ type PrefixDigest = [u8; 32];
 /// dropped.
 const MAX_CACHED_MESSAGES: usize = 1 << 15;
 /// The maximum number of messages by which a cached prefix may be shorter than its chat.
-const BEHIND: usize = 32;
+const MOST_BEHIND: usize = 32;
 /// The limit on the bytes of the cached rest of requests; when there are more, that cache is cleared.
 const MAX_REST_BYTES: usize = 1 << 20;
 
@@ -84,7 +84,7 @@ pub(crate) fn with_default_provenance(
 
 /// Decodes the whole body of a request.
 pub(crate) fn decode_whole(api: Api, text: &str) -> Result<ReceivedRequest, String> {
-    let body = Json::parse(text).map_err(|error| format!("the body is no strict JSON: {error}"))?;
+    let body = Json::parse(text).map_err(|error| format!("the body is not strict JSON: {error}"))?;
     let asked = api.decode_request(&body);
     asked.map_err(|error| format!("this gateway does not pass on what it does not understand: {error}"))
 }
@@ -204,7 +204,7 @@ fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
 fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(usize, PrefixDigest)>) {
     let (mut hash, mut beginnings) = (Sha256::new(), Vec::new());
     let mut from = messages.first().map_or(0, |first| first.start);
-    let shortest = messages.len().saturating_sub(BEHIND).max(1);
+    let shortest = messages.len().saturating_sub(MOST_BEHIND).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {
         // The digest covers the bytes between messages.
         hash.update(text.get(from..message.end).unwrap_or_default());

@@ -33,11 +33,11 @@ pub(crate) enum ReplyPart {
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// The number of parts that may wait for a client.
-const WAITING: usize = 16;
+const QUEUE_CAPACITY: usize = 16;
 
 /// Creates the channel of an answer, from the turn to the response.
 pub(crate) fn reply_channel() -> (Sender<ReplyPart>, Receiver<ReplyPart>) {
-    channel(WAITING)
+    channel(QUEUE_CAPACITY)
 }
 
 /// The answer to one request, as far as it has been sent.

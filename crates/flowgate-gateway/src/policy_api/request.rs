@@ -48,7 +48,7 @@ impl BatchRequest {
         let messages = fields.list("messages")?;
         let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
             Value::String(policy) => Ok(policy),
-            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` is no text"))),
+            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` must be a string"))),
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
@@ -68,8 +68,8 @@ impl BodyFields {
         })?;
         match json::parse(text, Numbers::Any) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(PolicyApiError::bad_request(format!("the body is no object: send {expected}"))),
-            Err(error) => Err(PolicyApiError::bad_request(format!("the body is no strict JSON: {error}"))),
+            Ok(_) => Err(PolicyApiError::bad_request(format!("the body must be an object: send {expected}"))),
+            Err(error) => Err(PolicyApiError::bad_request(format!("the body is not strict JSON: {error}"))),
         }
     }
 
@@ -82,14 +82,14 @@ impl BodyFields {
     fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` is no text"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` must be a string"))),
         }
     }
 
     fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` is no list"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` must be a list"))),
         }
     }
 
@@ -98,14 +98,14 @@ impl BodyFields {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),
             Some(Value::Object(fields)) => Ok(fields),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is no object"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` must be an object"))),
         }
     }
 
     fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is no text"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` must be a string"))),
         }
     }
 }

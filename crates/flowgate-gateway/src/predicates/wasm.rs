@@ -25,7 +25,7 @@ const MEMORY: usize = 64 << 20;
 /// The maximum size of a module, in bytes.
 const MAX_MODULE: u64 = 32 << 20;
 /// The interval at which the deadline of an answer is checked.
-const TICK: Duration = Duration::from_millis(10);
+const EPOCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A compiled module and the predicate that it answers.
 pub(super) struct WasmPredicateSource {
@@ -54,7 +54,7 @@ impl WasmPredicateSource {
         let cannot = |error: wasmtime::Error| format!("it cannot be run: {error}");
         let engine = Engine::new(&config).map_err(cannot)?;
         let module = wasmtime::Module::from_binary(&engine, bytes)
-            .map_err(|error| format!("it is no WebAssembly module: {}", error.root_cause()))?;
+            .map_err(|error| format!("it is not a WebAssembly module: {}", error.root_cause()))?;
         if let Some(import) = module.imports().next() {
             return Err(format!(
                 "it imports `{}.{}`, and a predicate has nothing within its reach; build it without WASI",
@@ -87,7 +87,7 @@ impl WasmPredicateSource {
                 while let Some(engine) = ticking.upgrade() {
                     engine.increment_epoch();
                     drop(engine);
-                    std::thread::sleep(TICK);
+                    std::thread::sleep(EPOCH_INTERVAL);
                 }
             })
             .map_err(|error| format!("it cannot be run: {error}"))?;
@@ -104,7 +104,7 @@ impl WasmPredicateSource {
         let mut store: Store<StoreLimits> = Store::new(self.module.engine(), limits.build());
         store.limiter(|limits| limits);
         store.set_fuel(FUEL)?;
-        let ticks = u64::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
+        let ticks = u64::try_from(time.as_millis() / EPOCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         store.set_epoch_deadline(ticks.max(1));
         let instance = Instance::new(&mut store, &self.module, &[])?;
         let memory = instance.get_memory(&mut store, "memory").ok_or(WasmCallError::Outside)?;
@@ -131,7 +131,7 @@ impl PredicateSource for WasmPredicateSource {
         let question = Value::Array(arguments.to_vec()).to_string();
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
         let text = String::from_utf8(answer).map_err(|_| "the answer is not UTF-8".to_owned())?;
-        json::parse(&text, Numbers::Any).map_err(|_| "the answer is no JSON".to_owned())
+        json::parse(&text, Numbers::Any).map_err(|_| "the answer is not JSON".to_owned())
     }
 }
 
@@ -197,8 +197,8 @@ mod tests {
         // `true` is at 0, and `false` at 16 with five bytes.
         check("i64.const 0x10_00000005", "\"no customer\"");
         let no = |why: &str| format!("`is_customer` has no answer: {why}");
-        check("i64.const 0x30_00000002", &no("the answer is no JSON"));
-        check("i64.const 0x20_00000003", &no("the answer is no JSON"));
+        check("i64.const 0x30_00000002", &no("the answer is not JSON"));
+        check("i64.const 0x20_00000003", &no("the answer is not JSON"));
         check("i64.const 0x40_00000003", &no("the answer is not UTF-8"));
         check("i64.const 0xffffffff_00000004", &no("the module points outside its memory"));
         check("i64.const 0x0000fffe_00000004", &no("the module points outside its memory"));
@@ -267,7 +267,7 @@ mod tests {
             "it imports `wasi_snapshot_preview1.fd_write`, and a predicate has nothing within its reach; build it without WASI",
         );
         let error = WasmPredicateSource::compile("p", b"no module").unwrap_err();
-        assert!(error.starts_with("it is no WebAssembly module: "), "{error}");
+        assert!(error.starts_with("it is not a WebAssembly module: "), "{error}");
         let error = WasmPredicateSource::load("p", Path::new("none.wasm")).unwrap_err();
         assert!(error.contains("No such file"), "{error}");
     }

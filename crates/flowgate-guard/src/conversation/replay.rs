@@ -18,7 +18,7 @@ pub struct ReplayDiverged {
 
 impl fmt::Display for ReplayDiverged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the conversation does not come to the same as it did, from input {} on", self.input)
+        write!(f, "the replay of the conversation diverges from input {} on", self.input)
     }
 }
 

@@ -313,7 +313,7 @@ impl QuotationMemory {
     }
 
     /// Marks the passage of one period: forgets what was not seen again since the previous call.
-    pub fn age_all(&mut self) {
+    pub fn forget_stale(&mut self) {
         (0..self.sources.len()).for_each(|source| self.age_source(source));
         self.own.age();
         // Forgetting by age is not a limit that was reached.

@@ -94,12 +94,13 @@ pub(super) fn stated_values(text: &str) -> Vec<StatedValue> {
         {
             // `2024-05-19`, and `2024-05-19T12:00`, whose last word also contains the hour.
             let (d, hour) = d.split_once('t').map_or((d, None), |(d, hour)| (d, Some(hour)));
-            if let (Some(month), Some(day)) = (in_range(m, 1, 12), in_range(d, 1, 31)) {
+            if let (Some(month), Some(day)) = (parse_in_range(m, 1, 12), parse_in_range(d, 1, 31)) {
                 facts.push(StatedValue::Date { year: Some(y), month, day });
                 let minute = joined(index + 2, ":");
-                if let (Some(hour), Some(minute)) =
-                    (hour.and_then(|h| in_range(h, 0, 23)), minute.and_then(|m| in_range(m, 0, 59)))
-                {
+                if let (Some(hour), Some(minute)) = (
+                    hour.and_then(|h| parse_in_range(h, 0, 23)),
+                    minute.and_then(|m| parse_in_range(m, 0, 59)),
+                ) {
                     facts.push(StatedValue::Time { hour, minute });
                 }
             }
@@ -125,14 +126,14 @@ fn year(word: &str) -> Option<u16> {
     (word.len() == 4).then(|| word.parse().ok()).flatten().filter(|year| (1900..2200).contains(year))
 }
 
-fn in_range(word: &str, least: u8, most: u8) -> Option<u8> {
+fn parse_in_range(word: &str, least: u8, most: u8) -> Option<u8> {
     (word.len() <= 2).then(|| word.parse().ok()).flatten().filter(|n| (least..=most).contains(n))
 }
 
 /// Parses `19`, `19th`, `1st`.
 fn ordinal(word: &str) -> Option<u8> {
     let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
-    in_range(digits, 1, 31)
+    parse_in_range(digits, 1, 31)
 }
 
 /// Parses `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
@@ -155,9 +156,9 @@ fn parse_time(
         Some(_) => None,
         None => Some(hour),
     };
-    if let (Some(hour), Some(minute)) = (in_range(word, 0, 23), minute) {
+    if let (Some(hour), Some(minute)) = (parse_in_range(word, 0, 23), minute) {
         let (digits, glued) = minute.split_at_checked(2)?;
-        let minute = in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
+        let minute = parse_in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
         let half = half(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
         return Some(StatedValue::Time { hour: to_24(hour, half)?, minute });
     }
@@ -166,7 +167,7 @@ fn parse_time(
         None => (word, ""),
     };
     let half = half(if glued.is_empty() { next.map(|(word, _)| word) } else { Some(glued) })?;
-    Some(StatedValue::Time { hour: to_24(in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
+    Some(StatedValue::Time { hour: to_24(parse_in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
 }
 
 /// Parses the number whose integer part is this word, with thousands groups and decimals and without its sign.

@@ -31,7 +31,7 @@ pub(super) fn broken_before(chars: &[char], index: usize, is_after_dots: bool) -
         '\\' => is_command(chars, index) || is_escape(chars, index),
         ':' if next == Some(':') => is_after_dots || MACROS.contains(&word_before(chars, index).as_str()),
         '=' => return is_attribute(&word_before(chars, index)).then_some(index),
-        '(' => return is_function(&word_before(chars, index)).then_some(index),
+        '(' => return is_css_url_function(&word_before(chars, index)).then_some(index),
         '>' => next == Some('_'),
         '_' if index == 0 && next.is_some() => is_after_dots || chars == ['_', '_'],
         '|' if index == 0 && next.is_some() => is_after_dots,
@@ -45,7 +45,7 @@ fn is_attribute(word: &str) -> bool {
     ATTRIBUTES.contains(&word) || is_handler()
 }
 
-fn is_function(word: &str) -> bool {
+fn is_css_url_function(word: &str) -> bool {
     word == "url" || word.ends_with("image-set")
 }
 

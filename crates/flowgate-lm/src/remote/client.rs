@@ -60,10 +60,10 @@ pub(super) trait ResponseHandler {
 }
 
 /// The most idle connections.
-const IDLE: usize = 256;
+const MOST_IDLE_CONNECTIONS: usize = 256;
 
 fn agent(proxy: Option<ureq::Proxy>, idle: Duration, tls: TlsConfig) -> ureq::Agent {
-    let kept = if idle.is_zero() { 0 } else { IDLE };
+    let kept = if idle.is_zero() { 0 } else { MOST_IDLE_CONNECTIONS };
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         // The operator did not choose the target of a redirect.
@@ -256,7 +256,7 @@ impl HttpResponse {
             }
             text.extend_from_slice(bytes);
         }
-        serde_json::from_slice(&text).map_err(|_| Error::Malformed("it is no JSON").into())
+        serde_json::from_slice(&text).map_err(|_| Error::Malformed("it is not JSON").into())
     }
 }
 

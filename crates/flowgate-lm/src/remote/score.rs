@@ -90,7 +90,7 @@ impl Scorer {
             return Err(Error::Unsupported("`logprobs`"));
         };
         if texts.len() != numbers.len() {
-            return Err(Error::Malformed("it has not one log-probability for each token"));
+            return Err(Error::Malformed("it must have one log-probability for each token"));
         }
         // The tokens that the model generated are at the end.
         let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
@@ -123,7 +123,7 @@ impl ScoringModel for Scorer {
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
-        _ => Err(Error::Malformed("it has not exactly one choice")),
+        _ => Err(Error::Malformed("it must have exactly one choice")),
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
         check(by, &[("200 OK", &null)], &bad("a token has no log-probability"));
         let none = r#"{"choices":[{"text":"a"}]}"#;
         check(by, &[("200 OK", none)], "the model's server does not have `prompt_logprobs`");
-        check(by, &[("200 OK", "{}")], &bad("it has not exactly one choice"));
+        check(by, &[("200 OK", "{}")], &bad("it must have exactly one choice"));
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         let asked: Vec<&Value> = heard.iter().map(|heard| &heard[1]["max_tokens"]).collect();
         assert_eq!(asked, [0, 1]);
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
-        check(by, &[("200 OK", &uneven)], &bad("it has not one log-probability for each token"));
+        check(by, &[("200 OK", &uneven)], &bad("it must have one log-probability for each token"));
         check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`");
         let no = "the model's server does not accept the request (401): invalid_api_key";
         check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no);

@@ -32,7 +32,7 @@ pub(super) fn without_waiting<T>(read: impl FnOnce() -> T) -> T {
 }
 
 /// The least time for an address, so that each one is tried.
-const LEAST: Duration = Duration::from_millis(10);
+const MIN_ADDRESS_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Creates connections, unless there is one already, such as to a proxy.
 #[derive(Debug)]
@@ -70,7 +70,10 @@ fn connect(addresses: &[SocketAddr], timeout: NextTimeout) -> Result<TcpStream, 
             Some(whole) => {
                 let left = whole.saturating_sub(begun.elapsed());
                 let is_last = at + 1 == addresses.len();
-                TcpStream::connect_timeout(address, LEAST.max(if is_last { left } else { left / 2 }))
+                TcpStream::connect_timeout(
+                    address,
+                    MIN_ADDRESS_TIMEOUT.max(if is_last { left } else { left / 2 }),
+                )
             }
         };
         failed = match connected {

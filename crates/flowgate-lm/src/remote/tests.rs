@@ -170,11 +170,11 @@ fn what_does_not_pass_is_not() {
         &no(302, "no reason"),
     );
     check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason"));
-    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is no JSON"));
+    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is not JSON"));
     check(vec![ScriptedReply::json(OK, "", "{}")], &bad("it has no `choices`"));
     check(vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
-    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is no strict JSON"));
-    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no strict JSON"));
+    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is not strict JSON"));
+    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is not strict JSON"));
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl<'a> ObjectFields<'a> {
     fn from_value_at(value: &'a Json<'a>, place: FieldPath) -> Result<Self, WireError> {
         match value {
             Json::Object(entries) => Ok(Self { entries, place }),
-            _ => Err(WireError { place: place.to_string(), problem: "is no object" }),
+            _ => Err(WireError { place: place.to_string(), problem: "must be an object" }),
         }
     }
 
@@ -115,7 +115,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
-            Some(None) => self.field_error(key, "is no text"),
+            Some(None) => self.field_error(key, "must be a string"),
             None => self.field_error(key, "is missing"),
         }
     }
@@ -127,7 +127,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
-            Some(_) => self.field_error(key, "is no list"),
+            Some(_) => self.field_error(key, "must be a list"),
             None => Ok(&[]),
         }
     }
@@ -161,7 +161,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.field_error(key, "is no number"),
+            Some(None) => self.field_error(key, "must be a number"),
             None => Ok(None),
         }
     }
@@ -169,7 +169,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.field_error(key, "is no whole number"),
+            Some(None) => self.field_error(key, "must be a whole number"),
             None => Ok(None),
         }
     }
@@ -191,7 +191,7 @@ impl<'a> ObjectFields<'a> {
                 let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
                 texts
                     .collect::<Option<_>>()
-                    .map_or_else(|| self.field_error(key, "has something that is no text"), Ok)
+                    .map_or_else(|| self.field_error(key, "must contain only strings"), Ok)
             }
             Some(_) => self.field_error(key, "is neither a text nor a list"),
         }
@@ -202,7 +202,7 @@ impl<'a> ObjectFields<'a> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
             Some(schema @ Json::Object(_)) => Ok(schema.to_value()),
-            Some(_) => self.field_error(key, "is no object"),
+            Some(_) => self.field_error(key, "must be an object"),
         }
     }
 }

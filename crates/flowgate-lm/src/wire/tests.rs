@@ -450,5 +450,5 @@ fn parts_say_where_they_come_from() {
     check(r#""hello""#, r#","flowgate":{"source":"me"}"#, Err("flowgate.source` is none of typed, file"));
     check(r#""hello""#, r#","flowgate":{"sauce":"typed"}"#, Err("flowgate.sauce` is not supported"));
     check(r#""hello""#, r#","flowgate":{}"#, Err("flowgate.source` is missing"));
-    check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` is no object"));
+    check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` must be an object"));
 }

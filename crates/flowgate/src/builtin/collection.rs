@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Function] = &[
                 }
                 _ => match (total.as_number(), item.as_number()) {
                     (Some(a), Some(b)) => Value::Float(a + b),
-                    _ => return type_error(format!("{} is no number", item.type_name())),
+                    _ => return type_error(format!("{} is not a number", item.type_name())),
                 },
             };
         }
@@ -103,7 +103,7 @@ fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> 
     let mut best: Option<(f64, Value)> = None;
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {
-            return type_error(format!("{} is no number", candidate.type_name()));
+            return type_error(format!("{} is not a number", candidate.type_name()));
         };
         if best.as_ref().is_none_or(|(known, _)| better(number, *known)) {
             best = Some((number, candidate));
@@ -124,7 +124,7 @@ mod tests {
         check("all", "[1, 0]", "false");
         check("empty", "[]", "true");
         check("sum", "[1, 2, 0.5]", "3.5");
-        check("sum", "[\"a\"]", "str is no number");
+        check("sum", "[\"a\"]", "str is not a number");
         check("min", "[3, 1, 2]", "1");
         check("max", "3, 1.5", "3");
         check("max", "[]", "absent");

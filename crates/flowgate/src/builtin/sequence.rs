@@ -69,7 +69,7 @@ pub(super) const TABLE: &[Function] = &[
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`abs`").map(|_| Value::Absent)?
             }
-            other => return type_error(format!("{} is no number", other.type_name())),
+            other => return type_error(format!("{} is not a number", other.type_name())),
         })
     }),
     row("round", (1, 1), "The nearest whole number.", |e, a| {
@@ -79,7 +79,7 @@ pub(super) const TABLE: &[Function] = &[
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?
             }
-            other => return type_error(format!("{} is no number", other.type_name())),
+            other => return type_error(format!("{} is not a number", other.type_name())),
         })
     }),
 ];
@@ -103,6 +103,6 @@ mod tests {
         check("abs", "-1.5", "1.5");
         check("abs", "-9223372036854775808", "9.223372036854776e18");
         check("round", "2.5", "2");
-        check("round", "\"x\"", "str is no number");
+        check("round", "\"x\"", "str is not a number");
     }
 }

@@ -364,6 +364,6 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
     if value.is_finite() {
         Ok(Value::Float(value))
     } else {
-        Err(EvalError::Type("the result is no number".to_owned()))
+        Err(EvalError::Type("the result is not a number".to_owned()))
     }
 }

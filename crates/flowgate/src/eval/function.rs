@@ -50,7 +50,7 @@ impl Evaluator<'_> {
     pub(super) fn call(&mut self, id: FunctionId, arguments: &[Value]) -> Result<Value> {
         // The compiler takes its identifiers from the same table, so the function exists.
         let Some(function) = self.functions.get(id) else {
-            return Err(EvalError::Type(format!("`{}` is no function", id.name)));
+            return Err(EvalError::Type(format!("`{}` is not a function", id.name)));
         };
         let value = (function.run)(self, arguments)?;
         self.charge_value(&value)?;

@@ -454,7 +454,7 @@ impl<'a> Compiler<'a> {
     fn require_integrity_dimension(&mut self, span: &Span, why: &str) -> CompileResult<()> {
         self.require_lattice(span)?;
         if self.plan.space.integrity().is_empty() {
-            let help = "call one `integrity`, or write `lattice NAME (integrity): ...`";
+            let help = "name one dimension `integrity`, or write `lattice NAME (integrity): ...`";
             return self.fail(
                 "no-integrity",
                 span,

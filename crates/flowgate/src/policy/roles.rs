@@ -28,7 +28,7 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
             for (literal, span) in role_literals(expr, &constants) {
                 let near = nearest(literal, ROLES).filter(|_| !ROLES.contains(&literal));
                 if let Some(near) = near {
-                    let message = format!("`{literal}` is no role that messages have");
+                    let message = format!("`{literal}` is not a role of messages");
                     let warning = Diagnostic::warning("unknown-role", span.clone(), message);
                     let warning = warning.help(format!("did you mean `{near}`?"));
                     // A constant may be used more than once.

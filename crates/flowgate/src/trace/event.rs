@@ -137,8 +137,8 @@ pub enum ArgumentsError {
 impl fmt::Display for ArgumentsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Json(error) => write!(f, "the arguments are no strict JSON: {error}"),
-            Self::NoObject => f.write_str("the arguments are no JSON object"),
+            Self::Json(error) => write!(f, "the arguments are not strict JSON: {error}"),
+            Self::NoObject => f.write_str("the arguments are not a JSON object"),
         }
     }
 }
@@ -177,10 +177,10 @@ mod tests {
         };
         check("", "{}");
         check(r#"{"to":"bob"}"#, r#"{"to":"bob"}"#);
-        check("[1]", "the arguments are no JSON object");
+        check("[1]", "the arguments are not a JSON object");
         check(
             r#"{"to":"bob","to":"mallory"}"#,
-            "the arguments are no strict JSON: duplicate key at line 1 column 16",
+            "the arguments are not strict JSON: duplicate key at line 1 column 16",
         );
     }
 }

@@ -189,7 +189,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
 }
 
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is no text"))
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` must be a string"))
 }
 
 /// Returns the fields of an object that are not in `known`.
@@ -308,7 +308,7 @@ mod tests {
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
             "line 1, message 0: a tool call has no `function.name`",
         );
-        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is no text");
+        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` must be a string");
         check("", "");
     }
 

@@ -9,7 +9,7 @@ use crate::input::InputError;
 use crate::output::{Console, plural};
 
 /// The name in the log for the operator who accepts the loss: anyone who can read the key.
-const WHO: &str = "who has the key";
+const KEY_HOLDER: &str = "who has the key";
 
 /// Runs the command; returns the exit code.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
@@ -18,7 +18,7 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let Some(file) = config.audit.as_ref().map(|audit| audit.file.clone()) else {
         return Err(failed(&"the configuration has no [audit]: this gateway writes no log"));
     };
-    let loss = accept_loss(config, WHO).map_err(|error| failed(&error))?;
+    let loss = accept_loss(config, KEY_HOLDER).map_err(|error| failed(&error))?;
     let mark = output.paint("32", "✓");
     let name = file.display();
     match loss {

@@ -8,7 +8,7 @@ use crate::input::{self, InputError};
 use crate::output::{Console, plural};
 
 /// The name in the log for the operator who deletes content: anyone who can read the key.
-const WHO: &str = "who has the key";
+const KEY_HOLDER: &str = "who has the key";
 
 /// Runs the command; returns the exit code.
 pub(super) fn run(
@@ -25,7 +25,7 @@ pub(super) fn run(
     let failed = |error: AuditError| InputError(error.to_string());
     let key = AuditKey::load_or_create(&key_file).map_err(failed)?;
     let log = AuditLog::open(file, key, AuditOptions::default(), Timestamp::now()).map_err(failed)?;
-    let forgotten = log.forget(Timestamp::now(), whose, WHO).map_err(failed)?;
+    let forgotten = log.forget(Timestamp::now(), whose, KEY_HOLDER).map_err(failed)?;
     log.close(Timestamp::now()).map_err(failed)?;
     let mark = output.paint("32", "✓");
     let were = if forgotten == 1 { "was" } else { "were" };

@@ -16,7 +16,7 @@ const COLUMNS: [(&str, usize); 6] =
     [("time", 24), ("kind", 20), ("conversation", 32), ("tool", 24), ("verdict", 7), ("who", 24)];
 
 /// The number of characters of a content in the table.
-const LONGEST: usize = 2000;
+const MAX_SHOWN_CHARS: usize = 2000;
 
 /// Runs the command; returns the exit code.
 pub(crate) fn run(
@@ -65,7 +65,9 @@ pub(crate) fn run(
             match said {
                 LineContent::Nothing => {}
                 LineContent::Gone => output.line("    (deleted)"),
-                LineContent::Kept(text) => output.line(&format!("    {}", escaping::excerpt(&text, LONGEST))),
+                LineContent::Kept(text) => {
+                    output.line(&format!("    {}", escaping::excerpt(&text, MAX_SHOWN_CHARS)))
+                }
             }
         }
     }

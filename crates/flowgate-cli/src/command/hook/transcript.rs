@@ -29,7 +29,7 @@ pub(super) struct PendingEvent {
 /// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;
 /// Entries that the model does not see, or that another entry repeats.
-const SKIPPED: [&str; 4] = ["system", "progress", "summary", "file-history-snapshot"];
+const SKIPPED_KINDS: [&str; 4] = ["system", "progress", "summary", "file-history-snapshot"];
 
 /// The entries of a session.
 #[derive(Debug, Default)]
@@ -241,7 +241,7 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
         "system" if text_field(entry, "subtype") == Some("local_command") => {
             all.push(message_event("client", entry.get("content").unwrap_or(&Value::Null))?);
         }
-        kind if SKIPPED.contains(&kind) => {}
+        kind if SKIPPED_KINDS.contains(&kind) => {}
         // An unknown kind of entry among the messages.
         _ if entry.contains_key("uuid") && entry.contains_key("message") => {
             all.push(TranscriptEvent::Unknown)

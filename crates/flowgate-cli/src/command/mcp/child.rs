@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::lines::{LineQueue, LineQueueReceiver, queue};
 
 /// The time for a server to end after its input was closed.
-const END: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub(super) struct ServerProcess {
@@ -53,10 +53,10 @@ impl ServerProcess {
     /// Ends the server and its children.
     pub(super) async fn terminate(mut self) {
         drop(self.input.take());
-        let _ = tokio::time::timeout(END, self.process.wait()).await;
+        let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
         // Its children may still run.
         let _ = self.process.start_kill();
-        let _ = tokio::time::timeout(END, self.process.wait()).await;
+        let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
 /// The number of bytes that may wait to be written.
 const WAITING: usize = 64 << 20;
 /// The number of lines that may wait to be processed.
-const UNREAD: usize = 16;
+const QUEUE_CAPACITY: usize = 16;
 
 /// Lines that another thread writes.
 pub(super) struct LineQueue {
@@ -87,7 +87,7 @@ pub(super) fn standard_output() -> LineQueue {
 
 /// Reads the standard input.
 pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(UNREAD);
+    let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
         while let Some(line) = read_line(&mut input, largest) {

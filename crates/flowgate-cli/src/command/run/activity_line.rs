@@ -11,7 +11,7 @@ use crate::progress::{CLEAR, elapsed};
 /// The time between two updates of the line.
 const UPDATE: Duration = Duration::from_millis(100);
 /// Longer text could take more than one line of the terminal, which cannot be cleared.
-const LONGEST: usize = 50;
+const MAX_SHOWN_CHARS: usize = 50;
 
 /// An activity.
 pub(super) struct ActivityLine {
@@ -50,7 +50,7 @@ impl Drop for ActivityLine {
 
 /// Returns the line, such as `step 2: the model writes, 3 s`.
 fn line(what: &str, time: Duration) -> String {
-    format!("{}, {}", escaping::excerpt(what, LONGEST), elapsed(time))
+    format!("{}, {}", escaping::excerpt(what, MAX_SHOWN_CHARS), elapsed(time))
 }
 
 #[cfg(test)]

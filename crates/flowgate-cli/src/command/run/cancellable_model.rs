@@ -11,7 +11,7 @@ use flowgate_lm::{ChatModel, Error, Listener, send_completion};
 
 use super::terminal::ChatTerminal;
 
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A model that runs on a thread of its own, so that Ctrl-C works before its first token.
 pub(super) struct CancellableModel {
@@ -58,7 +58,7 @@ impl ChatModel for CancellableModel {
             None => self.what.to_owned(),
         });
         let completion = loop {
-            match receiver.recv_timeout(TICK) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(answer) => break answer?,
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Malformed("it broke down")),
                 Err(RecvTimeoutError::Timeout) if self.shell.is_cancelled() => {

@@ -11,7 +11,7 @@ use crate::display_mode::ProgressMode;
 use crate::progress::INTERRUPTED;
 
 /// The interval at which a thread that waits for a line checks whether to stop.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The terminal of a chat. Replies go to the standard output, everything else goes here.
 pub(crate) struct ChatTerminal {
@@ -170,7 +170,7 @@ impl ChatTerminal {
         let mut lines = lock(&self.lines);
         let lines = lines.get_or_insert_with(read_lines);
         loop {
-            match lines.recv_timeout(TICK) {
+            match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => return LineInput::Line(line),
                 Err(RecvTimeoutError::Disconnected) => return LineInput::End,
                 Err(RecvTimeoutError::Timeout) if self.is_cancelled() => return LineInput::Stopped,

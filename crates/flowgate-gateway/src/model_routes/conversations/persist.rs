@@ -10,7 +10,8 @@ use std::time::Instant;
 use flowgate_guard::history::{self, ChatPrefixDigest, RememberedText};
 
 use super::{
-    ConversationHandle, ConversationState, Conversations, LockedConversation, STALE, hex, load_history,
+    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, hex,
+    load_history,
 };
 use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, Transaction, block_on};
 use crate::limits::count_values;
@@ -62,13 +63,13 @@ impl Conversations {
             Err(error) => {
                 known.client.quotations.restore_learned(learned);
                 drop(known);
-                Err(self.discard_ahead(found, held, error))
+                Err(self.evict_unpersisted(found, held, error))
             }
         }
     }
 
     /// Drops a conversation from memory that is ahead of the store.
-    pub(crate) fn discard_ahead(
+    pub(crate) fn evict_unpersisted(
         &self,
         found: &ConversationHandle,
         held: &mut LockedConversation<'_>,
@@ -108,7 +109,7 @@ impl Conversations {
             session.take_stored_turn().map_err(|_| DatabaseError::Damaged("an input has no JSON"))?;
         let prefixes = session.history.prefixes();
         let longest = prefixes.last().map(hex);
-        let is_stale = session.touched.elapsed() > STALE;
+        let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
         let kept = PersistedTurn {
             client: &spec.name,
             name,

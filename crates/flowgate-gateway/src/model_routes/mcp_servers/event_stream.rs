@@ -12,9 +12,9 @@ use super::answer_parts::{ServerAnswerPart, next};
 const MAX_STREAM: usize = 64 << 20;
 /// The limit on an event's id, in bytes.
 const MAX_ID: usize = 256;
-/// The pause before a stream is resumed, if its server sets none; `PAUSES` are the bounds of a server's setting.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
+/// The pause before a stream is resumed, if its server sets none; `RESUME_PAUSE_BOUNDS` are the bounds of a server's setting.
+const DEFAULT_RESUME_PAUSE: Duration = Duration::from_secs(1);
+const RESUME_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
 /// The messages of a stream as they arrive.
 pub(super) struct EventStream {
@@ -35,12 +35,12 @@ impl EventStream {
     /// server has sent no valid id.
     pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
         let (since, pause) =
-            self.since.as_ref().map_or(("", PAUSE), |(since, pause)| (since.as_str(), *pause));
+            self.since.as_ref().map_or(("", DEFAULT_RESUME_PAUSE), |(since, pause)| (since.as_str(), *pause));
         let id = Some(self.splitter.last_id()).filter(|id| !id.is_empty()).unwrap_or(since);
         let is_id =
             !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
         let pause = self.splitter.retry().map_or(pause, Duration::from_millis);
-        let [least, most] = PAUSES;
+        let [least, most] = RESUME_PAUSE_BOUNDS;
         is_id.then(|| (id, pause.clamp(least, most)))
     }
 

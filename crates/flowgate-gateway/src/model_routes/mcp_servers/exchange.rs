@@ -50,7 +50,7 @@ pub(crate) const MOST_CANCELLED: usize = 10_000;
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
 /// The time limit for a person at the client to answer.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PERSON_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Requests that wait for an answer of the person at a client, by client, conversation and id.
 pub(crate) type ElicitationWaiters = std::collections::HashMap<(String, String, String), SyncSender<String>>;
@@ -153,7 +153,7 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let Ok(text) = std::str::from_utf8(body) else {
-            return Some(error_reply(StatusCode::BAD_REQUEST, "the body is no UTF-8"));
+            return Some(error_reply(StatusCode::BAD_REQUEST, "the body is not UTF-8"));
         };
         // This parse serves the checks of HTTP only; the state machine decides whether the message is valid.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
@@ -357,7 +357,7 @@ impl<'e> McpExchange<'e> {
     }
 
     fn wait_for(&self, answers: &Receiver<String>) -> Option<String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PERSON_TIMEOUT;
         while Instant::now() < until && !self.waiting.has_gone() && !self.reply.is_lost {
             match answers.recv_timeout(Duration::from_millis(200)) {
                 Ok(answer) => return Some(answer),
@@ -612,7 +612,7 @@ impl<'e> McpExchange<'e> {
         let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let kept = match routes.recorder.record(events) {
             Ok(()) => routes.sessions.persist(client, &found, &mut held),
-            Err(error) => Err(routes.sessions.discard_ahead(&found, &mut held, error)),
+            Err(error) => Err(routes.sessions.evict_unpersisted(&found, &mut held, error)),
         };
         if kept.is_err() {
             routes.record_taken_back(events);

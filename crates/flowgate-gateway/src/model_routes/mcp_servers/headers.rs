@@ -38,7 +38,7 @@ impl McpHeaders {
                 (Some(value), None) => value
                     .to_str()
                     .map(|value| Some(value.to_owned()))
-                    .map_err(|_| format!("the header {name} is no plain text")),
+                    .map_err(|_| format!("the header {name} is not plain text")),
                 (Some(_), Some(_)) => Err(format!("the header {name} is sent twice")),
             }
         };
@@ -51,7 +51,7 @@ impl McpHeaders {
             text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         };
         if version.as_ref().is_some_and(|version| !is_version(version)) {
-            return Err(format!("the header {VERSION} is no version of the protocol"));
+            return Err(format!("the header {VERSION} is not a version of the protocol"));
         }
         Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
     }
@@ -190,7 +190,10 @@ mod tests {
         check(&[(METHOD, "tools/list")], Err("the header mcp-method does not say what the message says"));
         check(&[(NAME, "read")], Err("the header mcp-name does not say what the message says"));
         check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
-        check(&[(VERSION, "latest")], Err("the header mcp-protocol-version is no version of the protocol"));
+        check(
+            &[(VERSION, "latest")],
+            Err("the header mcp-protocol-version is not a version of the protocol"),
+        );
         // Only judged arguments are repeated.
         check(
             &[("mcp-param-to", "bob"), ("mcp-param-sum", "5")],

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::event_stream::EventStream;
-use super::upstream::{McpServerClient, ServerAnswerBody, TIME};
+use super::upstream::{ANSWER_TIMEOUT, McpServerClient, ServerAnswerBody};
 
 /// The limit on consecutive resumptions that bring no new event.
 const MOST_EMPTY: usize = 10;
@@ -22,7 +22,7 @@ pub(super) struct ResumptionLimits {
 
 impl ResumptionLimits {
     pub(super) fn begin() -> Self {
-        Self { until: Instant::now() + TIME, since: String::new(), empty: 0 }
+        Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
     /// Returns whether the time is over.

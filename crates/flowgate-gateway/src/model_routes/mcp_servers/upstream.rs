@@ -17,10 +17,10 @@ use crate::model_routes::stream_slot::StreamSlot;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
 /// answer no request, after which the client may open another.
-pub(super) const TIME: Duration = Duration::from_secs(300);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
@@ -28,7 +28,7 @@ const MAX_JSON: usize = 8 << 20;
 pub(super) const BROKEN: &str = "the answer of the server broke off";
 
 /// The limit on open requests to one server, including those whose client has disconnected.
-const MOST: usize = 256;
+const MOST_OPEN_REQUESTS: usize = 256;
 
 /// The client of one MCP server.
 #[derive(Debug, Clone)]
@@ -89,9 +89,9 @@ impl McpServerClient {
             .max_redirects(0)
             .proxy(None)
             .tls_config(authorities.tls())
-            .timeout_connect(Some(CONNECT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             // The thread must end some time even if the request is abandoned.
-            .timeout_global(Some(TIME))
+            .timeout_global(Some(ANSWER_TIMEOUT))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         let agent = ureq::Agent::new_with_config(config);
@@ -183,7 +183,7 @@ impl McpServerClient {
             _ => &self.open,
         };
         let place = OpenRequestSlot(Arc::clone(open));
-        if open.fetch_add(1, Ordering::Relaxed) >= MOST {
+        if open.fetch_add(1, Ordering::Relaxed) >= MOST_OPEN_REQUESTS {
             return Err("too many requests to this server are on their way; wait for some");
         }
         let (sender, bytes) = sync_channel(4);

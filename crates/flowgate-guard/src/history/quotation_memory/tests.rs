@@ -191,10 +191,10 @@ fn what_is_remembered_can_be_cleared_and_grows_old() {
     seen.clear(None);
     assert_eq!((known(&seen), seen.has_forgotten()), ([false; 2], true));
     let mut seen = new();
-    seen.age_all();
+    seen.forget_stale();
     assert_eq!(known(&seen), [true; 2]);
     seen.add_text("two", texts[1].1, &json!("high"));
-    seen.age_all();
+    seen.forget_stale();
     assert_eq!(known(&seen), [false, true]);
     assert!(seen.take_full_sources().is_empty());
 }

@@ -524,21 +524,21 @@ mod tests {
         check(r#""functions":[]"#, "`functions` is not supported");
         check(r#""a secret":1"#, "`...` is not supported");
         check(r#""max_tokens":1,"max_completion_tokens":2"#, "`max_tokens` is not `max_completion_tokens`");
-        check(r#""max_tokens":-1"#, "`max_tokens` is no whole number");
+        check(r#""max_tokens":-1"#, "`max_tokens` must be a whole number");
         check(r#""max_tokens":4294967296"#, "`max_tokens` is too large");
-        check(r#""stop":[1]"#, "`stop` has something that is no text");
+        check(r#""stop":[1]"#, "`stop` must contain only strings");
         check(r#""stream":1"#, "`stream` is neither true nor false");
         check(r#""tools":[{"type":"custom","custom":{}}]"#, "`tools[0].type` is not supported");
-        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is no object");
+        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` must be an object");
         check(
             r#""tool_choice":{"type":"allowed_tools"}"#,
             "`tool_choice.type` has a value that is not supported",
         );
-        check(r#""model":1"#, "`model` is no text");
+        check(r#""model":1"#, "`model` must be a string");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
         message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
         message(r#"{"role":"user","content":"","name":"n"}"#, "`messages[0].name` is not supported");
-        message(r#"{"role":"user","content":3}"#, "`messages[0].content` is no list");
+        message(r#"{"role":"user","content":3}"#, "`messages[0].content` must be a list");
         message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");
         message(r#"{"role":"assistant","audio":{"id":"a"}}"#, "`messages[0].audio` is not supported");
         let part = |part: &str, expected: &str| {

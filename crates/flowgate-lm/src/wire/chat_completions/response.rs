@@ -55,7 +55,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         return Err(reported_error(error));
     }
     let [choice] = fields::list(body, "choices").ok_or(Error::Malformed("it has no `choices`"))? else {
-        return Err(Error::Malformed("it has not exactly one choice"));
+        return Err(Error::Malformed("it must have exactly one choice"));
     };
     let message = choice.get("message").ok_or(Error::Malformed("its choice has no `message`"))?;
     let said = |key: &str| fields::text(message, key);
@@ -154,8 +154,8 @@ mod tests {
             r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
             "Refused \"\" []",
         );
-        check(r#"{"choices":[]}"#, &bad("it has not exactly one choice"));
-        check(r#"{"choices":[{},{}]}"#, &bad("it has not exactly one choice"));
+        check(r#"{"choices":[]}"#, &bad("it must have exactly one choice"));
+        check(r#"{"choices":[{},{}]}"#, &bad("it must have exactly one choice"));
         check(r#"{"choices":[{}]}"#, &bad("its choice has no `message`"));
         check("[]", &bad("it has no `choices`"));
         check(

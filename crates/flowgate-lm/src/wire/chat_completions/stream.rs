@@ -84,7 +84,7 @@ impl StreamDecoder {
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
         // An answer has many chunks, so they are parsed without copies.
-        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no strict JSON"))?;
+        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is not strict JSON"))?;
         if let Some(error) = fields::non_null_child(&chunk, "error") {
             return Err(reported_error(&error.to_value()));
         }
@@ -95,7 +95,7 @@ impl StreamDecoder {
             match fields::list(&chunk, "choices").ok_or(Error::Malformed("a chunk has no `choices`"))? {
                 [] => return Ok(()),
                 [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
-                _ => return Err(Error::Malformed("it has not exactly one choice")),
+                _ => return Err(Error::Malformed("it must have exactly one choice")),
             };
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, listener)?;
@@ -192,16 +192,16 @@ mod tests {
             &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
             "End \"\" 3+4",
         );
-        check(&["{"], "the model's answer cannot be read: an event is no strict JSON");
+        check(&["{"], "the model's answer cannot be read: an event is not strict JSON");
         check(
             &[r#"{"choices":[],"choices":[]}"#],
-            "the model's answer cannot be read: an event is no strict JSON",
+            "the model's answer cannot be read: an event is not strict JSON",
         );
         check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
         check(&[r#"{"error":{"code":503}}"#], "the model is busy");
         check(
             &[r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#],
-            "the model's answer cannot be read: it has not exactly one choice",
+            "the model's answer cannot be read: it must have exactly one choice",
         );
         let call = |call: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
         let begin = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#);

@@ -141,7 +141,7 @@ fn read_part_with(
                 "base64" => {
                     source.reject_unknown(&BASE64)?;
                     if !is_plain(source.text("media_type")?) {
-                        return source.field_error("media_type", "is no plain media type");
+                        return source.field_error("media_type", "must be a plain media type");
                     }
                     Ok(Part::ImageData {
                         media_type: source.text("media_type")?.to_owned(),
@@ -232,7 +232,7 @@ fn read_user(
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unknown(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));
-    let Some(input) = input else { return block.field_error("input", "is no object") };
+    let Some(input) = input else { return block.field_error("input", "must be an object") };
     Ok(ToolCall {
         id: block.text("id")?.to_owned(),
         name: block.text("name")?.to_owned(),
@@ -343,13 +343,13 @@ mod tests {
                 &format!(
                     r#"{{"type":"image","source":{{"type":"base64","media_type":"{media_type}","data":""}}}}"#
                 ),
-                "`messages[0].content[0].source.media_type` is no plain media type",
+                "`messages[0].content[0].source.media_type` must be a plain media type",
             );
         }
         block(
             "assistant",
             r#"{"type":"tool_use","id":"i","name":"f","input":"x"}"#,
-            "`messages[0].content[0].input` is no object",
+            "`messages[0].content[0].input` must be an object",
         );
     }
 }

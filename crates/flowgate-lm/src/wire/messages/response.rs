@@ -55,7 +55,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                 }
                 let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());
-                let arguments = input.ok_or(Error::Malformed("a call's `input` is no object"))?.to_string();
+                let arguments =
+                    input.ok_or(Error::Malformed("a call's `input` must be an object"))?.to_string();
                 completion.calls.push(ToolCall { id: call_id_or_index(said("id"), index), name, arguments });
             }
             BlockKind::Thought => {}
@@ -145,7 +146,7 @@ mod tests {
         check(r#"{"content":[{"type":"server_tool_use"}]}"#, &bad("it has a block of an unknown kind"));
         check(
             r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#,
-            &bad("a call's `input` is no object"),
+            &bad("a call's `input` must be an object"),
         );
         check(
             r#"{"type":"error","error":{"type":"authentication_error"}}"#,

@@ -361,7 +361,7 @@ mod tests {
         );
         check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
         check(r#""input":[{"type":"reasoning","id":"i"}]"#, "`input[0].type` is not supported");
-        check(r#""input":3"#, "`input` is no list");
+        check(r#""input":3"#, "`input` must be a list");
         check(r#""input":null"#, "`input` is missing");
         check(
             r#""input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#,

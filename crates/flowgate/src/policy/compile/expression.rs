@@ -364,7 +364,7 @@ impl Compiler<'_> {
                 let compiled = std::iter::once(object).chain(arguments).collect();
                 self.builtin(expr, found, compiled, named, scope)
             }
-            _ => self.fail("call", &function.span, "this is no function", "call a function by its name"),
+            _ => self.fail("call", &function.span, "this is not a function", "call a function by its name"),
         }
     }
 
@@ -546,7 +546,7 @@ impl Compiler<'_> {
                 return self.fail(
                     "unknown-type",
                     &name.span,
-                    "this is no type",
+                    "this is not a type",
                     format!("known are: {names}"),
                 );
             };

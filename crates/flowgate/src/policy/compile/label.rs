@@ -85,7 +85,7 @@ impl Compiler<'_> {
                 match Lattice::from_edges(&names, &edges) {
                     Ok(lattice) => Ok(DimensionKind::Order(lattice)),
                     Err(problem) => {
-                        let message = format!("`{}` is no lattice: {problem}", name.text);
+                        let message = format!("`{}` is not a lattice: {problem}", name.text);
                         let help = problem.help();
                         self.fail("not-a-lattice", &name.span, message, help)
                     }
@@ -264,7 +264,7 @@ impl Compiler<'_> {
             && crate::builtin::seconds(text).is_none()
         {
             let help = "write `2024-05-19` or `2024-05-19 12:00`";
-            return self.fail("label", &part.span, "this is no date", help);
+            return self.fail("label", &part.span, "this is not a date", help);
         }
         Ok(Err((dimension.to_owned(), compiled)))
     }

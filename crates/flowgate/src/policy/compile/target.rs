@@ -95,7 +95,7 @@ impl Compiler<'_> {
 
     fn not_a_region<T>(&mut self, expr: &Expr) -> CompileResult<T> {
         let help = "write a path such as `out.content[*].subject`, or `capture(PATH, r\"...(?<name>...)\", \"name\")`";
-        self.fail("region", &expr.span, "this is no region", help)
+        self.fail("region", &expr.span, "this is not a region", help)
     }
 
     fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
@@ -110,7 +110,7 @@ impl Compiler<'_> {
                     };
                     if self.variable(scope, root).is_none() {
                         let help = "write the path from the variable of an event or of its rows";
-                        return self.fail("region", &here.span, format!("`{name}` is no region"), help);
+                        return self.fail("region", &here.span, format!("`{name}` is not a region"), help);
                     }
                     steps.reverse();
                     return Ok(TargetPath { root, steps, capture: None });
@@ -146,7 +146,7 @@ impl Compiler<'_> {
         if target.root == 0 && named {
             return Ok(target);
         }
-        self.fail("region", &expr.span, "this is no argument of the call", "write `call.arguments.NAME`")
+        self.fail("region", &expr.span, "this is not an argument of the call", "write `call.arguments.NAME`")
     }
 
     /// Checks that an endorsement restricts the value to a harmless set, and returns how it is normalised.
