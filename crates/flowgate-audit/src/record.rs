@@ -199,7 +199,7 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Encoding => f.write_str("not UTF-8"),
-            Self::Json(error) => write!(f, "no strict JSON: {} at column {}", error.message, error.column),
+            Self::Json(error) => write!(f, "not strict JSON: {} at column {}", error.message, error.column),
             Self::Field(name) => write!(f, "no record: `{name}` is not what a record has there"),
         }
     }
@@ -273,9 +273,9 @@ mod tests {
             assert_eq!(shown, expected, "{line}");
         };
         check(&serialize_record(7, Timestamp(9), "judged", none, RecordFields::default()), "7 9 judged");
-        check("", "no strict JSON: EOF while parsing a value at column 0");
+        check("", "not strict JSON: EOF while parsing a value at column 0");
         check("[]", "no record: `seq` is not what a record has there");
-        check(r#"{"seq":1,"seq":1}"#, "no strict JSON: duplicate key at column 14");
+        check(r#"{"seq":1,"seq":1}"#, "not strict JSON: duplicate key at column 14");
         check(r#"{"seq":1.5}"#, "no record: `seq` is not what a record has there");
         check(r#"{"seq":1,"time":"2"}"#, "no record: `time` is not what a record has there");
         check(

@@ -132,7 +132,7 @@ fn what_somebody_changed_is_found() {
     check(
         &log.replace("{\"seq\":2,", "{\"seq\":2,\"seq\":2,"),
         &public,
-        "line 3: no strict JSON: duplicate key",
+        "line 3: not strict JSON: duplicate key",
     );
     check(
         &log.replace("{\"seq\":2,", "{"),
@@ -142,7 +142,7 @@ fn what_somebody_changed_is_found() {
     check(&log.replace('\n', "\r\n"), &public, "line 2: it does not follow");
     check(log.trim_end(), &public, "line 12: the line has no end");
     check(&format!("{log}{}\n", "x".repeat(20_000)), &public, "line 13: longer than 16384 bytes");
-    check(&format!("{log}\n"), &public, "line 13: no strict JSON: EOF");
+    check(&format!("{log}\n"), &public, "line 13: not strict JSON: EOF");
 
     // Truncated after a head, a log is consistent; knowledge from elsewhere shows that it was longer.
     let cut = text(&lines[..5]);

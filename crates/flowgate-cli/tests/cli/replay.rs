@@ -52,7 +52,7 @@ fn a_corpus_is_summed_up_by_suite() {
     let elsewhere = format!("nowhere={POLICY}");
     check(&["replay", "--policy", &elsewhere, name(&path)], 2, "no run was judged");
     let broken = file("broken-corpus.jsonl", format!("{{\n{corpus}").as_bytes());
-    check(&["replay", "--policy", POLICY, name(&broken)], 2, "no strict JSON");
+    check(&["replay", "--policy", POLICY, name(&broken)], 2, "not strict JSON");
     // Without the origins of calls, the summary has no figures of attacks.
     let plain = file("plain.jsonl", format!("{{\"messages\":{payment}}}\n").as_bytes());
     let output = flowgate(&["replay", "--policy", POLICY, "--format", "json", name(&plain)]);

@@ -72,7 +72,7 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {
         line: number + error.line.saturating_sub(1),
         message: None,
-        problem: format!("no strict JSON: {} at column {}", error.message, error.column),
+        problem: format!("not strict JSON: {} at column {}", error.message, error.column),
     })?;
     let located = |(message, problem)| ReadError { line: number, message, problem };
     value_to_line(value).map_err(located)
@@ -298,11 +298,11 @@ mod tests {
     fn bad_input_is_located() {
         check(
             "{\"role\":\"user\"}\n{\"role\":",
-            "line 2: no strict JSON: EOF while parsing a value at column 8",
+            "line 2: not strict JSON: EOF while parsing a value at column 8",
         );
         check("[{\"role\":\"user\"},3]", "line 1, message 1: a message is a JSON object");
         check("3", "line 1: expected a message, a list of messages, or an object with `messages`");
-        check(r#"{"role":"user","role":"system"}"#, "line 1: no strict JSON: duplicate key at column 21");
+        check(r#"{"role":"user","role":"system"}"#, "line 1: not strict JSON: duplicate key at column 21");
         check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
         check(
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
