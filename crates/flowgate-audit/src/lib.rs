@@ -12,7 +12,7 @@
 //! * `record`: one line. `chain`: hashes and heads. `key`: the signing key. `content`: content beside the log.
 //!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was
 //!   killed.
-//!   [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
+//!   [`file_lock`]: locks on files. [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
 
 mod anchor;
 mod bounded_lines;

@@ -1,4 +1,4 @@
-//! Hashes of lines, and their hexadecimal form.
+//! The hashes that chain the lines of a log, and their hexadecimal form.
 
 use std::fmt;
 

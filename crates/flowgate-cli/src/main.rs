@@ -1,4 +1,4 @@
-//! The command line of Flowgate.
+//! The binary `flowgate`: parses the arguments, runs a command, and exits with its code.
 
 mod args;
 mod command;

@@ -1,6 +1,6 @@
 //! `flowgate mcp` in front of scripted servers: the input and output of the program.
 
-#![cfg(all(unix, feature = "gateway", feature = "run"))]
+#![cfg(all(unix, feature = "run"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::io::{BufRead, BufReader, Write};

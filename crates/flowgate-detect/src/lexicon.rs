@@ -1,4 +1,5 @@
-//! Scores of a text by word lists, behind a trait that a model can implement.
+//! Classifies a text into categories (harmful content, topics) by word lists, with a score for each. [`Classifier`] is the
+//! interface, which a machine-learning model can implement instead.
 
 use std::collections::BTreeMap;
 

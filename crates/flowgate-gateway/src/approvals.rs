@@ -6,7 +6,7 @@
 //!
 //! * `people`: who may see, decide and freeze.
 //! * `clearance`: what they may read.
-//! * `freeze_targets`: what can be frozen.
+//! * `freeze_targets`: what can be frozen; `freeze_kind`: its kinds.
 //! * `routes`: the routes for people.
 //! * `webhook`: notifications.
 

@@ -59,6 +59,8 @@ pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
 
 /// The time limit of one database operation.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for which a stop waits for connections in use.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The size of the connection pool for a PostgreSQL database.
 const CONNECTIONS: u32 = 16;
 
@@ -97,17 +99,17 @@ pub enum DatabaseError {
     /// A migration failed.
     Migration(sqlx::migrate::MigrateError),
     /// The tables are older than this program, or do not exist.
-    Old,
+    SchemaOlder,
     /// The tables are newer than this program.
-    New,
+    SchemaNewer,
     /// The database did not answer in time.
-    Silent,
+    Timeout,
     /// Another gateway uses the file.
-    Taken(String),
+    FileInUse(String),
     /// The lock file names a database, and there is none.
-    Gone(String),
+    DatabaseMissing(String),
     /// The lock file names another database than the one that is there.
-    Replaced(String),
+    DatabaseSwapped(String),
     /// The file cannot be locked.
     Lock(String, std::io::Error),
     /// Another request extended the conversation in the meantime, or it was deleted.
@@ -115,7 +117,7 @@ pub enum DatabaseError {
     /// The approval was used, withdrawn or expired in the meantime.
     Withdrawn,
     /// Another request holds the conversation.
-    Held,
+    ConversationHeld,
     /// A thread cannot be started.
     Runtime(std::io::Error),
     /// The audit log cannot be written.
@@ -131,52 +133,52 @@ impl fmt::Display for DatabaseError {
         match self {
             // A database's error message may quote the row.
             Self::Database(sqlx::Error::Database(error)) => match error.code() {
-                Some(code) => write!(f, "the store failed: the database refuses with code {code}"),
-                None => f.write_str("the store failed: the database refuses"),
+                Some(code) => write!(f, "the database failed with code {code}"),
+                None => f.write_str("the database failed"),
             },
-            Self::Database(error) => write!(f, "the store failed: {error}"),
+            Self::Database(error) => write!(f, "the database failed: {error}"),
             Self::Turn(error) => match error.sqlite_error() {
                 Some(error) => {
-                    write!(f, "the store failed: the database refuses with code {}", error.extended_code)
+                    write!(f, "the database failed with code {}", error.extended_code)
                 }
-                None => f.write_str("the store failed: the database refuses"),
+                None => f.write_str("the database failed"),
             },
-            Self::Migration(error) => write!(f, "the store cannot be brought up to date: {error}"),
-            Self::Old => f.write_str(
-                "the store has not the tables of this version: start the gateway once, which brings it up to date",
+            Self::Migration(error) => write!(f, "the database cannot be migrated: {error}"),
+            Self::SchemaOlder => f.write_str(
+                "the database schema is outdated: start the gateway once, which migrates it",
             ),
-            Self::New => f.write_str("the store is of a newer version of flowgate: use that one"),
-            Self::Silent => write!(f, "the store did not answer within {} s", PATIENCE.as_secs()),
-            Self::Taken(path) => write!(
+            Self::SchemaNewer => f.write_str("the database schema is that of a newer version of flowgate: use that version"),
+            Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
+            Self::FileInUse(path) => write!(
                 f,
                 "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
             ),
-            Self::Gone(path) => write!(
+            Self::DatabaseMissing(path) => write!(
                 f,
-                "{path}: the database that was here is gone, and with it what stores and clients are known to carry: put it back from a \
+                "{path}: the database is missing, and with it the labels of stores and clients: restore it from a \
                  copy; or remove {path}.lock, to begin with an empty one"
             ),
-            Self::Replaced(path) => write!(
+            Self::DatabaseSwapped(path) => write!(
                 f,
-                "{path}: another database stands where {path}.lock knows one, and may not know what stores and clients carry: put the \
-                 right one back; or remove {path}.lock, to go on with this one"
+                "{path}: this is not the database that {path}.lock names, and it may lack the labels of stores and clients: restore the \
+                 right one; or remove {path}.lock, to go on with this one"
             ),
             Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
             Self::Overtaken => {
-                f.write_str("another request went on with the conversation meanwhile: try again")
+                f.write_str("another request extended the conversation in the meantime: try again")
             }
             Self::Withdrawn => f.write_str(
-                "what a person had allowed was used or taken back meanwhile, or is over: try again",
+                "an approval was used, withdrawn or expired in the meantime: try again",
             ),
-            Self::Held => f.write_str(
-                "another request is going on with the conversation: try again when it is answered",
+            Self::ConversationHeld => f.write_str(
+                "another request holds the conversation: try again when it is answered",
             ),
             Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
             Self::Audit(error) => write!(f, "nothing is done that cannot be recorded: {error}"),
             Self::Unwitnessed => f.write_str(
-                "no turn begins while the witness of the audit log is not told how far the log has come: look at [audit.witness]",
+                "no turn begins while the witness of the audit log is too far behind: look at [audit.witness]",
             ),
-            Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
+            Self::Damaged(what) => write!(f, "the stored data is damaged: {what}"),
         }
     }
 }
@@ -235,7 +237,7 @@ impl Database {
         let (turns, database) = match set_up.await {
             Ok(opened) => opened,
             Err(error) => {
-                pool.close().await;
+                close_pool(&pool).await;
                 return Err(error);
             }
         };
@@ -259,11 +261,14 @@ impl Database {
         sqlx::any::install_default_drivers();
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
         if place.file().is_some_and(|file| !file.exists()) {
-            return Err(DatabaseError::Old);
+            return Err(DatabaseError::SchemaOlder);
         }
         let url = place.url("").replace("?mode=rwc", "?mode=ro");
         let pool = with_timeout(async { Ok(options.connect(&url).await?) }).await?;
-        with_timeout(migrations::check(&pool)).await?;
+        if let Err(error) = with_timeout(migrations::check(&pool)).await {
+            close_pool(&pool).await;
+            return Err(error);
+        }
         Ok(Self {
             database: String::new(),
             pool,
@@ -282,8 +287,10 @@ impl Database {
     /// Closes the connections. When this returns, SQLite writes no more to the files, and an operator can replace them;
     /// a connection that is only dropped is closed later, on a thread of its own.
     pub(crate) async fn close(&self) {
-        // After that time, the process ends with an open connection; the next start recovers what was committed.
-        let _ = tokio::time::timeout(PATIENCE, self.pool.close()).await;
+        close_pool(&self.pool).await;
+        if let Some(turns) = &self.turns {
+            turns.close();
+        }
     }
 
     /// Runs `work`, and closes the connections afterwards.
@@ -342,11 +349,17 @@ impl Database {
     }
 }
 
+/// Closes all connections of a pool. After [`CLOSE_TIMEOUT`], the process ends with an open connection; the next start
+/// recovers what was committed.
+async fn close_pool(pool: &AnyPool) {
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, pool.close()).await;
+}
+
 /// Waits for the database, at most for [`PATIENCE`].
 pub(crate) async fn with_timeout<T>(
     work: impl Future<Output = Result<T, DatabaseError>>,
 ) -> Result<T, DatabaseError> {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(DatabaseError::Silent))
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(DatabaseError::Timeout))
 }
 
 /// Blocks on the store; for threads that may block.

@@ -13,7 +13,7 @@
 //! * `quotations`: administration of the texts that clients were shown.
 //! * `mcp_servers`: MCP servers, in the same conversations.
 //! * `turn`: one request, from its chat to its completion.
-//! * `stream`: streamed answers.
+//! * `stream`: streamed answers; `stream_slot`: the bound on listening streams of a client.
 //! * `maintenance`: periodic maintenance of the store.
 
 mod clients;
@@ -53,7 +53,7 @@ use crate::recorder::{AuditEntry, Recorder};
 use crate::reply::HttpReply;
 use crate::request_error::{RequestError, RequestErrorCause};
 use crate::value_budget::ValueBudget;
-use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
+use crate::visibility::{self, ANSWER, EXPLAIN_HEADER, HIDDEN};
 use crate::witness::HeadDestinations;
 use clients::{ClientState, Clients, RequestSlot};
 #[cfg(test)]
@@ -160,8 +160,7 @@ impl ModelRoutes {
         remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook =
             webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes(), log.clone())).transpose();
-        let webhook =
-            webhook.map_err(|_| DatabaseError::Damaged("no thread can be started for the webhook"))?;
+        let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let people = People::new(people, &clients);
         let approvals = ApprovalService::new(
             Arc::clone(&open),
@@ -272,7 +271,8 @@ impl ModelRoutes {
         };
         let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
-        let explains = headers.get_all(EXPLAIN).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
+        let explains =
+            headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
         Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 

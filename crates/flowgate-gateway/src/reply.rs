@@ -1,4 +1,4 @@
-//! Replies, before they are encoded.
+//! An HTTP reply before it is encoded: its status, headers and JSON body.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

@@ -26,13 +26,13 @@ use crate::config::ClientSettings;
 use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
 
 /// The request header by which a client asks what is hidden from its model, and its value.
-pub(crate) const EXPLAIN: &str = "x-flowgate-explain";
+pub(crate) const EXPLAIN_HEADER: &str = "x-flowgate-explain";
 pub(crate) const HIDDEN: &str = "hidden";
 /// The header of the answer.
 pub(crate) const ANSWER: &str = "x-flowgate-hidden";
 /// The most names of tools in one header, and the most bytes of them together.
 const MOST_NAMED: usize = 20;
-const MOST_LETTERS: usize = 1024;
+const MAX_TOOL_NAME_BYTES: usize = 1024;
 
 /// The advice about a hidden item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,7 +226,7 @@ pub(crate) fn header(
             let (count, mut letters) = (names.len(), 0);
             let is_short = |name: &String| {
                 letters += name.len();
-                letters <= MOST_LETTERS
+                letters <= MAX_TOOL_NAME_BYTES
             };
             let named: Vec<String> = names.into_iter().take(MOST_NAMED).take_while(is_short).collect();
             told.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
@@ -325,8 +325,9 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         }
         (_, HidingCause::Unlabelled) => {
             let text = format!(
-                "messages of all roles are hidden: no statement of {file} labels them; add `label message as LABEL if: (message: Message) and \
-                 message.role in [\"system\", \"user\"]`, one condition a line, where LABEL is what the operator and the user are trusted with"
+                "messages of all roles are hidden: no statement of {file} labels them; add a statement `label message as LABEL if:` with the lines \
+                 `(message: Message)` and `message.role in [\"system\", \"user\"]`; LABEL names for every dimension how far texts of the operator and the user are \
+                 trusted, and who may read them"
             );
             advice("label-message", false, text)
         }

@@ -266,7 +266,7 @@ impl HeadDestination {
                 drop(state);
                 if is_first {
                     let sentence =
-                        format!("the witness of the audit log is not told how far it has come: {untold}");
+                        format!("the witness of the audit log does not receive its heads: {untold}");
                     self.report(LogEvent::Failure, &sentence);
                 }
                 Err(untold)

@@ -71,7 +71,7 @@ impl WorkerPool {
     pub(crate) async fn close_when_idle(&self) {
         let places = u32::try_from(self.most).unwrap_or(u32::MAX);
         // Fails only if the pool is closed already.
-        let _ = self.places.acquire_many(places).await;
+        let _all = self.places.acquire_many(places).await;
         self.places.close();
     }
 }

@@ -101,6 +101,8 @@ pub struct Conversation {
     taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, by id, with the event of the answer.
     outside_answers: HashMap<String, EventId>,
+    /// The calls that were equal to each call that ran outside the chat, and to itself, in their message.
+    equal_calls: HashMap<String, Arc<[String]>>,
     /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
     approved: Option<(Tool, String)>,
     /// The last offer of tools, if all of it was accepted.
@@ -152,6 +154,7 @@ impl Conversation {
             resumed: None,
             taken: Vec::new(),
             outside_answers: HashMap::new(),
+            equal_calls: HashMap::new(),
             approved: None,
             offered: None,
             inputs: None,

@@ -140,7 +140,7 @@ impl Proxy {
         }
         let can_retry = initialize::can_elicit(&params);
         initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
-        let can = initialize::askable_capabilities(&params);
+        let allowed_inputs = initialize::askable_capabilities(&params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
             ("initialize" | "server/discover", _) => self.handle_initialize(session, id, method, params),
@@ -150,9 +150,9 @@ impl Proxy {
             }
             (LISTEN_METHOD, _) => self.subscribe(session, id, params),
             ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, can),
+            ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, allowed_inputs),
             (_, Some((name, kind))) => {
-                let (progress, taken) = (progress_token(&params), self.take_continuation(&mut params));
+                let (progress, continuation) = (progress_token(&params), self.take_continuation(&mut params));
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
@@ -164,10 +164,10 @@ impl Proxy {
                     params: rest,
                     progress,
                     can_retry: false,
-                    allowed_inputs: can,
+                    allowed_inputs,
                     round: again,
                 };
-                self.judge_round(session, id, taken, params, pending)
+                self.judge_round(session, id, continuation, params, pending)
             }
             _ => vec![ProxyAction::Client(error(
                 Some(&id),
@@ -178,19 +178,21 @@ impl Proxy {
         }
     }
 
+    /// Handles `tools/call`: refuses a call that is malformed, ambiguous or of an unlisted tool; continues a call that
+    /// waited for a person's answer; judges every other call.
     fn handle_tool_call(
         &mut self,
         session: &mut dyn MonitoredSession,
         id: RequestId,
         mut params: Map<String, Value>,
         can_retry: bool,
-        can: Option<Vec<&'static str>>,
+        allowed_inputs: Option<Vec<&'static str>>,
     ) -> Vec<ProxyAction> {
         let refuse = |kind: &str, says: &str| {
             vec![refusal::refusal_answer(&id, ProxyCallKind::Tool, &unjudged_refusal(kind, says))]
         };
-        let retry = self.take_retry(&mut params);
-        let taken = self.take_continuation(&mut params);
+        let answered_question = self.take_retry(&mut params);
+        let continuation = self.take_continuation(&mut params);
         if params.contains_key(TASK.0) {
             return refuse("malformed", TASK.1);
         }
@@ -202,8 +204,8 @@ impl Proxy {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return refuse("malformed", "the arguments are not a JSON object"),
         };
-        if let Some((retry, said)) = retry {
-            return self.handle_retry(session.monitor(), id, retry, &name, &arguments, &said);
+        if let Some((question, answer)) = answered_question {
+            return self.handle_retry(session.monitor(), id, question, &name, &arguments, &answer);
         }
         let Some(schema) = self.listing.schema_of(&name) else {
             let says = "there is no tool of this name on offer; list the tools, and call one of those";
@@ -220,10 +222,10 @@ impl Proxy {
             params,
             progress,
             can_retry,
-            allowed_inputs: can,
+            allowed_inputs,
             round: None,
         };
-        self.judge_round(session, id, taken, arguments, pending)
+        self.judge_round(session, id, continuation, arguments, pending)
     }
 
     /// Judges a request; if it continues a round, together with the client's responses to the server.
@@ -231,15 +233,17 @@ impl Proxy {
         &mut self,
         session: &mut dyn MonitoredSession,
         id: RequestId,
-        taken: Result<Option<RoundContinuation>, &'static str>,
+        continuation: Result<Option<RoundContinuation>, &'static str>,
         mut arguments: Map<String, Value>,
         mut pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
-        let again = taken.and_then(|again| {
-            again.map(|again| self.record_continuation(session, again, &pending, &mut arguments)).transpose()
+        let round = continuation.and_then(|continuation| {
+            continuation
+                .map(|continuation| self.record_continuation(session, continuation, &pending, &mut arguments))
+                .transpose()
         });
-        match again {
-            Ok(again) => pending.round = again,
+        match round {
+            Ok(round) => pending.round = round,
             Err(says) => {
                 return vec![refusal::refusal_answer(
                     &id,
@@ -285,11 +289,10 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let PermittedRequest { call_id, mut arguments } = permitted;
         let mut sent = SentCall::new(&pending, &call_id, &arguments);
-        let JudgedRequest {
-            method, tool, kind, mut params, progress, allowed_inputs: can, round: again, ..
-        } = pending;
+        let JudgedRequest { method, tool, kind, mut params, progress, allowed_inputs, round: again, .. } =
+            pending;
         if let Some(again) = again {
-            let Some((state, round)) = self.take_round(&again, can) else {
+            let Some((state, round)) = self.take_round(&again, allowed_inputs) else {
                 let says = "what the server asked was answered already; call without `requestState` and `inputResponses`";
                 return vec![refusal::refusal_answer(&id, kind, &unjudged_refusal("malformed", says))];
             };

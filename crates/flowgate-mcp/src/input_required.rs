@@ -5,8 +5,8 @@
 //! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
 //! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
 //!
-//! The server's `requestState` is kept here. The client receives a generated name for it, which no other machine
-//! accepts and which is valid for the same call until that call was sent.
+//! A *round* is one such request for input. The server's `requestState` stays in this proxy. The client receives a
+//! random name in its place, which is valid once, in this proxy only, for a repetition of the same call.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;

@@ -1,4 +1,4 @@
-//! The session in which messages are labelled and judged.
+//! The interface to the monitored session of a proxy, in which messages are labelled and calls judged.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventId, Tool};

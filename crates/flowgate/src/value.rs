@@ -1,4 +1,4 @@
-//! Values of the policy language.
+//! The values that expressions of the policy language compute with.
 
 mod error;
 

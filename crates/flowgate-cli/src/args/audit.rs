@@ -1,4 +1,4 @@
-//! `flowgate audit`.
+//! The arguments and the help of `flowgate audit`, which reads and verifies audit logs.
 
 use std::path::PathBuf;
 

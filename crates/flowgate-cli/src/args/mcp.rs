@@ -1,4 +1,4 @@
-//! `flowgate mcp`.
+//! The arguments and the help of `flowgate mcp`, which guards one MCP server.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `flowgate run`.
+//! The arguments and the help of `flowgate run`, a guarded chat in the terminal.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `flowgate serve`.
+//! The arguments and the help of `flowgate serve`, which runs the gateway.
 
 use std::path::PathBuf;
 

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;
     if ended == ShutdownOutcome::Cut {
-        output.note("some connections were still open; they were cut");
+        output.note("some connections or turns were still open; they were cut");
     }
     Ok(0)
 }

@@ -185,7 +185,7 @@ fn a_loss_is_accepted() {
     std::fs::write(&without, text("")).unwrap();
     let (path, key, config) = (name(&log), name(&key), name(&config));
     let verify = ["audit", "verify", path, "--key", key, "--config", config];
-    check(&verify, 2, "the store has not the tables of this version");
+    check(&verify, 2, "the database schema is outdated");
     check(
         &["serve", "--listen", "127.0.0.1:0", "--config", config],
         2,

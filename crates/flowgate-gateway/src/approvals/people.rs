@@ -1,4 +1,4 @@
-//! People: who may see, decide and freeze.
+//! The people of the configuration by their keys: which questions each may see and decide, and what each may freeze.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The routes for people: questions, decisions and freezes.
+//! The HTTP routes for people: they list and decide questions, order freezes and delete content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,10 +174,11 @@ impl ApprovalService {
                 Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
             }
             Err(DecideError::Unknown) => Err(not_found_reply()),
-            Err(DecideError::OtherDigest) => {
-                refuse(StatusCode::CONFLICT, "the digest is not that of the question: look at it again")
-            }
-            Err(DecideError::Not(state)) => {
+            Err(DecideError::OtherDigest) => refuse(
+                StatusCode::CONFLICT,
+                "the digest is not that of this question: fetch the question again, and send the digest that it has now",
+            ),
+            Err(DecideError::NotOpen(state)) => {
                 let message = format!("the question is not open any more: it is {}", state.name());
                 refuse(StatusCode::CONFLICT, &message)
             }

@@ -1,4 +1,4 @@
-//! The address of a store.
+//! The address of a database: a file of SQLite, a server of PostgreSQL, or memory.
 
 use std::fmt;
 use std::fmt::Write as _;

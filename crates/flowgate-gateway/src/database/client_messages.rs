@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use super::DatabaseError;
 
 /// The message when the store cannot be read or written.
-const STORE: &str = "the gateway's store failed, and nothing was done; the log of the gateway has the reason";
+const STORE: &str =
+    "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
 /// The message when the audit log cannot be written.
 const AUDIT: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now; the log of the gateway has the reason";
 
@@ -17,22 +18,20 @@ impl DatabaseError {
     /// Returns the message for the client: one of a few constants.
     pub(crate) fn client_message(&self) -> &'static str {
         match self {
-            Self::Overtaken => "another request went on with the conversation meanwhile: try again",
-            Self::Withdrawn => {
-                "what a person had allowed was used or taken back meanwhile, or is over: try again"
-            }
-            Self::Held => "another request is going on with the conversation: try again when it is answered",
-            Self::Silent => "the gateway's store did not answer in time, and nothing was done: try again",
+            Self::Overtaken => "another request extended the conversation in the meantime: try again",
+            Self::Withdrawn => "an approval was used, withdrawn or expired in the meantime: try again",
+            Self::ConversationHeld => "another request holds the conversation: try again when it is answered",
+            Self::Timeout => "the gateway's database did not answer in time, and nothing was done: try again",
             Self::Audit(_) => AUDIT,
             Self::Unwitnessed => WITNESS,
             Self::Database(_)
             | Self::Turn(_)
             | Self::Migration(_)
-            | Self::Old
-            | Self::New
-            | Self::Taken(_)
-            | Self::Gone(_)
-            | Self::Replaced(_)
+            | Self::SchemaOlder
+            | Self::SchemaNewer
+            | Self::FileInUse(_)
+            | Self::DatabaseMissing(_)
+            | Self::DatabaseSwapped(_)
             | Self::Lock(..)
             | Self::Runtime(_)
             | Self::Damaged(_) => STORE,
@@ -42,7 +41,7 @@ impl DatabaseError {
     /// Returns the HTTP status that goes with the message.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Overtaken | Self::Held | Self::Withdrawn => StatusCode::CONFLICT,
+            Self::Overtaken | Self::ConversationHeld | Self::Withdrawn => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -56,10 +55,10 @@ mod tests {
 
     /// All messages that a client can receive.
     const TOLD: [&str; 7] = [
-        "another request went on with the conversation meanwhile: try again",
-        "what a person had allowed was used or taken back meanwhile, or is over: try again",
-        "another request is going on with the conversation: try again when it is answered",
-        "the gateway's store did not answer in time, and nothing was done: try again",
+        "another request extended the conversation in the meantime: try again",
+        "an approval was used, withdrawn or expired in the meantime: try again",
+        "another request holds the conversation: try again when it is answered",
+        "the gateway's database did not answer in time, and nothing was done: try again",
         AUDIT,
         WITNESS,
         STORE,
@@ -81,16 +80,16 @@ mod tests {
             (DatabaseError::Turn(refused), STORE),
             (DatabaseError::Turn(rusqlite::Error::InvalidPath(path().into())), STORE),
             (DatabaseError::Migration(migration), STORE),
-            (DatabaseError::Old, STORE),
-            (DatabaseError::New, STORE),
-            (DatabaseError::Silent, TOLD[3]),
-            (DatabaseError::Taken(path()), STORE),
-            (DatabaseError::Gone(path()), STORE),
-            (DatabaseError::Replaced(path()), STORE),
+            (DatabaseError::SchemaOlder, STORE),
+            (DatabaseError::SchemaNewer, STORE),
+            (DatabaseError::Timeout, TOLD[3]),
+            (DatabaseError::FileInUse(path()), STORE),
+            (DatabaseError::DatabaseMissing(path()), STORE),
+            (DatabaseError::DatabaseSwapped(path()), STORE),
             (DatabaseError::Lock(path(), os()), STORE),
             (DatabaseError::Overtaken, TOLD[0]),
             (DatabaseError::Withdrawn, TOLD[1]),
-            (DatabaseError::Held, TOLD[2]),
+            (DatabaseError::ConversationHeld, TOLD[2]),
             (DatabaseError::Runtime(os()), STORE),
             (DatabaseError::Audit(format!("{}: cannot be written: {}", path(), os())), AUDIT),
             (DatabaseError::Unwitnessed, WITNESS),

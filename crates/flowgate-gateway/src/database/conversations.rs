@@ -116,7 +116,7 @@ impl Database {
     /// The first `known` turns are not read.
     ///
     /// # Errors
-    /// [`DatabaseError::Held`] if another gateway has the lease.
+    /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
     pub(crate) async fn open_conversation(
         &self,
         (client, name): (&str, &str),
@@ -162,7 +162,7 @@ impl Database {
                        VALUES ($1, $2, $3, $4, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING RETURNING id";
             let insert = sqlx::query(self.expand_statement(sql)).bind(client).bind(name).bind(basis).bind(key);
             let inserted = insert.bind(holder).bind(until).fetch_optional(&mut *tx).await?;
-            let id = inserted.ok_or(DatabaseError::Held)?.try_get(0)?;
+            let id = inserted.ok_or(DatabaseError::ConversationHeld)?.try_get(0)?;
             tx.commit().await?;
             Ok(OpenedConversation { id, key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() })
         })

@@ -42,7 +42,7 @@ pub(crate) struct NewerLogHead {
 
 const UPDATE: &str = "UPDATE audit_logs SET seq = $1, hash = $2 WHERE log = $3 AND seq < $1";
 /// The same statement for the connection for turns.
-pub(super) const UPDATE_BESIDE: &str =
+pub(super) const UPDATE_ON_TURN_CONNECTION: &str =
     "UPDATE audit_logs SET seq = ?1, hash = ?2 WHERE log = ?3 AND seq < ?1";
 
 impl Database {
@@ -142,7 +142,7 @@ impl Database {
         let Some(beyond) = self.newer_head() else { return Ok(()) };
         with_timeout(async {
             let mut tx = self.begin().await?;
-            update(&mut tx, &beyond).await?;
+            update_log_head(&mut tx, &beyond).await?;
             Ok(tx.commit().await?)
         })
         .await?;
@@ -155,13 +155,14 @@ impl Database {
 /// before.
 pub(crate) async fn persist_log_head_in(store: &Database, tx: &mut Transaction) -> Result<(), DatabaseError> {
     match store.newer_head() {
-        Some(beyond) => update(tx, &beyond).await,
+        Some(newer) => update_log_head(tx, &newer).await,
         None => Ok(()),
     }
 }
 
-async fn update(tx: &mut Transaction, beyond: &NewerLogHead) -> Result<(), DatabaseError> {
-    let NewerLogHead { log, seq, hash } = beyond;
+/// Replaces the recorded head of a log, unless the recorded one is as new.
+async fn update_log_head(tx: &mut Transaction, newer: &NewerLogHead) -> Result<(), DatabaseError> {
+    let NewerLogHead { log, seq, hash } = newer;
     sqlx::query(UPDATE).bind(*seq).bind(hash).bind(log).execute(&mut **tx).await?;
     Ok(())
 }

@@ -20,7 +20,7 @@ const MIGRATIONS: [(i64, &str, &str); 6] = [
 /// Migrates the tables of a PostgreSQL database or of a SQLite file.
 pub(super) async fn run(pool: &AnyPool, is_postgres: bool) -> Result<(), DatabaseError> {
     first(MIGRATIONS.len(), is_postgres).run(pool).await.map_err(|error| match error {
-        MigrateError::VersionMissing(_) => DatabaseError::New,
+        MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
         error => DatabaseError::Migration(error),
     })
 }
@@ -36,9 +36,9 @@ pub(super) async fn check(pool: &AnyPool) -> Result<(), DatabaseError> {
     };
     let newest = MIGRATIONS.last().map(|(version, ..)| *version);
     match version.cmp(&newest) {
-        Ordering::Less => Err(DatabaseError::Old),
+        Ordering::Less => Err(DatabaseError::SchemaOlder),
         Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(DatabaseError::New),
+        Ordering::Greater => Err(DatabaseError::SchemaNewer),
     }
 }
 
@@ -76,15 +76,15 @@ mod tests {
         sqlx::any::install_default_drivers();
         let url = place.url("");
         // First there is no file, then there are no tables.
-        assert!(place.is_shared() || matches!(Database::read(place).await, Err(DatabaseError::Old)));
+        assert!(place.is_shared() || matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
         let mut old = AnyConnection::connect(&url).await.unwrap();
-        assert!(matches!(Database::read(place).await, Err(DatabaseError::Old)));
+        assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
         first(3, place.is_shared()).run(&mut old).await.unwrap();
         for sql in OLD {
             sqlx::query(sql).execute(&mut old).await.unwrap();
         }
         old.close().await.unwrap();
-        assert!(matches!(Database::read(place).await, Err(DatabaseError::Old)));
+        assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
 
         let store = Database::open(place).await.unwrap();
         Database::read(place).await.unwrap();
@@ -125,8 +125,8 @@ mod tests {
             .await
             .unwrap();
         drop(store);
-        assert!(matches!(Database::read(place).await, Err(DatabaseError::New)));
-        assert!(matches!(Database::open(place).await, Err(DatabaseError::New)));
+        assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaNewer)));
+        assert!(matches!(Database::open(place).await, Err(DatabaseError::SchemaNewer)));
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ impl Database {
         let store = Arc::clone(self);
         let beside =
             move || store.turns.as_ref().map_or(Ok(()), super::turn_connection::TurnConnection::probe);
-        tokio::task::spawn_blocking(beside).await.unwrap_or(Err(DatabaseError::Silent))?;
+        tokio::task::spawn_blocking(beside).await.unwrap_or(Err(DatabaseError::Timeout))?;
         with_timeout(async {
             let mut tx = self.begin().await?;
             sqlx::query(WRITE).bind(probe_text()).execute(&mut *tx).await?;

@@ -116,7 +116,7 @@ pub(crate) enum DecideError {
     /// Its digest differs from the given one.
     OtherDigest,
     /// It is not open any more.
-    Not(QuestionState),
+    NotOpen(QuestionState),
 }
 
 /// The bound on open questions about the tools of one server, for one client.
@@ -336,7 +336,7 @@ impl Database {
             None => Err(DecideError::Unknown),
             Some(question) if decided => Ok(question),
             Some(question) if question.digest != digest => Err(DecideError::OtherDigest),
-            Some(question) => Err(DecideError::Not(question.state)),
+            Some(question) => Err(DecideError::NotOpen(question.state)),
         })
     }
 

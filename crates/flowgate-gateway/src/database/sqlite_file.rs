@@ -33,14 +33,14 @@ impl LockedDatabaseFile {
             .map_err(failed)?;
         match file_lock::acquire(&file) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DatabaseError::Taken(shown)),
+            Err(TryLockError::WouldBlock) => return Err(DatabaseError::FileInUse(shown)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let mut named = String::new();
         std::io::Read::take(&mut file, 256).read_to_string(&mut named).map_err(failed)?;
         let named = named.trim().to_owned();
         if !named.is_empty() && !path.exists() {
-            return Err(DatabaseError::Gone(path.display().to_string()));
+            return Err(DatabaseError::DatabaseMissing(path.display().to_string()));
         }
         // SQLite creates the files beside it with the same mode.
         let made = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
@@ -53,7 +53,7 @@ impl LockedDatabaseFile {
         match self.named.as_str() {
             "" => Ok(()),
             named if named == database => Ok(()),
-            _ => Err(DatabaseError::Replaced(self.path.display().to_string())),
+            _ => Err(DatabaseError::DatabaseSwapped(self.path.display().to_string())),
         }
     }
 

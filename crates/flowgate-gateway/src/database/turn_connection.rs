@@ -88,6 +88,17 @@ impl TurnConnection {
         done
     }
 
+    /// Closes the connections. A turn that still runs fails afterwards.
+    pub(super) fn close(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ends the thread, which has connections of its own.
+        state.checkpoints = None;
+        // An empty database has no tables, so every statement fails.
+        if let Ok(empty) = Connection::open_in_memory() {
+            state.connection = empty;
+        }
+    }
+
     /// Executes a statement for a test.
     #[cfg(test)]
     pub(super) fn execute(&self, sql: &str) {
@@ -210,7 +221,7 @@ impl TurnConnectionState {
             None => true,
         };
         if let Some(NewerLogHead { log, seq, hash }) = log {
-            tx.prepare_cached(log_heads::UPDATE_BESIDE)?.execute(params![seq, hash, log])?;
+            tx.prepare_cached(log_heads::UPDATE_ON_TURN_CONNECTION)?.execute(params![seq, hash, log])?;
         }
         noted(other);
         tx.commit()?;

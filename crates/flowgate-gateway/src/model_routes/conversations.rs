@@ -146,18 +146,18 @@ impl LockedConversation<'_> {
 impl From<DatabaseError> for RequestError {
     fn from(error: DatabaseError) -> Self {
         let cause = match error {
-            DatabaseError::Overtaken | DatabaseError::Held | DatabaseError::Withdrawn => {
+            DatabaseError::Overtaken | DatabaseError::ConversationHeld | DatabaseError::Withdrawn => {
                 RequestErrorCause::Request
             }
             DatabaseError::Audit(_) => RequestErrorCause::Store("the audit log cannot be written"),
             DatabaseError::Unwitnessed => {
                 RequestErrorCause::Store("the witness of the audit log is too far behind")
             }
-            DatabaseError::Silent => RequestErrorCause::Store("the store did not answer in time"),
+            DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
             DatabaseError::Damaged(_) => {
                 RequestErrorCause::Store("what the store has is not what was put there")
             }
-            _ => RequestErrorCause::Store("the store failed: look at its disk, its file and its server"),
+            _ => RequestErrorCause::Store("the database failed: look at its disk, its file and its server"),
         };
         let failure = Self::new(error.status(), error.client_message()).with_cause(cause);
         // A client whose request conflicts with another one needs no detail in the log.
@@ -244,7 +244,7 @@ impl Conversations {
         let since = Instant::now();
         let opened = loop {
             match self.open(client, found, held.session.as_ref()) {
-                Err(DatabaseError::Held)
+                Err(DatabaseError::ConversationHeld)
                     if since.elapsed() < HELD_ELSEWHERE_TIMEOUT && !waiting.has_gone() =>
                 {
                     std::thread::sleep(Duration::from_millis(50));
@@ -529,7 +529,6 @@ fn replay_stored(
     Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
 }
 
-/// Creates an empty conversation.
 /// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
 fn new_conversation(
     client: &ClientState,
@@ -547,6 +546,7 @@ fn new_conversation(
     Ok(conversation)
 }
 
+/// Creates the state of a conversation that has no turns yet.
 fn new(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
     let answers = PredicateJournal::default();

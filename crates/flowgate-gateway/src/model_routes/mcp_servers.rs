@@ -13,7 +13,8 @@
 //! * `tool_approvals`: the tools on offer.
 //! * `audit_records`: audit records of questions to people at clients.
 //! * `listening`: server messages that answer no request; `stream_watch`: checks while a client listens.
-//! * `upstream`: requests to a server; `answer_parts`, `event_stream`: its answers; `resumption`: of broken streams.
+//! * `upstream`: requests to a server; `answer_parts`, `event_stream`: its answers; `resumption`: streams that it ended too
+//!   early.
 //! * `pending_reply`: replies to a client.
 //! * `headers`: the HTTP headers of a message.
 

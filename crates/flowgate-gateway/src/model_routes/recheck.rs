@@ -134,11 +134,15 @@ pub fn recheck(
     })
 }
 
+/// Runs a future on a runtime of its own, on this thread.
 fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(work)
 }
 
+/// Replays each conversation of the snapshot, and compares its verdicts with those in the logs. Skips a conversation
+/// without logged verdicts if it may be older than every log. Logged verdicts without a conversation that can be
+/// replayed count as `gone`.
 async fn recheck_conversations(
     store: &Database,
     config: GatewayConfig,

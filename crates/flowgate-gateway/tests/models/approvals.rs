@@ -192,7 +192,7 @@ fn people_have_roles() {
     check(&PersonClient(&gateway, "nobody"), &question, 401, "the key of a person");
     let mut other = question.clone();
     other["digest"] = json!("00");
-    check(&bob, &other, 409, "look at it again");
+    check(&bob, &other, 409, "fetch the question again");
     let (status, body) = bob.post(
         &format!("/api/v1/approvals/{}", question["id"].as_str().unwrap()),
         &json!({"decision": "allow"}),

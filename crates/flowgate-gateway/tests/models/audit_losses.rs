@@ -181,7 +181,7 @@ fn a_database_that_was_deleted_is_noticed() {
     moved(&file, &aside);
     let marker = file.with_added_extension("lock");
     let error = refused(&home);
-    assert!(error.contains("the database that was here is gone") && error.contains("remove"), "{error}");
+    assert!(error.contains("the database is missing") && error.contains("remove"), "{error}");
     assert!(!file.exists(), "none is made");
     // Without the lock file, the log detects the loss.
     fs::remove_file(&marker).unwrap();
@@ -209,7 +209,7 @@ fn a_database_that_was_deleted_is_noticed() {
         home.start().stop();
         moved(&file, &aside);
         moved(&other, &file);
-        assert!(refused(&home).contains("another database stands where"), "{}", refused(&home));
+        assert!(refused(&home).contains("this is not the database that"), "{}", refused(&home));
         moved(&aside, &file);
         home.start().stop();
     }

@@ -103,15 +103,14 @@ impl Conversation {
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
-        let floor = match self.find_outside_answer(id, content) {
-            Some((ran, label, true)) if floor.flows_to(&label) => {
-                self.set_outcome_at(item, index, CallOutcome::Output(ran));
-                return Ok(Some(label));
-            }
-            // The call was observed when it ran: whatever the caller reports about it carries at least that label.
-            Some((_, label, _)) => floor.join(&label),
-            None => floor,
-        };
+        if let Some((ran, label)) = self.find_outside_answer(id, content)
+            && floor.flows_to(&label)
+        {
+            self.set_outcome_at(item, index, CallOutcome::Output(ran));
+            return Ok(Some(label));
+        }
+        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
+        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),

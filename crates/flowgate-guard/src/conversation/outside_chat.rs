@@ -6,6 +6,8 @@
 //! A call that the last message of the chat handed to the caller may run here as it was judged there: once, until the
 //! caller sends anything else in the chat, and as long as everything that it was permitted by still holds.
 
+use std::sync::Arc;
+
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventBody, EventId, Tool};
@@ -42,18 +44,22 @@ impl Conversation {
     /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
     /// next query returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
-        let trace = self.monitor.trace();
-        let is_it = |answer: &CallOutcome| {
-            let CallOutcome::HandedOver(event) = answer else { return None };
-            let Some(EventBody::Call(call)) = trace.event(*event).map(|event| &event.body) else {
-                return None;
-            };
-            let is_same = call.tool == *tool
-                && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments));
-            (is_same && self.delivered.contains(&call.id)).then(|| call.clone())
-        };
         let Some(ConversationItem::Step(step)) = self.items.last() else { return None };
-        let call = step.calls.iter().find_map(|made| is_it(&made.answer))?;
+        let is_same = |call: &&Call| {
+            call.tool == *tool
+                && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
+        };
+        let handed_over = step.calls.iter().filter_map(|made| match made.answer {
+            CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
+                EventBody::Call(call) => Some(call),
+                _ => None,
+            },
+            _ => None,
+        });
+        let equal: Vec<&Call> = handed_over.filter(is_same).collect();
+        let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
+        let ids: Arc<[String]> = equal.iter().map(|call| call.id.clone()).collect();
+        self.equal_calls.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
         self.delivered.remove(&call.id);
         self.taken.push((tool.clone(), self.call_digest(&call)));
         Some(call)
@@ -72,17 +78,26 @@ impl Conversation {
         self.outside_answers.insert(id.to_owned(), output);
     }
 
-    /// Returns how a call ran outside the chat, if it did: the recorded answer, its label, and whether `content` is
-    /// identical to it.
-    pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label, bool)> {
+    /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to it.
+    pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
         let ran = *self.outside_answers.get(id)?;
         let event = self.monitor.trace().event(ran)?;
-        let EventBody::Output(output) = &event.body else { return Some((ran, event.label, false)) };
+        let EventBody::Output(output) = &event.body else { return None };
         let is_same = match content {
             [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
             parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
         };
-        Some((ran, event.label, is_same))
+        is_same.then_some((ran, event.label))
+    }
+
+    /// Returns the join of the labels of the answers that were recorded outside the chat for a call and for its equal
+    /// calls in the same message: a request outside the chat does not say which of them it runs. `None` if none of them
+    /// ran there.
+    pub(super) fn outside_label(&self, id: &str) -> Option<Label> {
+        let equal = self.equal_calls.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str));
+        let ran = equal.chain([id]).filter_map(|id| self.outside_answers.get(id));
+        let labels = ran.filter_map(|ran| Some(self.monitor.trace().event(*ran)?.label));
+        labels.reduce(|label, other| label.join(&other))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The views in which a text is remembered.
+//! The normal forms in which a shown text is remembered, so that quotations of each reading of it are found.
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;

@@ -1,10 +1,11 @@
-//! The view of a text by a renderer that normalises: compatible forms are replaced (NFKC), and characters without a
-//! shape of their own are left out. Each character of the view records the bytes that it comes from.
+//! Text as a renderer may show it: compatible forms are replaced (NFKC), and invisible characters are left out. Links
+//! and placeholders are searched for in this form, since a renderer may recognise one that the bytes do not show. Each
+//! character records the bytes that it comes from.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
-/// A character of the view.
+/// A character as a renderer may show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RenderedChar {
     pub(crate) c: char,

@@ -1,4 +1,4 @@
-//! A budget of requests and tokens.
+//! A budget of requests and tokens that models share; a request beyond it fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The policy for retries.
+//! How often and after which pauses a failed request to a model is sent again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Access control by roles.
+//! Built-in functions for role-based access control.
 
 use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};

@@ -1,4 +1,4 @@
-//! Sequences and numbers: `sorted`, `range`, `abs` and similar functions.
+//! Built-in functions of sequences and numbers: `sorted`, `range`, `abs` and similar ones.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::eval::{Result, Value};

@@ -81,7 +81,7 @@ impl Monitor {
             let message = "the call has too many parts to judge";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
-        let influence = influence(attribution);
+        let influence = possible_influence(attribution);
         let mut entry_kept = entry.clone();
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
 
@@ -142,8 +142,8 @@ impl Monitor {
     }
 }
 
-/// Returns what a call depends on, by event.
-fn influence(attribution: &Attribution) -> PossibleInfluence {
+/// Reduces an attribution to the events that the call may depend on: regions become their events, and views are joined.
+fn possible_influence(attribution: &Attribution) -> PossibleInfluence {
     let mut events = Vec::new();
     let mut shown: Option<Label> = None;
     for source in attribution.dependencies() {
@@ -155,6 +155,7 @@ fn influence(attribution: &Attribution) -> PossibleInfluence {
                 shown = Some(shown.map_or(*view, |shown| shown.join(view)));
                 events.extend(regions.iter().map(|(event, _)| *event));
             }
+            // The model cannot have written such a call, which is denied whatever it depends on.
             CallDependency::Hidden => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Matches of rules, as reasons.
+//! Turns matches of a policy's rules into the reasons of verdicts.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};

@@ -509,7 +509,8 @@ impl CompiledExpr {
         }
     }
 
-    /// Returns the slots that must be bound before it can be evaluated.
+    /// Returns the set of variables that must be bound before this expression can be evaluated: bit n stands for the
+    /// variable with slot n, which the compiler keeps below 64.
     pub(crate) fn required_slots(&self) -> u64 {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),

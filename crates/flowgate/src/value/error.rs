@@ -1,4 +1,4 @@
-//! Errors of evaluation.
+//! Errors of evaluating an expression of a policy.
 
 use std::fmt;
 

@@ -72,7 +72,7 @@ impl ModelRoutes {
             return Some(HttpReply::empty(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
-        if matches!(request.slot, ClientSlot::Listens(_)) && !request.streams {
+        if matches!(request.slot, ClientSlot::ListeningStream(_)) && !request.streams {
             let why = "what happens at a server is a stream: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
@@ -312,12 +312,12 @@ impl<'e> McpExchange<'e> {
                 let greets = message.get("method").and_then(Value::as_str) == Some("initialize");
                 self.reply.set_session_header(answer.session.filter(|_| greets));
                 match answer.body {
-                    ServerAnswerBody::Nothing | ServerAnswerBody::NotAllowed => (Vec::new(), None),
+                    ServerAnswerBody::Nothing | ServerAnswerBody::StreamNotOffered => (Vec::new(), None),
                     ServerAnswerBody::Message(answer) => match self.reserve_memory(&answer) {
                         Ok(_share) => self.handle_server_message(id, answer)?,
                         Err(why) => (Vec::new(), Some(why)),
                     },
-                    ServerAnswerBody::Unknown => {
+                    ServerAnswerBody::SessionUnknown => {
                         self.reply.status = StatusCode::NOT_FOUND;
                         let why = "the server does not know the connection any more; begin a new one";
                         (Vec::new(), Some(why))
@@ -376,10 +376,11 @@ impl<'e> McpExchange<'e> {
                 // The answer to another request is dropped.
                 continue;
             }
-            let (told, problem) = match matches!(self.request.slot, ClientSlot::Listens(_)) && !is_answer {
-                true => self.handle_stream_message(id, &message, &event)?,
-                false => self.handle_server_message(id, event)?,
-            };
+            let (told, problem) =
+                match matches!(self.request.slot, ClientSlot::ListeningStream(_)) && !is_answer {
+                    true => self.handle_stream_message(id, &message, &event)?,
+                    false => self.handle_server_message(id, event)?,
+                };
             if is_answer || problem.is_some() {
                 return Ok((told, problem));
             }

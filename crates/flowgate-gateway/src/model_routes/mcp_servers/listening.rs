@@ -57,8 +57,8 @@ impl ModelRoutes {
         let mut headers = request.headers.for_message(&Value::Null);
         headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
         let held = match &request.slot {
-            ClientSlot::Listens(held) => Some(held),
-            ClientSlot::Asks(_) => None,
+            ClientSlot::ListeningStream(held) => Some(held),
+            ClientSlot::Request(_) => None,
         };
         let answer = match request.server.upstream.listen(None, held, &headers, &|| watch.is_over()) {
             Ok(answer) => answer,
@@ -66,11 +66,11 @@ impl ModelRoutes {
         };
         let mut events = match answer.body {
             ServerAnswerBody::Stream(events) => events,
-            ServerAnswerBody::Unknown => {
+            ServerAnswerBody::SessionUnknown => {
                 let why = "the server does not know the connection any more; begin a new one";
                 return Some(error_reply(StatusCode::NOT_FOUND, why));
             }
-            ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::NotAllowed => {
+            ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::StreamNotOffered => {
                 let why = "this server sends no messages of its own; send requests by POST";
                 let reply = error_reply(StatusCode::METHOD_NOT_ALLOWED, why);
                 return Some(reply.header(header::ALLOW, "POST, DELETE"));
@@ -174,7 +174,9 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Returns the actions for a message that changes nothing; `None` if it must be processed as an input.
+    /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does change
+    /// state and must be processed as an input. Returns no actions, so that the message is dropped, if the conversation
+    /// has no state yet.
     fn handle_stateless_message(
         &self,
         text: &str,
@@ -183,13 +185,13 @@ impl McpExchange<'_> {
         let sessions = &self.routes.sessions;
         let found = sessions.find_by_name(client, conversation);
         let mut held = sessions.lock(client, &found, self.waiting)?;
-        let heard = held.get().map(|session| {
+        let actions = held.get().map(|session| {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.handle_stateless_message(&client.spec, &server.name, text)
         });
         // There was no input, so this only releases the conversation for other gateways.
         sessions.persist(client, &found, &mut held)?;
-        Ok(heard.unwrap_or_else(|| Some(Vec::new())))
+        Ok(actions.unwrap_or_else(|| Some(Vec::new())))
     }
 }
 

@@ -42,9 +42,9 @@ pub(crate) struct McpRequest {
 #[derive(Debug)]
 pub(crate) enum ClientSlot {
     /// One of its parallel requests.
-    Asks(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
+    Request(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
     /// One of its parallel streams of server messages that answer no request.
-    Listens(Arc<StreamSlot>),
+    ListeningStream(Arc<StreamSlot>),
 }
 
 impl McpRequest {
@@ -54,7 +54,7 @@ impl McpRequest {
             routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
-        self.slot = ClientSlot::Listens(Arc::new(place));
+        self.slot = ClientSlot::ListeningStream(Arc::new(place));
         Ok(())
     }
 }
@@ -63,7 +63,7 @@ impl ModelRoutes {
     /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
     pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, headers, ClientLimit::Parallel, |client| {
-            RequestSlot::acquire(client).map(ClientSlot::Asks)
+            RequestSlot::acquire(client).map(ClientSlot::Request)
         })
     }
 
@@ -74,7 +74,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, headers, ClientLimit::Listening, |client| {
-            StreamSlot::acquire(&client.listening).map(Arc::new).map(ClientSlot::Listens)
+            StreamSlot::acquire(&client.listening).map(Arc::new).map(ClientSlot::ListeningStream)
         })
     }
 

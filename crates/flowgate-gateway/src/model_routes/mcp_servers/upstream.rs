@@ -57,9 +57,9 @@ pub(super) enum ServerAnswerBody {
     /// Messages, one per event.
     Stream(Box<EventStream>),
     /// The server does not know the MCP session any more.
-    Unknown,
+    SessionUnknown,
     /// The server offers no listening stream.
-    NotAllowed,
+    StreamNotOffered,
 }
 
 /// The kind of a request to a server.
@@ -143,10 +143,18 @@ impl McpServerClient {
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         let body = match status {
             202 | 204 => ServerAnswerBody::Nothing,
-            405 if listens => ServerAnswerBody::NotAllowed,
-            404 if has_session => ServerAnswerBody::Unknown,
-            300..=399 => return Err("the server sends us elsewhere"),
-            401 | 403 => return Err("the server does not let the gateway in"),
+            405 if listens => ServerAnswerBody::StreamNotOffered,
+            404 if has_session => ServerAnswerBody::SessionUnknown,
+            300..=399 => {
+                return Err(
+                    "the server answers with a redirect, which is not followed: look at url in [mcp]",
+                );
+            }
+            401 | 403 => {
+                return Err(
+                    "the server rejects the key of the gateway (401 or 403): look at key-from in [mcp]",
+                );
+            }
             // An HTTP error may still have an answer in its body.
             _ if kind.starts_with("application/json") && !listens => {
                 let mut whole = Vec::new();

@@ -1,4 +1,4 @@
-//! Encodes and decodes requests.
+//! Encodes and decodes requests of OpenAI's chat completions.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! Encodes and decodes streamed answers.
+//! Encodes and decodes streamed answers (server-sent events) of OpenAI's chat completions.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Encodes requests.
+//! Encodes requests of Anthropic's Messages API.
 
 use serde_json::{Value, json};
 

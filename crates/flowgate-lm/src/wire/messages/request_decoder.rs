@@ -1,4 +1,4 @@
-//! Decodes requests.
+//! Decodes requests of Anthropic's Messages API.
 
 use super::super::fields::{AllowedFields, EXTENSION, NOT_SUPPORTED, ObjectFields};
 use super::super::{ReceivedRequest, WireError, is_plain, parse_image_url};

@@ -1,4 +1,4 @@
-//! Encodes and decodes streamed answers.
+//! Encodes and decodes streamed answers (server-sent events) of Anthropic's Messages API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Encodes and decodes requests.
+//! Encodes and decodes requests of OpenAI's Responses API.
 
 use serde_json::{Value, json};
 

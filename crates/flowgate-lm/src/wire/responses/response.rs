@@ -1,4 +1,4 @@
-//! Encodes and decodes answers that are not streamed.
+//! Encodes and decodes answers (not streamed) of OpenAI's Responses API.
 
 use serde_json::{Value, json};
 

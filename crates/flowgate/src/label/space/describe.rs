@@ -1,4 +1,4 @@
-//! Descriptions of labels in the words of their policy.
+//! Describes labels by the names that their policy gives to elements.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};

@@ -156,28 +156,30 @@ impl Compiler<'_> {
         Ok(CompiledExpr::Quantified(Arc::new(QuantifiedBlock { how, variables, items, ops, needs })))
     }
 
-    /// Compiles a body about exactly one event of one of the given types, which gets slot 0.
+    /// Compiles the body of a statement about exactly one event (`label`, `require`, `payload`, `consent`, `endorse`) and
+    /// returns its scope, with that event as variable 0. Rejects a body that looks at other events, or whose event is
+    /// not of one of `types`; `expected` names these in the error message.
     pub(super) fn single_event_scope(
         &mut self,
         body: &ConditionBody,
         types: &[Type],
-        what: &str,
+        expected: &str,
     ) -> CompileResult<Scope> {
         let mut scope = Scope::default();
         self.body(body, &mut scope)?;
         // A grant must not depend on the number of other events, since that number is content too.
-        let is_block = |line: &&BodyLine| {
+        let looks_at_others = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
-                let asks = types.contains(&Type::Message) && self.may_read_calls(expr);
-                found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || asks;
+                let reads_calls = types.contains(&Type::Message) && self.may_read_calls(expr);
+                found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || reads_calls;
             });
             found
         };
-        let counting = body.lines.iter().find(is_block).map(|line| line.expr().span.clone());
-        let counting =
-            counting.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
-        if let Some(span) = counting {
+        let forbidden = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
+        let forbidden =
+            forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
+        if let Some(span) = forbidden {
             let message =
                 "other events are counted or looked for, and the statement speaks of one event alone";
             let help = "write a rule (`raise`, `ask`) that looks at them instead";
@@ -189,7 +191,7 @@ impl Compiler<'_> {
             return Ok(scope);
         }
         let span = scope_span(body);
-        let message = format!("the statement speaks of one event, {what}");
+        let message = format!("the statement speaks of one event, {expected}");
         self.fail(
             "one-event",
             &span,

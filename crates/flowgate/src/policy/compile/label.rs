@@ -144,7 +144,7 @@ impl Compiler<'_> {
 
     fn not_an_element<T>(&mut self, part: &Expr) -> CompileResult<T> {
         let help = "write elements (`trusted`), `DIMENSION(names)`, `top` or `bottom`, separated by commas";
-        self.fail("label", &part.span, "this is no element of a dimension", help)
+        self.fail("label", &part.span, "this is not an element of a dimension", help)
     }
 
     fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {

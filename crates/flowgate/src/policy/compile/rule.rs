@@ -34,11 +34,11 @@ impl Compiler<'_> {
         named.sort();
         let query = self.finish(scope);
         let mut events = Vec::new();
-        self.outer_events(&query, &mut events);
+        self.push_outer_events(&query, &mut events);
         for ex in query.expressions() {
             ex.walk(&mut |ex| {
                 if let CompiledExpr::Quantified(block) = ex {
-                    self.inner_events(block, &query.variables, &mut events);
+                    self.push_inner_events(block, &query.variables, &mut events);
                 }
             });
         }
@@ -89,7 +89,9 @@ impl Compiler<'_> {
         }
     }
 
-    fn outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
+    /// Appends the event variables that the rule itself binds, each with the search that finds the rest of a match once an
+    /// event is bound to it. [`Self::push_inner_events`] appends those of quantified blocks.
+    fn push_outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
         for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
             let alone = single_variable_conditions(&query.items, slot, &self.predicate_looks_around);
@@ -108,7 +110,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn inner_events(&self, block: &QuantifiedBlock, outer: &[Variable], events: &mut Vec<EventVariable>) {
+    /// Appends the event variables of a quantified block.
+    fn push_inner_events(
+        &self,
+        block: &QuantifiedBlock,
+        outer: &[Variable],
+        events: &mut Vec<EventVariable>,
+    ) {
         let is_universal = !matches!(block.how, QuantifierKind::Count { .. });
         for variable in block.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;

@@ -1,4 +1,4 @@
-//! JSON texts: RFC 8259, without extensions.
+//! Locates the parts of a text that is JSON (RFC 8259, without extensions).
 
 use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
