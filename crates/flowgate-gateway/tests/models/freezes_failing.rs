@@ -21,7 +21,7 @@ fn begin(home: &GatewayHome, gateway: &TestGateway) {
     tables(home, &["ALTER TABLE freezes RENAME TO freezes_elsewhere"]);
     let body = json!({"kind": "client", "what": "agent", "frozen": true});
     let (status, said) = PersonClient(gateway, "ann").post("/api/v1/freezes", &body);
-    assert!(status == 503 && said.contains("the gateway's store failed"), "{status} {said}");
+    assert!(status == 503 && said.contains("the gateway's database failed"), "{status} {said}");
 }
 
 fn end(home: &GatewayHome) {
@@ -80,7 +80,7 @@ fn a_chat_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
                     upstream.shown()
                 );
                 assert!(
-                    told.contains("error") && told.contains("the gateway's store failed"),
+                    told.contains("error") && told.contains("the gateway's database failed"),
                     "{at}: {told}"
                 );
                 end(&home);
