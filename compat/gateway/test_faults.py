@@ -267,7 +267,7 @@ def test_a_disk_that_is_full(start, tmp_path, run):
         # Every other chat contains remembered text, which is stored over another connection.
         page = [{"role": "assistant", "content": f"I read page {number}."}] * (number % 2)
         status, text = ask(gateway, f"{number} " + "x" * 5000, name=str(number), before=page)
-        assert status == 200 or (status, "store failed" in text) == (503, True), text
+        assert status == 200 or (status, "database failed" in text) == (503, True), text
         assert status == 200 or "Fine." not in text
         statuses.append(status)
 

@@ -284,7 +284,8 @@ impl Database {
         })
     }
 
-    /// Closes the connections. When this returns, SQLite writes no more to the files, and an operator can replace them;
+    /// Closes the connections. When this returns, SQLite writes no more to the files, and an operator can replace them, unless a
+    /// connection was in use for [`CLOSE_TIMEOUT`];
     /// a connection that is only dropped is closed later, on a thread of its own.
     pub(crate) async fn close(&self) {
         close_pool(&self.pool).await;

@@ -1,4 +1,4 @@
-//! An HTTP reply before it is encoded: its status, headers and JSON body.
+//! An HTTP reply before it is encoded: its status, headers and body.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

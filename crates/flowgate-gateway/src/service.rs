@@ -460,7 +460,8 @@ impl GatewayService {
         self.streams.close_when_idle().await;
     }
 
-    /// Signs the audit log, records its head in the store and closes the store. Called after the last answer.
+    /// Signs the audit log, records its head in the database, sends it to the witnesses that are behind, and closes the
+    /// database. Called after the last answer.
     pub(crate) async fn finish(&self) {
         if let Some(models) = &self.models {
             models.finish().await;

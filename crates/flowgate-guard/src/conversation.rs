@@ -101,7 +101,7 @@ pub struct Conversation {
     taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, by id, with the event of the answer.
     outside_answers: HashMap<String, EventId>,
-    /// The calls that were equal to each call that ran outside the chat, and to itself, in their message.
+    /// For a call that ran outside the chat, and each unanswered call that was equal to it then: all of them.
     equal_calls: HashMap<String, Arc<[String]>>,
     /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
     approved: Option<(Tool, String)>,

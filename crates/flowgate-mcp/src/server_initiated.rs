@@ -1,9 +1,9 @@
-//! Messages that a server sends unasked, in a stream that answers no request.
+//! Messages that a server sends on its own, in a stream that answers no request.
 //!
-//! A notification that changes no state is forwarded without going through
-//! [`handle_server_message`](Proxy::handle_server_message), so a conversation does not grow with the number of
-//! notifications. A request that the policy allows goes through it, as if it came before an answer; so do a
-//! cancellation and the first notification while a call runs, which raises the client's label.
+//! Most of them change no state and are forwarded, refused or dropped here, so that a session does not grow with the
+//! number of notifications. The others must go through [`handle_server_message`](Proxy::handle_server_message): a
+//! request that the policy allows, the cancellation of a request, and the first notification that is forwarded while a
+//! call runs. Before that one, the label of what the client has seen rises to what the running calls may carry.
 
 use flowgate::json::Numbers;
 

@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate audit`, which reads and verifies audit logs.
+//! The arguments and the help of `flowgate audit`, which reads and verifies audit logs, records losses and deletes contents.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The HTTP routes for people: they list and decide questions, order freezes and delete content.
+//! The HTTP routes for people: they list and decide questions, listen to changes, order freezes and delete content.
 
 use std::sync::Arc;
 use std::time::Duration;

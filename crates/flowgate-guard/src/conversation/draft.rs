@@ -61,7 +61,12 @@ impl Conversation {
         }
     }
 
-    /// The least label that would have sufficed for a draft at `label`.
+    /// Returns the label at which the step has to be generated; it is `label` if the draft stands.
+    ///
+    /// With [`Method::CheapestFirst`] it is the base label, unless all calls of the draft would be permitted. With
+    /// [`Method::Provenance`] it is the join of the current level and of the labels of the regions that the arguments
+    /// come from, except for payload arguments; a draft without calls stands. The choice depends on hidden text, so the
+    /// bits that it can reveal are added to the turn's.
     fn sufficient_label(&mut self, label: &Label, completion: &Completion) -> Label {
         if self.settings.method == Method::CheapestFirst {
             self.turn.spent.bits += 1;

@@ -103,14 +103,14 @@ impl Conversation {
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
+        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
+        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
         if let Some((ran, label)) = self.find_outside_answer(id, content)
             && floor.flows_to(&label)
         {
             self.set_outcome_at(item, index, CallOutcome::Output(ran));
             return Ok(Some(label));
         }
-        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
-        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),
@@ -140,6 +140,8 @@ impl Conversation {
         let (item, index, event) = self.find_call(answer, id)?;
         let before = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&before.unwrap_or_else(|| self.monitor.policy().space().top()));
+        // The call may have run outside the chat since it was answered.
+        let label = self.outside_label(id).map_or(label, |outside| label.join(&outside));
         self.set_outcome_at(item, index, CallOutcome::Rewritten { text: text.to_owned(), label });
         Some(label)
     }

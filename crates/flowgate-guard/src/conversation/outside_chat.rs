@@ -44,22 +44,27 @@ impl Conversation {
     /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
     /// next query returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
-        let Some(ConversationItem::Step(step)) = self.items.last() else { return None };
+        // Anything else that the caller has sent since ends the right to run them.
+        let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
         let is_same = |call: &&Call| {
             call.tool == *tool
                 && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
         };
-        let handed_over = step.calls.iter().filter_map(|made| match made.answer {
+        let made = self.items.steps().flat_map(|(_, step)| &step.calls);
+        let unanswered = made.filter_map(|made| match made.answer {
             CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
                 EventBody::Call(call) => Some(call),
                 _ => None,
             },
             _ => None,
         });
-        let equal: Vec<&Call> = handed_over.filter(is_same).collect();
+        // Those of earlier messages may still be answered.
+        let equal: Vec<&Call> = unanswered.filter(is_same).collect();
         let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
-        let ids: Arc<[String]> = equal.iter().map(|call| call.id.clone()).collect();
-        self.equal_calls.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
+        if equal.len() > 1 {
+            let ids: Arc<[String]> = equal.iter().map(|call| call.id.clone()).collect();
+            self.equal_calls.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
+        }
         self.delivered.remove(&call.id);
         self.taken.push((tool.clone(), self.call_digest(&call)));
         Some(call)
@@ -91,7 +96,7 @@ impl Conversation {
     }
 
     /// Returns the join of the labels of the answers that were recorded outside the chat for a call and for its equal
-    /// calls in the same message: a request outside the chat does not say which of them it runs. `None` if none of them
+    /// calls that had no answer then: a request outside the chat does not say which of them it runs. `None` if none of them
     /// ran there.
     pub(super) fn outside_label(&self, id: &str) -> Option<Label> {
         let equal = self.equal_calls.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str));
@@ -133,7 +138,9 @@ fn is_equal_value(judged: &Value, said: &Value) -> bool {
 }
 
 fn canonical_number(number: &Number) -> String {
-    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
+    // The sum has no negative zero, which JavaScript prints as 0.
+    let float = number.as_f64().filter(|_| number.is_f64()).map(|float| float + 0.0);
+    float.map_or_else(|| number.to_string(), |float| float.to_string())
 }
 
 #[cfg(test)]
@@ -149,6 +156,7 @@ mod tests {
         };
         check(json!({"a": 20.0, "b": ["x"]}), json!({"b": ["x"], "a": 20}), true);
         check(json!([1e3, {"a": 0.5}]), json!([1000, {"a": 0.50}]), true);
+        check(json!({"a": -0.0}), json!({"a": 0}), true);
         check(json!(20.5), json!(20), false);
         check(json!(20), json!("20"), false);
         check(json!(1), json!(true), false);

@@ -107,7 +107,7 @@ impl QuotationQuery {
         Self { views, texts: texts.len() }
     }
 
-    /// Whether any window satisfies `is_requested_method`.
+    /// Whether any window satisfies `is_asked`.
     pub(super) fn has_window(&self, is_asked: impl Fn(&WindowFingerprint) -> bool) -> bool {
         let windows =
             |joined: &JoinedView| super::windows::windows(&joined.view.bytes).any(|window| is_asked(&window));
@@ -232,7 +232,9 @@ fn without_lines(letters: &JoinedView, starts: &[usize]) -> Vec<JoinedView> {
     views
 }
 
-/// Returns the lines without numbers and common prefixes, and those again without numbers, where anything changes.
+/// Returns up to two variants of the lines: without their leading numbers and the prefix that each shares with its
+/// neighbours; and this variant without the number that each line begins with then. A variant that changes nothing is
+/// left out.
 fn without_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();

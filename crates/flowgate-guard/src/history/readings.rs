@@ -1,17 +1,21 @@
-//! The readings of a text: the transformations that a client may apply before it quotes a text.
+//! The readings of a text: the forms in which a client may quote it, beyond those that
+//! [normalisation](super::normalization) makes equal.
 //!
-//! A text is compared [as it is written](super::normalization), and in up to four more readings, where they differ:
+//! A text has up to five readings; one that changes nothing is left out:
 //!
-//! * Base64 is decoded, up to two levels deep.
-//! * Confusable characters are replaced by the ASCII letters that they look like (the skeleton of UTS 39).
-//! * Letters are transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
+//! * the text as it is written;
+//! * base64 decoded once, and decoded twice;
+//! * the decoded text with confusable characters replaced by the ASCII letters that they look like (the skeleton of
+//!   UTS 39);
+//! * the decoded text transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
 //!
-//! Both sides are read so: a page that was decoded or folded before it is quoted, and a client that does so in part.
-//! The user's own texts are read so too, so that a page that repeats them in another script does not take them away.
+//! Remembered and compared texts are read alike, whichever side was decoded or transliterated. This includes the user's
+//! own texts: they stay the user's if a page repeats them in another script.
 //!
-//! Decoding shortens a text, and no character becomes more than two bytes per byte of its own. All readings of a text
-//! together have therefore at most seven times its bytes, twice that with markup, and twice its bytes more if its lines
-//! begin with numbers or a common prefix, apart from what compatibility forms add. They belong to the same source and share its room.
+//! The readings together have at most seven times the bytes of the text: one as written, two decoded (decoding
+//! shortens), and two times two, since a character becomes at most two bytes per byte of its own. Markup doubles that.
+//! Lines that begin with numbers or a common prefix add twice the bytes of the text. Compatibility forms come on top.
+//! All readings count towards the memory of the text's source.
 
 use std::sync::Arc;
 

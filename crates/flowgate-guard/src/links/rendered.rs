@@ -1,4 +1,4 @@
-//! Text as a renderer may show it: compatible forms are replaced (NFKC), and invisible characters are left out. Links
+//! Text as a renderer may show it: compatible forms are replaced (NFKC), and invisible characters and marks are left out. Links
 //! and placeholders are searched for in this form, since a renderer may recognise one that the bytes do not show. Each
 //! character records the bytes that it comes from.
 
@@ -20,7 +20,7 @@ pub(crate) struct RenderedChar {
 /// Emphasis signs, which a renderer drops wherever they stand.
 pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
-/// Returns the view of a text.
+/// Returns the characters of a text as a renderer may show them, each with the bytes that it comes from.
 pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
     let mut seen = Vec::with_capacity(text.len());
     let mut chars = text.char_indices().peekable();

@@ -1,4 +1,5 @@
-//! Reads extensions of clients in formats that lack them: `"flowgate": {"is_error": true}`.
+//! Reads the field `"flowgate": {"is_error": true}` of a tool output. By it a client says that the tool failed: Chat
+//! Completions and Responses have no field for that.
 
 use super::WireError;
 use super::fields::{AllowedFields, ObjectFields};

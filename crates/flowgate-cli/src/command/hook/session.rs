@@ -1,4 +1,4 @@
-//! Replays a transcript of Claude Code in a monitor, so that the next call is judged with the labels of all of it.
+//! Replays a transcript of Claude Code in a monitor, so that the next event is judged with the labels of all of it.
 
 use std::collections::HashSet;
 

@@ -138,7 +138,9 @@ impl Transcript {
         })
     }
 
-    /// Returns the calls whose answers the model has read although they are missing here: it has written more since.
+    /// Returns the ids of the calls that have no answer in this transcript although their agent must have read one: it has
+    /// gone on to another message since. For the agent of `pending`, a pending call that is not in the transcript yet
+    /// counts as such a message. The pending call itself is left out.
     pub(super) fn unanswered(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .steps

@@ -1,5 +1,6 @@
-//! Observes a turn: prints the lines of `--labels`, writes the file of `--trace`, and collects the sources of events
-//! for questions.
+//! The observer of a chat: prints a line for each step with `--labels`, writes new events to the file of `--trace`, and
+//! describes where each event comes from, for the questions to the person. Before a tool runs it saves the labels of
+//! stores, and after it, it reads those that other sessions wrote.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

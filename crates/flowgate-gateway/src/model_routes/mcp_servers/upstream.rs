@@ -147,12 +147,12 @@ impl McpServerClient {
             404 if has_session => ServerAnswerBody::SessionUnknown,
             300..=399 => {
                 return Err(
-                    "the server answers with a redirect, which is not followed: look at url in [mcp]",
+                    "the server answers with a redirect, which is not followed: look at its url in [mcp]",
                 );
             }
             401 | 403 => {
                 return Err(
-                    "the server rejects the key of the gateway (401 or 403): look at key-from in [mcp]",
+                    "the server rejects the key of the gateway (401 or 403): look at its key-from or key-file in [mcp]",
                 );
             }
             // An HTTP error may still have an answer in its body.

@@ -6,8 +6,8 @@
 use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryItem};
 
 impl Plan {
-    /// Returns the patterns by which a rule may exempt a tool: all except those that can only help its conditions to
-    /// hold.
+    /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of the
+    /// rule might no longer hold. Every pattern counts, unless it stands where a match can only make a condition true.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];

@@ -1,4 +1,5 @@
-//! OpenAI chat messages, and the bare tool calls that some logs contain.
+//! Reads OpenAI's chat format into trace entries: messages with the calls that they propose (also the older
+//! `function_call`), tool outputs, lists of tools, and the bare calls that some logs contain.
 
 use serde_json::{Map, Value};
 
