@@ -103,14 +103,17 @@ impl Conversation {
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
-        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
-        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
         if let Some((ran, label)) = self.find_outside_answer(id, content)
             && floor.flows_to(&label)
+            // Otherwise it would depend on the labels of both answers, which hidden text may have chosen, how much of
+            // this one is hidden.
+            && !self.has_equal_answer(id)
         {
             self.set_outcome_at(item, index, CallOutcome::Output(ran));
             return Ok(Some(label));
         }
+        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
+        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),

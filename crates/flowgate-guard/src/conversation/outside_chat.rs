@@ -96,13 +96,21 @@ impl Conversation {
     }
 
     /// Returns the join of the labels of the answers that were recorded outside the chat for a call and for its equal
-    /// calls that had no answer then: a request outside the chat does not say which of them it runs. `None` if none of them
-    /// ran there.
+    /// calls that had no answer then: a request outside the chat does not say which of them it runs. `None` if none of
+    /// them ran there.
     pub(super) fn outside_label(&self, id: &str) -> Option<Label> {
-        let equal = self.equal_calls.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str));
-        let ran = equal.chain([id]).filter_map(|id| self.outside_answers.get(id));
+        let ran = self.equal_ids(id).chain([id]).filter_map(|id| self.outside_answers.get(id));
         let labels = ran.filter_map(|ran| Some(self.monitor.trace().event(*ran)?.label));
         labels.reduce(|label, other| label.join(&other))
+    }
+
+    /// Whether an answer was recorded for another call that is equal to this one.
+    pub(super) fn has_equal_answer(&self, id: &str) -> bool {
+        self.equal_ids(id).any(|other| other != id && self.outside_answers.contains_key(other))
+    }
+
+    fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {
+        self.equal_calls.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str))
     }
 }
 
