@@ -223,10 +223,10 @@ pub(crate) fn header(
     }
     for (what, names, advice) in [("tools", tools, of_tools), ("answers", answers, "label-answer")] {
         if !names.is_empty() {
-            let (count, mut letters) = (names.len(), 0);
+            let (count, mut bytes) = (names.len(), 0);
             let is_short = |name: &String| {
-                letters += name.len();
-                letters <= MAX_TOOL_NAME_BYTES
+                bytes += name.len();
+                bytes <= MAX_TOOL_NAME_BYTES
             };
             let named: Vec<String> = names.into_iter().take(MOST_NAMED).take_while(is_short).collect();
             told.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));

@@ -52,9 +52,9 @@ impl JoinedView {
         self.view.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Shortens a range that takes fewer than [`LEAST_ACROSS_BORDER`] letters of its first or last text or line, and
+    /// Shortens a range that covers fewer than [`LEAST_ACROSS_BORDER`] bytes of its first or last text or line, and
     /// not all of them.
-    fn without_chance_letters(&self, range: Range<usize>) -> Range<usize> {
+    fn trimmed_at_borders(&self, range: Range<usize>) -> Range<usize> {
         let start_of = |run: usize| self.runs.get(run).map_or(self.view.bytes.len(), |(start, _)| *start);
         let (first, last) = (self.run_at(range.start), self.run_at(range.end.saturating_sub(1)));
         let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return range };
@@ -122,7 +122,7 @@ impl QuotationQuery {
         let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
         for joined in &self.views {
             for (range, mark) in marked_ranges(&joined.view.bytes, &mut marks) {
-                for (text, bytes) in joined.source_ranges(&joined.without_chance_letters(range)) {
+                for (text, bytes) in joined.source_ranges(&joined.trimmed_at_borders(range)) {
                     if let Some(at) = all.get_mut(text) {
                         at.push((bytes, mark));
                     }

@@ -39,9 +39,9 @@ fn what_was_seen_is_found_however_it_is_spelled() {
     }
 }
 
-/// A quotation that ends with a text extends into the next one by four letters, or by all that it has.
+/// A quotation that ends with a text extends into the next one by at least four bytes, or by the whole of it.
 #[test]
-fn a_quotation_takes_no_chance_letters_of_a_neighbour() {
+fn a_quotation_extends_over_a_border_by_four_bytes_or_a_whole_text() {
     let mut seen = QuotationMemory::default();
     seen.add_text("mail", "and wire 500 EUR to Mallory, did you? A longer text", &json!("untrusted"));
     let check = |texts: &[&str], expected: &[&str]| {
