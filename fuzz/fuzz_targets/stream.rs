@@ -23,7 +23,7 @@ use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, Stop, ToolCall};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
-use flowgate_lm::{ChatModel, Error, Listener};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, block_on};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fuzz_target!(|bytes: &[u8]| {
             clock: &|| Duration::ZERO,
             observer: &mut client,
         };
-        agent.run_turn(&mut conversation, json!("Hello!"))
+        block_on(agent.run_turn(&mut conversation, json!("Hello!")))
     };
     let is_withheld = |text: &str| is_ruled && (text.contains("SECRET") || text.contains("LEAK"));
     if let Ok(turn) = ended {
@@ -193,7 +193,17 @@ impl ChatModel for FuzzUpstream {
         "upstream"
     }
 
-    fn complete(&self, _: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        _: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(std::future::ready(self.answer(listener)))
+    }
+}
+
+impl FuzzUpstream {
+    fn answer(&self, listener: &mut dyn Listener) -> Result<Completion, Error> {
         let Some(pieces) = self.streams.lock().expect("one thread").pop() else {
             return Ok(Completion::default());
         };

@@ -17,6 +17,7 @@ use flowgate::policy::Policy;
 use flowgate_guard::agent::{Agent, NullObserver};
 use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Turn, TurnUsage};
+use flowgate_lm::block_on;
 use serde_json::Value;
 
 use gullible::{DO, GullibleModel, instruction};
@@ -266,8 +267,7 @@ fn run_task(
         clock: &|| Duration::ZERO,
         observer: &mut NullObserver,
     };
-    let turn = agent
-        .run_turn(&mut conversation, task.prompt.into())
+    let turn = block_on(agent.run_turn(&mut conversation, task.prompt.into()))
         .map_err(|error| format!("{}: {error}", task.prompt))?;
     Ok(TaskOutcome { turn, done: world.completed_calls() })
 }

@@ -32,7 +32,7 @@ use crate::client_presence::ClientPresence;
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
     AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
-    OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer, block_on,
+    OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
 use crate::log::{self, Limit, OperatorLog};
 use crate::random;
@@ -124,7 +124,7 @@ impl ApprovalService {
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
-    pub(crate) fn ask(
+    pub(crate) async fn ask(
         &self,
         asker: ApprovalContext<'_>,
         ask: &ApprovalRequest,
@@ -167,7 +167,7 @@ impl ApprovalService {
             notes.push(recorder::question_entry(client, conversation, ask, shown));
             self.recorder.record_redacting(&notes, key)
         };
-        let (id, is_new) = match block_on(self.store.ask(&new, record))? {
+        let (id, is_new) = match self.store.ask(&new, record).await? {
             AskOutcome::Known(id) => (id, false),
             AskOutcome::New(id) => (id, true),
             full @ (AskOutcome::FullConversation | AskOutcome::FullClient) => {
@@ -176,18 +176,17 @@ impl ApprovalService {
             }
         };
         if is_new {
-            self.notify_question(&id);
+            self.notify_question(&id).await;
         }
-        Ok(self.await_answer(
-            ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() },
-            waiting,
-        ))
+        let asked = ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
+        Ok(self.await_answer(asked, waiting).await)
     }
 
     /// Notifies of a new question.
-    fn notify_question(&self, id: &str) {
+    async fn notify_question(&self, id: &str) {
         self.wake_waiters();
-        if let (Some(webhook), Ok(Some(question))) = (&self.webhook, block_on(self.store.question(id))) {
+        let Some(webhook) = &self.webhook else { return };
+        if let Ok(Some(question)) = self.store.question(id).await {
             webhook.tell("question.asked", &question);
         }
     }
@@ -234,7 +233,7 @@ impl ApprovalService {
 
     /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the
     /// tool for all conversations of the tenant.
-    pub(crate) fn ask_about_tool(
+    pub(crate) async fn ask_about_tool(
         &self,
         client: &ClientSettings,
         offer: &ToolOffer,
@@ -272,9 +271,9 @@ impl ApprovalService {
             reasons: vec![reason.to_owned()],
         };
         let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
-        match block_on(self.store.ask(&new, record))? {
+        match self.store.ask(&new, record).await? {
             AskOutcome::Known(_) => {}
-            AskOutcome::New(id) => self.notify_question(&id),
+            AskOutcome::New(id) => self.notify_question(&id).await,
             AskOutcome::FullConversation | AskOutcome::FullClient => self.log.limit(&Limit {
                 what: "tools of one server that wait for approval",
                 effect: "the tool stays hidden until other questions are decided",
@@ -288,25 +287,25 @@ impl ApprovalService {
     }
 
     /// Returns the answer to the question of a conversation about the call with this digest, after a bounded wait.
-    pub(crate) fn await_earlier_answer(
+    pub(crate) async fn await_earlier_answer(
         &self,
         asker: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
         let ApprovalContext { client, conversation, turns, waiting, .. } = asker;
-        let found = block_on(self.store.find_question((&client.name, conversation), digest, turns))?;
+        let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(self.await_answer(ApprovalReference { id: question.id, digest: question.digest, tool }, waiting))
+        let asked = ApprovalReference { id: question.id, digest: question.digest, tool };
+        Ok(self.await_answer(asked, waiting).await)
     }
 
-    fn await_answer(&self, asked: ApprovalReference, waiting: &ClientPresence) -> ApprovalOutcome {
+    async fn await_answer(&self, asked: ApprovalReference, waiting: &ClientPresence) -> ApprovalOutcome {
         let until = Instant::now() + self.asking.wait;
         let mut bell = self.bell.subscribe();
         let decision = loop {
-            let state =
-                block_on(self.store.question(&asked.id)).ok().flatten().map(|question| question.state);
+            let state = self.store.question(&asked.id).await.ok().flatten().map(|question| question.state);
             match state {
                 // The client has disconnected: the answer is kept for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if waiting.has_gone() => {
@@ -321,14 +320,17 @@ impl ApprovalService {
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
-            let rings = tokio::time::timeout(left, bell.changed());
-            let _ = tokio::runtime::Handle::current().block_on(rings);
+            tokio::select! {
+                _ = bell.changed() => {}
+                () = waiting.gone(), if !waiting.has_gone() => {}
+                () = tokio::time::sleep(left) => {}
+            }
         };
         ApprovalOutcome { decision, asked: Some(asked) }
     }
 
     /// Rejects requests of a frozen client or conversation.
-    pub(crate) fn check_frozen(
+    pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
         conversation: &str,
@@ -338,7 +340,7 @@ impl ApprovalService {
             freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
                 || freeze.kind == FreezeKind::Conversation.name() && freeze.what == full
         };
-        match block_on(self.store.freezes())?.iter().find(|freeze| is_stopped(freeze)) {
+        match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => Ok(()),
             Some(freeze) => {
                 let message = format!("this {} is stopped by its operator", freeze.kind);
@@ -349,8 +351,11 @@ impl ApprovalService {
 
     /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
     /// digest, so edits elsewhere in the policy do not thaw it.
-    pub(crate) fn frozen_consents(&self, client: &ClientSettings) -> Result<BTreeSet<usize>, DatabaseError> {
-        let freezes = block_on(self.store.freezes())?;
+    pub(crate) async fn frozen_consents(
+        &self,
+        client: &ClientSettings,
+    ) -> Result<BTreeSet<usize>, DatabaseError> {
+        let freezes = self.store.freezes().await?;
         let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let of = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
@@ -367,13 +372,13 @@ impl ApprovalService {
     }
 
     /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
-    pub(crate) fn freeze_reason(
+    pub(crate) async fn freeze_reason(
         &self,
         client: &ClientSettings,
         conversation: &str,
         tool: &str,
     ) -> Option<String> {
-        if let Err(failure) = self.check_frozen(client, conversation) {
+        if let Err(failure) = self.check_frozen(client, conversation).await {
             return Some(failure.message);
         }
         let server = tool.split_once('/').map_or("", |(server, _)| server);
@@ -381,7 +386,7 @@ impl ApprovalService {
             freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
                 || freeze.kind == FreezeKind::Server.name() && freeze.what == server
         };
-        match block_on(self.store.freezes()) {
+        match self.store.freezes().await {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
                 stopped.map(|freeze| format!("this {} is stopped by its operator", freeze.kind))
@@ -397,12 +402,12 @@ impl ApprovalService {
     }
 
     /// Voids the questions of a conversation that continues without the answers.
-    pub(crate) fn void_questions(
+    pub(crate) async fn void_questions(
         &self,
         client: &ClientSettings,
         conversation: &str,
     ) -> Result<(), DatabaseError> {
-        let allowed = block_on(self.store.void_questions(&client.name, conversation))?;
+        let allowed = self.store.void_questions(&client.name, conversation).await?;
         self.note_void(&allowed, "the conversation went on without the answer")?;
         self.wake_waiters();
         Ok(())
@@ -425,12 +430,12 @@ impl ApprovalService {
     }
 
     /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
-    pub(crate) fn changed_external_state(
+    pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,
         known: Option<&str>,
     ) -> Result<Option<String>, DatabaseError> {
-        Ok(block_on(self.store.tenant(tenant))?.filter(|record| known != Some(record.as_str())))
+        Ok(self.store.tenant(tenant).await?.filter(|record| known != Some(record.as_str())))
     }
 
     /// Wakes the requests that wait for a question.

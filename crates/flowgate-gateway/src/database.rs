@@ -364,7 +364,7 @@ pub(crate) async fn with_timeout<T>(
 }
 
 /// Blocks on the store; for threads that may block.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Handle::current().block_on(work)
 }
 

@@ -38,6 +38,8 @@ mod request_error;
 mod secret;
 pub mod server;
 mod service;
+mod turn_tasks;
+mod ureq_tls;
 mod value_budget;
 pub mod visibility;
 mod waiting_status;

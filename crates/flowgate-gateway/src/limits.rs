@@ -34,6 +34,8 @@ pub struct ServerLimits {
     pub cached_bytes: usize,
     /// Concurrent turns of agents.
     pub turns: usize,
+    /// Concurrent messages to MCP servers.
+    pub exchanges: usize,
     /// Concurrent streams of unsolicited messages of MCP servers.
     pub streams: usize,
     /// The time for a turn of an agent, including all requests to models.
@@ -56,7 +58,7 @@ impl Default for ServerLimits {
             body: 8 << 20,
             bodies: 64 << 20,
             values: 1280 << 20,
-            connections: 256,
+            connections: 8192,
             connections_of_address: 64,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             queue: 64,
@@ -64,7 +66,8 @@ impl Default for ServerLimits {
             fuel: flowgate::analysis::AnalysisOptions::default().fuel,
             cached_policies: 256,
             cached_bytes: 64 << 20,
-            turns: 256,
+            turns: 8192,
+            exchanges: 256,
             streams: 128,
             turn_time: Duration::from_secs(600),
             head_time: Duration::from_secs(10),

@@ -12,7 +12,7 @@
 //! * `conversations`: the conversation that a request belongs to.
 //! * `quotations`: administration of the texts that clients were shown.
 //! * `mcp_servers`: MCP servers, in the same conversations.
-//! * `turn`: one request, from its chat to its completion.
+//! * `turn`: one request, from its chat to its completion; `upstream_model`: the model that it asks.
 //! * `stream`: streamed answers; `stream_slot`: the bound on listening streams of a client.
 //! * `maintenance`: periodic maintenance of the store.
 
@@ -29,6 +29,7 @@ mod stream_slot;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod upstream_model;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -276,9 +277,8 @@ impl ModelRoutes {
         Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
-    /// Answers a request. It blocks on models and therefore runs on a worker thread. What is streamed before the
-    /// turn ends goes to `parts`; the result is then `None`.
-    pub(crate) fn answer(
+    /// Answers a request. What is streamed before the turn ends goes to `parts`; the result is then `None`.
+    pub(crate) async fn answer(
         &self,
         received: &ModelRouteRequest,
         body: &[u8],
@@ -286,7 +286,7 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let mut report = RequestReport::begin(received.conversation.as_deref());
-        let reply = self.answer_with_report(received, body, waiting, parts, &mut report);
+        let reply = self.answer_with_report(received, body, waiting, parts, &mut report).await;
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
             report.set_rejected(reply.status);
         }
@@ -294,7 +294,7 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
-    fn answer_with_report(
+    async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
         body: &[u8],
@@ -315,18 +315,19 @@ impl ModelRoutes {
         };
         let chat = request.chat(received.unmarked);
         received.client.beginnings.insert(&request, &chat);
-        let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
+        let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
+        {
             Ok(found) => found,
             Err(failure) => return Some(failed(report, failure)),
         };
         report.set_conversation(found.name());
-        let done = self.stream_turn(received, &found, (body, &request, &chat), waiting, parts, report);
+        let done = self.stream_turn(received, &found, (body, &request, &chat), waiting, parts, report).await;
         done.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(found.name())))
         })
     }
 
-    fn stream_turn(
+    async fn stream_turn(
         &self,
         received: &ModelRouteRequest,
         found: &ConversationHandle,
@@ -336,13 +337,13 @@ impl ModelRoutes {
         report: &mut RequestReport,
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
-        let mut held = self.sessions.lock(client, found, waiting)?;
+        let mut held = self.sessions.lock(client, found, waiting).await?;
         // The cached prefix may contain messages that the history of this conversation does not.
         let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
         let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
             Ok(whole) => whole,
             Err(why) => {
-                self.sessions.persist(client, found, &mut held)?;
+                self.sessions.persist(client, found, &mut held).await?;
                 return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
@@ -362,19 +363,13 @@ impl ModelRoutes {
         let head = ResponseHead { id: &id, model: &asked.model, created };
         let stream = OutgoingReply::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = self.run_guarded(
-            received,
-            found.name(),
-            &mut held,
-            (asked, chat),
-            waiting,
-            (&mut stream, report),
-        );
+        let reply = (&mut stream, &mut *report);
+        let done = self.run_guarded(received, found.name(), &mut held, (asked, chat), waiting, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
-            Ok(()) => self.sessions.persist(client, found, &mut held),
-            Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error)),
+            Ok(()) => self.sessions.persist(client, found, &mut held).await,
+            Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error).await),
         };
         if kept.is_err() {
             self.record_taken_back(&events);
@@ -382,7 +377,7 @@ impl ModelRoutes {
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
         match (done, stream) {
-            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref())),
+            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {
                 let mut body = received.api.encode_response(&completion, head);
                 report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
@@ -398,7 +393,7 @@ impl ModelRoutes {
             }
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
                 report.set_failure(&failure);
-                stream.fail(failure.status, &failure.message);
+                stream.fail(failure.status, &failure.message).await;
                 Ok(None)
             }
             (Err(failure), _) => Err(failure),
@@ -415,7 +410,7 @@ impl ModelRoutes {
         }
     }
 
-    fn run_guarded(
+    async fn run_guarded(
         &self,
         received: &ModelRouteRequest,
         name: &str,
@@ -436,8 +431,8 @@ impl ModelRoutes {
         }
         turn::check(&received.client, asked)?;
         self.recorder.check_witness_lag()?;
-        self.approvals.check_frozen(&received.client.spec, name)?;
-        self.sessions.catch_up(&received.client, session)?;
+        self.approvals.check_frozen(&received.client.spec, name).await?;
+        self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
         turn::run(
             TurnRequest {
@@ -455,6 +450,7 @@ impl ModelRoutes {
             stream,
             report,
         )
+        .await
     }
 
     /// Lists the models that a client may ask for.

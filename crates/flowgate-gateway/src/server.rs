@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::access::AccessControl;
 use crate::admission::{Admission, ConnectionSlot};
 use crate::limits::ServerLimits;
-use crate::log::OperatorLog;
+use crate::log::{LogEvent, OperatorLog};
 use crate::predicates::PredicateSources;
 use crate::service::GatewayService;
 use crate::write_timeout::WriteTimeout;
@@ -28,6 +28,9 @@ use crate::write_timeout::WriteTimeout;
 const MAX_FIELDS: usize = 64;
 /// The most bytes of a request's head.
 const MAX_HEAD: usize = 32 << 10;
+
+/// The files that the process opens beside sockets.
+const OTHER_FILES: u64 = 256;
 
 /// The configuration of a server.
 #[derive(Debug)]
@@ -111,6 +114,7 @@ impl HttpServer {
     /// If the address or the store is not available.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
         let ServeConfig { listen, dialect, access, asker, models, limits, log } = config;
+        raise_file_limit(&limits, &log);
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -206,6 +210,22 @@ impl HttpServer {
                 Err(_) => service.note_crowded("a new connection was closed, since none made room", most),
             }
         });
+    }
+}
+
+/// Lets the process open as many files as the system allows it, and tells the operator if those are too few: each turn
+/// may take a socket for the client and one for the model's server.
+fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
+    let wanted = u64::try_from(limits.connections.saturating_mul(2)).unwrap_or(u64::MAX);
+    match rlimit::increase_nofile_limit(wanted.saturating_add(OTHER_FILES)) {
+        Ok(most) if most < wanted => {
+            let sentence = format!(
+                "the process may open {most} files, and --max-connections may take {wanted}: raise the limit (ulimit -n), or lower --max-connections"
+            );
+            log.write(LogEvent::Remark, "", Vec::new(), &sentence);
+        }
+        // A system without such a limit has none to raise.
+        Ok(_) | Err(_) => {}
     }
 }
 

@@ -1,10 +1,10 @@
 //! Routes: from a request to a response, with every check that may reject it on the way.
 //!
 //! * `receive`: the body of a request.
-//! * `worker_response`: responses that are computed on a blocking thread, in one piece or as a stream.
+//! * `long_response`: responses that take long, in one piece or as a stream.
 
+mod long_response;
 mod receive;
-mod worker_response;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,9 +37,10 @@ use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::reply::{AlreadyLogged, HttpReply, LogAnnotation};
+use crate::turn_tasks::TurnTasks;
 use crate::value_budget::ValueBudget;
 use crate::workers::{WorkError, WorkerPool};
-use worker_response::{FailureFormats, for_mcp_servers};
+use long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_servers};
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,8 +143,10 @@ pub(crate) struct GatewayService {
     workers: WorkerPool,
     /// The model routes; present if the gateway has a configuration.
     models: Option<Arc<ModelRoutes>>,
-    /// The workers for turns of agents, which mostly wait for models.
-    turns: WorkerPool,
+    /// The turns of agents.
+    turns: TurnTasks,
+    /// The workers for messages to MCP servers, which mostly wait for the servers.
+    exchanges: WorkerPool,
     /// The workers for streams of unsolicited messages of servers, which wait for longer.
     streams: WorkerPool,
     /// The bytes of bodies that may still be read.
@@ -184,7 +187,8 @@ impl GatewayService {
             api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: WorkerPool::new(limits.workers, limits.queue),
             models,
-            turns: WorkerPool::new(limits.turns, limits.queue),
+            turns: TurnTasks::new(limits.turns).map_err(DatabaseError::Runtime)?,
+            exchanges: WorkerPool::new(limits.exchanges, limits.queue),
             streams: WorkerPool::new(limits.streams, 0),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             values,
@@ -411,10 +415,13 @@ impl GatewayService {
             reply: move |status, message: &str| refused(error_reply(api, status, message)),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
-        let answer = move |waiting: &ClientPresence, parts| {
-            routes.answer(&received, &read.bytes, waiting, parts).map(named)
+        let service = Arc::clone(self);
+        let answer = move |waiting: ClientPresence, parts| async move {
+            let client = received.client.spec.name.clone();
+            let turn = async move { routes.answer(&received, &read.bytes, &waiting, parts).await.map(named) };
+            service.turns.run(&client, turn).await
         };
-        self.respond_on_worker(|service| &service.turns, broken, answer).await
+        self.respond(&TURNS, broken, answer).await
     }
 
     /// Serves one message of an agent to an MCP server.
@@ -428,13 +435,12 @@ impl GatewayService {
         if listens {
             received.switch_slot(&routes)?;
         }
-        let at: fn(&Self) -> &WorkerPool = match listens {
-            true => |service| &service.streams,
-            false => |service| &service.turns,
+        let service = Arc::clone(self);
+        let answer = move |waiting: ClientPresence, parts| async move {
+            let workers = if listens { &service.streams } else { &service.exchanges };
+            workers.run(move || routes.exchange(&received, &read.bytes, &waiting, parts)).await
         };
-        let answer =
-            move |waiting: &ClientPresence, parts| routes.exchange(&received, &read.bytes, waiting, parts);
-        self.respond_on_worker(at, for_mcp_servers(), answer).await
+        self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_servers(), answer).await
     }
 
     /// Streams the unsolicited messages of a server.
@@ -442,8 +448,11 @@ impl GatewayService {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_listener(last_segment(request.uri()), request.headers())?;
         protect_connection(request.extensions());
-        let listen = move |waiting: &ClientPresence, parts| routes.listen(&received, waiting, parts);
-        self.respond_on_worker(|service| &service.streams, for_mcp_servers(), listen).await
+        let service = Arc::clone(self);
+        let listen = move |waiting: ClientPresence, parts| async move {
+            service.streams.run(move || routes.listen(&received, &waiting, parts)).await
+        };
+        self.respond(&STREAMS, for_mcp_servers(), listen).await
     }
 
     /// Ends the streams that have no end of their own, since the gateway stops.
@@ -457,6 +466,7 @@ impl GatewayService {
     /// nothing and are not awaited.
     pub(crate) async fn wait_for_turns(&self) {
         self.turns.close_when_idle().await;
+        self.exchanges.close_when_idle().await;
         self.streams.close_when_idle().await;
     }
 
@@ -472,7 +482,7 @@ impl GatewayService {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_for(last_segment(request.uri()), request.headers())?;
         protect_connection(request.extensions());
-        let work = self.turns.run(move || routes.end_connection(&received));
+        let work = self.exchanges.run(move || routes.end_connection(&received));
         work.await.map_err(|_| busy_reply())
     }
 

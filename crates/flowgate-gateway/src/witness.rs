@@ -18,6 +18,7 @@ use flowgate_lm::remote::Authorities;
 
 use crate::config::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 use crate::log::{self, LogEvent};
+use crate::ureq_tls::tls_config;
 use flowgate_audit::{AcceptedLoss, AuditError, AuditLog, LastLineHandle, LogHead, Timestamp, WitnessRecord};
 
 /// The interval at which a thread checks whether there is something to send.
@@ -323,7 +324,7 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
         .proxy(None)
-        .tls_config(authorities.tls())
+        .tls_config(tls_config(authorities))
         .timeout_global(Some(REQUEST_TIMEOUT))
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();

@@ -1,13 +1,18 @@
 //! Drives a conversation with a model, tools that run, and a person who decides.
+//!
+//! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no runtime;
+//! what a model or an observer awaits determines which one is needed. A caller that is not asynchronous uses a
+//! function such as `flowgate_lm::block_on`.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::ready;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{ChatModel, Delta, Error};
+use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener};
 use serde_json::Value;
 
 use crate::approve::{Approver, Decision};
@@ -18,7 +23,7 @@ use flowgate::trace::Tool as Identity;
 
 /// A tool that acts on the outside world. It consumes the evidence that its call was judged.
 pub trait ToolHandler: Send + Sync {
-    /// Runs a call.
+    /// Runs a call. It may block: the agent does nothing else until the tool has answered.
     fn call(&self, call: AuthorizedCall) -> ToolAnswer;
 }
 
@@ -67,13 +72,17 @@ impl Toolbox {
 }
 
 /// Observes what an agent does.
-pub trait Observer {
+pub trait Observer: Send {
     /// Reports the state of the conversation before its next need is served.
     fn before_need(&mut self, _conversation: &Conversation) {}
     /// The model is queried with this view.
     fn before_completion(&mut self, _view: &View) {}
     /// The model streams this text, which may be shown already: it is part of the reply, whatever follows it.
     fn on_text(&mut self, _text: &str) {}
+    /// Waits until the observer can take more text.
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
     /// The model has answered.
     fn after_completion(&mut self, _completion: &Completion) {}
     /// A person has approved a call, and the conversation is about to receive the decision. The observer joins what
@@ -81,24 +90,31 @@ pub trait Observer {
     ///
     /// # Errors
     /// If that fails. The call does not run.
-    fn before_decision(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
-        Ok(())
+    fn before_decision<'a>(
+        &'a mut self,
+        _conversation: &'a mut Conversation,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
     /// A call is about to run. The observer persists what must be durable before it runs, such as the labels of the
     /// stores that it writes to.
     ///
     /// # Errors
     /// If that fails. The call does not run.
-    fn before_run(&mut self, _conversation: &mut Conversation, _call: &AuthorizedCall) -> Result<(), String> {
-        Ok(())
+    fn before_run<'a>(
+        &'a mut self,
+        _conversation: &'a mut Conversation,
+        _call: &'a AuthorizedCall,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
     /// A call has run, and its answer is about to be labelled. The observer joins what other conversations have since
     /// written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If that fails. The answer is shown to no principal.
-    fn after_run(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
-        Ok(())
+    fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
     /// A call runs.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
@@ -149,7 +165,7 @@ pub struct Agent<'a> {
     /// The approver of calls.
     pub approver: &'a mut dyn Approver,
     /// The time since an arbitrary fixed point.
-    pub clock: &'a dyn Fn() -> Duration,
+    pub clock: &'a (dyn Fn() -> Duration + Sync),
     /// The observer.
     pub observer: &'a mut dyn Observer,
 }
@@ -165,30 +181,35 @@ impl Agent<'_> {
     ///
     /// # Errors
     /// If the model cannot be queried. Calls that ran before are recorded in the conversation.
-    pub fn run_turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
+    pub async fn run_turn(
+        &mut self,
+        conversation: &mut Conversation,
+        content: Value,
+    ) -> Result<Turn, TurnError> {
         conversation.add_user_message(content).map_err(TurnError::Full)?;
-        self.continue_turn(conversation)
+        self.continue_turn(conversation).await
     }
 
     /// Runs one turn on a task of another agent. `carries` is the label of that agent's call, in names.
     ///
     /// # Errors
     /// As [`run_turn`](Self::run_turn).
-    pub fn run_task(
+    pub async fn run_task(
         &mut self,
         conversation: &mut Conversation,
         content: Value,
         carries: &Value,
     ) -> Result<Turn, TurnError> {
         conversation.add_task(content, carries).map_err(TurnError::Full)?;
-        self.continue_turn(conversation)
+        self.continue_turn(conversation).await
     }
 
-    /// Serves the needs of the conversation until it is the user's turn.
+    /// Serves the needs of the conversation until it is the user's turn. If the future is dropped before, the
+    /// conversation is in the middle of a turn.
     ///
     /// # Errors
     /// If the model cannot be queried.
-    pub fn continue_turn(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
+    pub async fn continue_turn(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
             self.observer.before_need(conversation);
             match conversation.need() {
@@ -196,7 +217,7 @@ impl Agent<'_> {
                 Need::Complete(view) => {
                     self.observer.before_completion(&view);
                     let live = conversation.stream_cleaner();
-                    match self.complete_streaming(&view.request, live) {
+                    match self.complete_streaming(&view.request, live).await {
                         Ok(completion) => {
                             self.observer.after_completion(&completion);
                             conversation.accept_completion(completion);
@@ -207,11 +228,11 @@ impl Agent<'_> {
                         Err(error) => return self.abort_turn(conversation, error),
                     }
                 }
-                Need::Screen(request) => match self.complete(self.screener, &request) {
+                Need::Screen(request) => match self.complete(self.screener, &request).await {
                     Ok(completion) => conversation.accept_screening(&completion),
                     Err(error) => return self.abort_turn(conversation, error),
                 },
-                Need::Fill(request) => match self.complete(self.filler, &request) {
+                Need::Fill(request) => match self.complete(self.filler, &request).await {
                     Ok(completion) => conversation.accept_fill(&completion),
                     Err(Error::Cancelled) => return self.abort_turn(conversation, Error::Cancelled),
                     // A model that fails on hidden text reveals a fact about that text, so the failure stays inside
@@ -220,13 +241,13 @@ impl Agent<'_> {
                 },
                 Need::Approve(ask) => {
                     let asked = (self.clock)();
-                    let decision = self.approver.decide(&ask);
+                    let decision = self.approver.decide(&ask).await;
                     let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
                     match decision {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
                         decision => {
                             let is_known = decision != Decision::Allow
-                                || self.observer.before_decision(conversation).is_ok();
+                                || self.observer.before_decision(conversation).await.is_ok();
                             let holds = in_time && is_known;
                             conversation.accept_decision(if holds { decision } else { Decision::Silent });
                         }
@@ -240,7 +261,7 @@ impl Agent<'_> {
                     return self.abort_turn(conversation, Error::Cancelled);
                 }
                 Need::Run(call) if self.tools.is_external => {
-                    match self.observer.before_run(conversation, &call) {
+                    match self.observer.before_run(conversation, &call).await {
                         Ok(()) => conversation.hand_over(call),
                         Err(problem) => {
                             conversation.record_voided_call(&problem);
@@ -251,7 +272,7 @@ impl Agent<'_> {
                     }
                 }
                 Need::Run(call) => {
-                    let answer = self.run(conversation, call);
+                    let answer = self.run(conversation, call).await;
                     conversation.accept_tool_answer(answer);
                 }
             }
@@ -259,37 +280,22 @@ impl Agent<'_> {
     }
 
     /// Queries the model, and passes its text to the observer as far as it may be shown.
-    fn complete_streaming(
+    async fn complete_streaming(
         &mut self,
         request: &Request,
         live: Option<StreamCleaner>,
     ) -> Result<Completion, Error> {
-        let Some(mut live) = live else { return self.complete(self.model, request) };
-        if self.observer.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        let (model, observer) = (self.model, &mut *self.observer);
-        model.complete(request, &mut |delta| {
-            match delta {
-                Delta::Text(piece) => match live.push(piece).as_str() {
-                    "" => {}
-                    text => observer.on_text(text),
-                },
-                // Text that was shown cannot be retracted, and another attempt would produce other text.
-                Delta::Restart if live.has_begun() => return ControlFlow::Break(()),
-                _ => {}
-            }
-            if observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
+        let mut listener = ReplyListener { observer: &mut *self.observer, live };
+        listener.complete(self.model, request).await
     }
 
-    fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
-        if let Err(problem) = self.observer.before_run(conversation, &call) {
+    async fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
+        if let Err(problem) = self.observer.before_run(conversation, &call).await {
             return ToolAnswer::error(format!("the call did not run: {problem}"));
         }
         self.observer.on_tool_call(&call);
         let answer = self.tools.run(call);
-        match self.observer.after_run(conversation) {
+        match self.observer.after_run(conversation).await {
             Ok(()) => {
                 self.observer.on_tool_answer(&answer);
                 answer
@@ -300,17 +306,47 @@ impl Agent<'_> {
         }
     }
 
-    fn complete(&self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
-        if self.observer.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        model.complete(request, &mut |_| {
-            if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
+    async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
+        ReplyListener { observer: &mut *self.observer, live: None }.complete(model, request).await
     }
 
     fn abort_turn(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
         conversation.stop();
         Err(TurnError::Model(error))
+    }
+}
+
+/// Passes the text of a reply to the observer, and cancels the reply when the observer has cancelled the turn.
+struct ReplyListener<'o> {
+    observer: &'o mut dyn Observer,
+    /// Cleans the text that may be shown early; without it none may.
+    live: Option<StreamCleaner>,
+}
+
+impl ReplyListener<'_> {
+    async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
+        if self.observer.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        model.complete(request, self).await
+    }
+}
+
+impl Listener for ReplyListener<'_> {
+    fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        match (delta, &mut self.live) {
+            (Delta::Text(piece), Some(live)) => match live.push(piece).as_str() {
+                "" => {}
+                text => self.observer.on_text(text),
+            },
+            // Text that was shown cannot be retracted, and another attempt would produce other text.
+            (Delta::Restart, Some(live)) if live.has_begun() => return ControlFlow::Break(()),
+            _ => {}
+        }
+        if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        self.observer.ready()
     }
 }

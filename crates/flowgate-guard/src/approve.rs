@@ -5,11 +5,13 @@
 //! means no.
 
 use std::fmt::Debug;
+use std::future::ready;
 use std::time::Duration;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason};
 use flowgate::trace::{Call, Region, Tool};
+use flowgate_lm::BoxFuture;
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,9 +74,9 @@ pub enum Decision {
 }
 
 /// A party that decides on calls.
-pub trait Approver {
-    /// Decides on a call. May block until the question expires.
-    fn decide(&mut self, ask: &ApprovalRequest) -> Decision;
+pub trait Approver: Send {
+    /// Decides on a call. May take until the question expires.
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision>;
 }
 
 /// Refuses every call, for use without an approver.
@@ -82,15 +84,15 @@ pub trait Approver {
 pub struct DenyingApprover;
 
 impl Approver for DenyingApprover {
-    fn decide(&mut self, _: &ApprovalRequest) -> Decision {
-        Decision::Refuse
+    fn decide<'a>(&'a mut self, _: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(ready(Decision::Refuse))
     }
 }
 
-/// A function as an approver.
-impl<F: FnMut(&ApprovalRequest) -> Decision> Approver for F {
-    fn decide(&mut self, ask: &ApprovalRequest) -> Decision {
-        self(ask)
+/// A function as an approver. It may block the thread that drives the agent.
+impl<F: FnMut(&ApprovalRequest) -> Decision + Send> Approver for F {
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(ready(self(ask)))
     }
 }
 

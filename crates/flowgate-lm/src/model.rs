@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chat::{Completion, Request};
+
+/// A boxed future that another thread may drive.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A model that writes the next message of a chat.
 pub trait ChatModel: Send + Sync {
@@ -13,10 +17,15 @@ pub trait ChatModel: Send + Sync {
     fn name(&self) -> &str;
 
     /// Generates the next message. `listener` receives all of it, in pieces if the server streams, and may cancel.
+    /// A caller that drops the future cancels as well.
     ///
     /// # Errors
     /// If there is no answer, or none that can be parsed. What the listener received is then void.
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error>;
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>>;
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
@@ -24,7 +33,11 @@ impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
         (**self).name()
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
         (**self).complete(request, listener)
     }
 }
@@ -34,7 +47,11 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
         (**self).name()
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
         (**self).complete(request, listener)
     }
 }
@@ -46,7 +63,11 @@ pub trait ScoringModel: Send + Sync {
     ///
     /// # Errors
     /// If the server does not return it, or a token spans the end of the prompt.
-    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error>;
+    fn score<'a>(
+        &'a self,
+        prompt: &'a str,
+        continuation: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>>;
 }
 
 /// A model that exposes its hidden states.
@@ -67,8 +88,24 @@ pub trait AttentionModel: Send + Sync {
     fn attention(&self, prompt: &str, continuation: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
-/// Receives a completion while it is generated; `Break` cancels it.
-pub type Listener<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
+/// Receives a completion while it is generated.
+///
+/// A closure is a listener that is always ready; its parameter needs a type, as in `|delta: Delta<'_>|`.
+pub trait Listener: Send {
+    /// Receives the next piece; `Break` cancels the completion.
+    fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()>;
+
+    /// Waits until the listener can take more pieces. A model awaits it between two reads from its server.
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl<F: FnMut(Delta<'_>) -> ControlFlow<()> + Send> Listener for F {
+    fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        self(delta)
+    }
+}
 
 /// A listener that ignores everything.
 pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
@@ -79,8 +116,8 @@ pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
 ///
 /// # Errors
 /// If the listener cancels.
-pub fn send_completion(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), Error> {
-    let mut hear = |delta| if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
+pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> Result<(), Error> {
+    let mut hear = |delta| if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
     if !completion.text.is_empty() {
         hear(Delta::Text(&completion.text))?;
     }

@@ -13,10 +13,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::chat::{Completion, Request};
-use crate::{ChatModel, Error, Listener, ignore_deltas, send_completion};
+use crate::{BoxFuture, ChatModel, Error, Listener, send_completion};
 
 /// The longest line of a file, in bytes.
 const MAX_LINE: u64 = 32 << 20;
+
+/// The error of a request whose answer was not recorded.
+const NOT_RECORDED: Error = Error::Unsupported("this answer: it was not recorded");
 
 /// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +93,12 @@ impl ChatModel for UnavailableModel {
         &self.0
     }
 
-    fn complete(&self, _: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
-        Err(Error::Unsupported("this answer: it was not recorded"))
+    fn complete<'a>(
+        &'a self,
+        _: &'a Request,
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(std::future::ready(Err(NOT_RECORDED)))
     }
 }
 
@@ -131,6 +138,10 @@ impl<M: ChatModel> RecordedModel<M> {
         self.len() == 0
     }
 
+    fn find_answer(&self, key: &str) -> Option<Completion> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
+    }
+
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,21 +161,26 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
         self.model.name()
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
-        let key = line::key(self.model.name(), request);
-        if self.mode != RecordingMode::Record {
-            let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(&key).cloned();
-            if let Some(completion) = known {
-                send_completion(&completion, listener)?;
-                return Ok(completion);
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(async move {
+            let key = line::key(self.model.name(), request);
+            if self.mode != RecordingMode::Record {
+                if let Some(completion) = self.find_answer(&key) {
+                    send_completion(&completion, listener)?;
+                    return Ok(completion);
+                }
+                if self.mode == RecordingMode::Replay {
+                    return Err(NOT_RECORDED);
+                }
             }
-            if self.mode == RecordingMode::Replay {
-                return UnavailableModel(String::new()).complete(request, &mut ignore_deltas);
-            }
-        }
-        let completion = self.model.complete(request, listener)?;
-        self.store_answer(key, &completion)?;
-        Ok(completion)
+            let completion = self.model.complete(request, listener).await?;
+            self.store_answer(key, &completion)?;
+            Ok(completion)
+        })
     }
 }
 
@@ -195,8 +211,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::ScriptedModel;
     use crate::chat::{Message, Part, Stop, ToolCall, Usage};
+    use crate::{ScriptedModel, ignore_deltas};
 
     /// A unique path, which is removed on drop.
     struct TemporaryFile(PathBuf);
@@ -226,14 +242,14 @@ mod tests {
         Completion { text: text.to_owned(), calls: vec![call], stop: Stop::Calls, usage }
     }
 
-    #[test]
-    fn answers_are_kept_and_given_again() {
+    #[tokio::test]
+    async fn answers_are_kept_and_given_again() {
         let place = TemporaryFile::new();
         let model = ScriptedModel::from_answers([said("a"), said("b"), said("secret answer")]).with_name("m");
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         assert!(recorded.is_empty());
         for (question, answer) in [("1", "a"), ("secret question", "b"), ("1", "a")] {
-            assert_eq!(recorded.complete(&asked(question), &mut ignore_deltas).unwrap(), said(answer));
+            assert_eq!(recorded.complete(&asked(question), &mut ignore_deltas).await.unwrap(), said(answer));
         }
         assert_eq!((recorded.len(), recorded.model.requests()), (2, 2));
         let text = std::fs::read_to_string(&place.0).unwrap();
@@ -246,26 +262,29 @@ mod tests {
             heard += 1;
             std::ops::ControlFlow::Continue(())
         };
-        assert_eq!(replayed.complete(&asked("1"), &mut listener).unwrap(), said("a"));
+        assert_eq!(replayed.complete(&asked("1"), &mut listener).await.unwrap(), said("a"));
         assert_eq!(heard, 3);
         let missing = "the model's server does not have this answer: it was not recorded";
-        assert_eq!(replayed.complete(&asked("2"), &mut ignore_deltas).unwrap_err().to_string(), missing);
+        assert_eq!(
+            replayed.complete(&asked("2"), &mut ignore_deltas).await.unwrap_err().to_string(),
+            missing
+        );
         let other = RecordedModel::replay("other", &place.0).unwrap();
-        assert_eq!(other.complete(&asked("1"), &mut ignore_deltas).unwrap_err().to_string(), missing);
+        assert_eq!(other.complete(&asked("1"), &mut ignore_deltas).await.unwrap_err().to_string(), missing);
 
         let again = ScriptedModel::from_answers([said("new")]).with_name("m");
         let recorded = RecordedModel::open(again, &place.0, RecordingMode::Record).unwrap();
-        assert_eq!(recorded.complete(&asked("1"), &mut ignore_deltas).unwrap(), said("new"));
+        assert_eq!(recorded.complete(&asked("1"), &mut ignore_deltas).await.unwrap(), said("new"));
         let replayed = RecordedModel::replay("m", &place.0).unwrap();
         assert_eq!(
-            replayed.complete(&asked("1"), &mut ignore_deltas).unwrap(),
+            replayed.complete(&asked("1"), &mut ignore_deltas).await.unwrap(),
             said("new"),
             "the last one counts"
         );
     }
 
-    #[test]
-    fn an_answer_that_cannot_be_kept_is_an_error() {
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_kept_is_an_error() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return;
@@ -275,7 +294,7 @@ mod tests {
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         recorded.kept.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
         for why in ["no storage space", "an earlier answer is cut off"] {
-            let error = recorded.complete(&asked("1"), &mut ignore_deltas).unwrap_err().to_string();
+            let error = recorded.complete(&asked("1"), &mut ignore_deltas).await.unwrap_err().to_string();
             assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));
         }
         assert!(recorded.is_empty());

@@ -5,42 +5,51 @@
 //! error and no other text of the server, which may quote the request. No error and no debug output contains
 //! the key.
 //!
+//! The futures of the client need a tokio runtime with I/O and time; [`block_on`](crate::block_on) has one. A server
+//! with TLS chooses between HTTP/1.1 and HTTP/2.
+//!
 //! ```no_run
 //! use flowgate_lm::chat::{Message, Part, Request};
 //! use flowgate_lm::{ChatModel, RemoteModel, ignore_deltas, wire::Api};
 //!
+//! # async fn greet() -> Result<(), flowgate_lm::Error> {
 //! let model = RemoteModel::new(Api::ChatCompletions, "http://localhost:8080/v1", "qwen3")?;
 //! let request = Request { messages: vec![Message::User(vec![Part::from("Hello")])].into(), ..Request::default() };
-//! println!("{}", model.complete(&request, &mut ignore_deltas)?.text);
-//! # Ok::<(), flowgate_lm::Error>(())
+//! println!("{}", model.complete(&request, &mut ignore_deltas).await?.text);
+//! # Ok(())
+//! # }
 //! ```
 
-mod address_cache;
 mod authorities;
 mod budget;
 mod client;
-mod connection;
+mod failure;
+mod request_body;
+mod response;
 mod retry;
 pub mod score;
-mod socket;
-mod stream_drain;
 #[cfg(test)]
 mod test_server;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
+
+use hyper::body::Bytes;
 
 use crate::chat::{Completion, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::{Api, MAX_ANSWER};
-use crate::{ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
+use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
 pub use authorities::{Authorities, AuthoritiesError};
 pub use budget::Budget;
-pub use client::UNTRUSTED;
-use client::{HttpClient, HttpResponse, ResponseHandler};
+use budget::PendingCost;
+use client::{HttpClient, ResponseHandler};
+pub use failure::UNTRUSTED;
+use response::HttpResponse;
 use retry::AttemptFailure;
 pub use retry::RetryPolicy;
 
@@ -143,7 +152,7 @@ impl RemoteModel {
     /// Sets the time limits.
     #[must_use]
     pub fn times(mut self, times: Timeouts) -> Self {
-        self.client.times = times;
+        self.client.set_times(times);
         self
     }
 
@@ -236,91 +245,116 @@ impl ChatModel for RemoteModel {
         &self.name
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(self.complete_with_retries(request, listener))
+    }
+}
+
+impl RemoteModel {
+    async fn complete_with_retries(
+        &self,
+        request: &Request,
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, Error> {
         let request = self.with_defaults(request);
         if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
-        let (mut body, end) = self.body(&request);
-        let answered = self.client.ask(self.api.path(), &body, &mut chat);
+        let (body, end) = self.body(&request);
+        let body = Bytes::from(body);
+        let answered = self.client.ask(self.api.path(), &body, &mut chat).await;
         if let Some(end) = end {
-            body.truncate(end);
-            request
-                .messages
-                .store_serialized_prefix(SerializedPrefix { text: body, messages: request.messages.len() });
+            let mut text = Vec::from(body);
+            text.truncate(end);
+            let messages = request.messages.len();
+            request.messages.store_serialized_prefix(SerializedPrefix { text, messages });
         }
         answered
     }
 }
 
 /// One completion, over all attempts.
-struct RetriedCompletion<'a, 'b> {
+struct RetriedCompletion<'a> {
     remote: &'a RemoteModel,
     request: &'a Request,
-    listener: &'a mut Listener<'b>,
+    listener: &'a mut dyn Listener,
     /// The number of bytes that the listener received in this attempt.
     received_bytes: usize,
 }
 
-impl RetriedCompletion<'_, '_> {
-    fn read_stream(&mut self, answer: &mut HttpResponse) -> Result<Completion, AttemptFailure> {
+impl RetriedCompletion<'_> {
+    async fn read_stream(
+        &mut self,
+        answer: &mut HttpResponse,
+        cost: &mut Option<PendingCost>,
+    ) -> Result<Completion, AttemptFailure> {
         let mut decoder = self.remote.api.decoder();
         let mut splitter = sse::EventSplitter::default();
-        let mut buffer = vec![0_u8; 16 << 10];
-        let (heard, listener) = (&mut self.received_bytes, &mut *self.listener);
-        let mut hear = |delta: Delta<'_>| {
-            *heard += match delta {
-                Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
-                Delta::Call { name, .. } => name.len(),
-                Delta::Restart => 0,
-            };
-            listener(delta)
-        };
         while !decoder.is_done() {
-            let bytes = answer.read(&mut buffer)?;
+            let bytes = answer.read().await?;
             if bytes.is_empty() {
                 // A connection that closes in the middle of an answer may succeed on retry.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
-            for event in splitter.feed(bytes) {
+            let mut has_heard = false;
+            let mut hear = |delta: Delta<'_>| -> ControlFlow<()> {
+                has_heard = true;
+                self.received_bytes += match delta {
+                    Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
+                    Delta::Call { name, .. } => name.len(),
+                    Delta::Restart => 0,
+                };
+                if let Some(cost) = cost {
+                    cost.usage.output = estimate::tokens(self.received_bytes);
+                }
+                self.listener.on_delta(delta)
+            };
+            for event in splitter.feed(&bytes) {
                 // Events after the end of the answer are ignored.
                 if decoder.is_done() {
                     break;
                 }
                 decoder.feed(&event?, &mut hear)?;
             }
+            if has_heard {
+                answer.wait_for(self.listener.ready()).await?;
+            }
         }
         Ok(decoder.finish()?)
     }
 
-    /// Takes the cost of an attempt from the budget; an estimate if the server reports no usage.
-    fn spend(&self, completion: Option<&Completion>) {
-        let Some(budget) = &self.remote.client.budget else { return };
-        let usage = match completion {
-            Some(completion) if completion.usage != Usage::default() => completion.usage,
-            Some(completion) => estimate::usage(self.request, completion),
-            None => {
-                Usage { input: estimate::input(self.request), output: estimate::tokens(self.received_bytes) }
-            }
-        };
-        budget.spend(usage);
+    /// Returns the cost of an attempt for the budget: of its request, before anything of the answer is read.
+    fn begin_cost(&self) -> Option<PendingCost> {
+        let budget = self.remote.client.budget.as_ref()?;
+        let usage = Usage { input: estimate::input(self.request), output: 0 };
+        Some(PendingCost::new(Arc::clone(budget), usage))
     }
 }
 
-impl ResponseHandler for RetriedCompletion<'_, '_> {
+impl ResponseHandler for RetriedCompletion<'_> {
     type Out = Completion;
 
-    fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
-        let read = if answer.is_stream() {
-            self.read_stream(&mut answer)
+    async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
+        let mut cost = self.begin_cost();
+        let completion = if answer.is_stream() {
+            self.read_stream(&mut answer, &mut cost).await?
         } else {
-            answer.json().and_then(|body| Ok(self.remote.api.decode_response(&body)?))
+            self.remote.api.decode_response(&answer.json().await?)?
         };
-        self.spend(read.as_ref().ok());
-        let completion = read?;
+        if let Some(cost) = &mut cost {
+            // An estimate if the server reports no usage.
+            let is_reported = completion.usage != Usage::default();
+            cost.usage =
+                if is_reported { completion.usage } else { estimate::usage(self.request, &completion) };
+        }
+        drop(cost);
         if answer.is_stream() {
-            answer.release_connection();
+            answer.release_connection().await;
         } else {
             send_completion(&completion, self.listener)?;
         }
@@ -328,7 +362,8 @@ impl ResponseHandler for RetriedCompletion<'_, '_> {
     }
 
     fn begin_retry(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.received_bytes) > 0 && (self.listener)(Delta::Restart).is_break() {
+        let is_void = std::mem::take(&mut self.received_bytes) > 0;
+        if is_void && self.listener.on_delta(Delta::Restart).is_break() {
             return Err(Error::Cancelled);
         }
         Ok(())

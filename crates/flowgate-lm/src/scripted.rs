@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::chat::{Completion, Request};
-use crate::{ChatModel, Error, Listener, estimate, send_completion};
+use crate::{BoxFuture, ChatModel, Error, Listener, estimate, send_completion};
 
 type AnswerFunction = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
 
@@ -71,17 +71,23 @@ impl ChatModel for ScriptedModel {
         &self.name
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        let answer = (self.answer)(request);
-        let usage = match &answer {
-            Ok(completion) => estimate::usage(request, completion),
-            Err(_) => crate::chat::Usage { input: estimate::input(request), output: 0 },
-        };
-        self.tokens.fetch_add(usage.input.saturating_add(usage.output), Ordering::Relaxed);
-        let completion = answer?;
-        send_completion(&completion, listener)?;
-        Ok(completion)
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(async move {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let answer = (self.answer)(request);
+            let usage = match &answer {
+                Ok(completion) => estimate::usage(request, completion),
+                Err(_) => crate::chat::Usage { input: estimate::input(request), output: 0 },
+            };
+            self.tokens.fetch_add(usage.input.saturating_add(usage.output), Ordering::Relaxed);
+            let completion = answer?;
+            send_completion(&completion, listener)?;
+            Ok(completion)
+        })
     }
 }
 
@@ -95,31 +101,31 @@ mod tests {
         Completion { text: text.to_owned(), ..Completion::default() }
     }
 
-    #[test]
-    fn answers_in_order_and_counts() {
+    #[tokio::test]
+    async fn answers_in_order_and_counts() {
         let model = ScriptedModel::from_answers([said("12345678"), said("b")]).with_name("double");
         let request =
             Request { messages: vec![Message::User(vec![Part::from("1234")])].into(), ..Request::default() };
         assert_eq!(model.name(), "double");
-        assert_eq!(model.complete(&request, &mut ignore_deltas).unwrap().text, "12345678");
+        assert_eq!(model.complete(&request, &mut ignore_deltas).await.unwrap().text, "12345678");
         assert_eq!((model.requests(), model.tokens()), (1, 3));
-        assert_eq!(model.complete(&request, &mut ignore_deltas).unwrap().text, "b");
-        let none = model.complete(&request, &mut ignore_deltas).unwrap_err();
+        assert_eq!(model.complete(&request, &mut ignore_deltas).await.unwrap().text, "b");
+        let none = model.complete(&request, &mut ignore_deltas).await.unwrap_err();
         assert_eq!(none.to_string(), "the model's server does not have another scripted answer");
         assert_eq!((model.requests(), model.tokens()), (3, 6));
     }
 
-    #[test]
-    fn answers_as_a_function() {
+    #[tokio::test]
+    async fn answers_as_a_function() {
         let model = ScriptedModel::from_function(|request| Ok(said(&request.messages.len().to_string())));
         let mut heard = String::new();
         let mut listener = |delta: crate::Delta<'_>| {
             heard += &format!("{delta:?}");
             std::ops::ControlFlow::Continue(())
         };
-        assert_eq!(model.complete(&Request::default(), &mut listener).unwrap().text, "0");
+        assert_eq!(model.complete(&Request::default(), &mut listener).await.unwrap().text, "0");
         assert_eq!(heard, "Text(\"0\")");
         let mut stop = |_: crate::Delta<'_>| std::ops::ControlFlow::Break(());
-        assert_eq!(model.complete(&Request::default(), &mut stop).unwrap_err(), Error::Cancelled);
+        assert_eq!(model.complete(&Request::default(), &mut stop).await.unwrap_err(), Error::Cancelled);
     }
 }

@@ -214,7 +214,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If the event violates the format, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &sse::SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &sse::SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         match self {
             Self::ChatCompletions(decoder) => decoder.feed(event, listener),
             Self::Responses(decoder) => decoder.feed(event, listener),

@@ -5,11 +5,13 @@
 //! instruction in its view, regardless of its author, before anything else. It knows the task from the start, and the
 //! state of the servers only from its view.
 
+use std::future::ready;
+
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::screener::tool_filter;
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, ToolSpec, Usage};
-use flowgate_lm::{ChatModel, Error, Listener};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 use serde_json::{Map, Value, json};
 
 use super::task::{BenchTask, TaskStep, ValueSource};
@@ -33,7 +35,17 @@ impl ChatModel for GullibleModel<'_> {
         "test double: capable and gullible"
     }
 
-    fn complete(&self, request: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(ready(Ok(self.answer(request))))
+    }
+}
+
+impl GullibleModel<'_> {
+    fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             fill_completion(request)
         } else if request.choice == ToolChoice::Tool(tool_filter::ANSWER.to_owned()) {
@@ -46,11 +58,9 @@ impl ChatModel for GullibleModel<'_> {
         let tokens = |text: String| u64::try_from(text.len() / 4).unwrap_or(u64::MAX);
         let output = format!("{}{:?}", completion.text, completion.calls);
         completion.usage = Usage { input: tokens(format!("{request:?}")), output: tokens(output) };
-        Ok(completion)
+        completion
     }
-}
 
-impl GullibleModel<'_> {
     /// Returns the tools that the task needs.
     fn choose_tools(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());

@@ -80,7 +80,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 1280, value_name = "MIB", value_parser = clap::value_parser!(u32).range(8..=65536), help_heading = "Limits")]
     pub(crate) max_values: u32,
     /// The number of open connections; further connections wait.
-    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
+    #[arg(long, default_value_t = 8192, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_connections: u32,
     /// The number of open connections of one address without a valid key; an IPv6 network of 64 bits counts as one address. The slowest
     /// one is closed for another. 0 is no limit: behind a reverse proxy, all clients have its address.
@@ -104,8 +104,8 @@ pub(crate) struct ServeArgs {
     /// The size of the compiled policies in the cache, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
     pub(crate) cached_size: u32,
-    /// The number of turns of agents at the same time.
-    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=500), help_heading = "Limits")]
+    /// The number of turns of agents at the same time. While more than half of them run, a client that has more than its share is refused.
+    #[arg(long, default_value_t = 8192, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_turns: u32,
     /// The time limit for a turn of an agent, including the model's time, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]

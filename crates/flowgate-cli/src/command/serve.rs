@@ -123,6 +123,7 @@ fn limits(options: &ServeArgs) -> ServerLimits {
         cached_policies: number(options.cached_policies),
         cached_bytes: mib(options.cached_size),
         turns: number(options.max_turns),
+        exchanges: ServerLimits::default().exchanges,
         streams: ServerLimits::default().streams,
         turn_time: seconds(options.turn_time),
         head_time: seconds(options.head_time),

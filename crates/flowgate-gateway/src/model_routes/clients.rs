@@ -20,7 +20,7 @@ const KEY: &str = "x-flowgate-key";
 pub(crate) struct ClientState {
     pub(crate) spec: ClientSettings,
     /// The texts that it was shown.
-    pub(crate) history: Mutex<ClientHistory>,
+    pub(crate) history: tokio::sync::Mutex<ClientHistory>,
     /// The cache of its decoded chat prefixes.
     pub(crate) beginnings: PrefixCache,
     quota: Mutex<RequestQuota>,
@@ -94,8 +94,8 @@ impl ClientState {
     }
 
     /// Makes the next use load the texts that it was shown again.
-    pub(crate) fn reload_history(&self) {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).reset();
+    pub(crate) async fn reload_history(&self) {
+        self.history.lock().await.reset();
     }
 
     /// Counts a new conversation, and returns whether to look for surplus ones. Looking is slow where there are many
@@ -159,7 +159,7 @@ impl Clients {
             let history =
                 ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
             let quota = RequestQuota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
-            let (history, quota) = (Mutex::new(history), Mutex::new(quota));
+            let (history, quota) = (tokio::sync::Mutex::new(history), Mutex::new(quota));
             let (at_work, begun, listening) = Default::default();
             let beginnings = PrefixCache::default();
             let (bits, forgotten) = Default::default();

@@ -31,7 +31,7 @@ use super::clients::ClientState;
 use super::mcp_servers::proxies::ConversationProxies;
 use crate::approvals::ApprovalReference;
 use crate::client_presence::ClientPresence;
-use crate::database::{Database, DatabaseError, OpenedConversation, ShownText, block_on};
+use crate::database::{Database, DatabaseError, OpenedConversation, ShownText};
 use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::predicates::journal::PredicateJournal;
@@ -43,6 +43,8 @@ use crate::visibility::ReportedItems;
 
 /// The time for which a request waits for another gateway that holds its conversation.
 const HELD_ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The interval at which it asks again.
+const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// The age of the stored time of last use beyond which a turn updates it.
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of the shortest conversation, in bytes.
@@ -92,7 +94,7 @@ pub(crate) struct ConversationState {
     pub(crate) explained: ReportedItems,
 }
 
-type ConversationCell = Arc<Mutex<Option<ConversationState>>>;
+type ConversationCell = Arc<tokio::sync::Mutex<Option<ConversationState>>>;
 /// A client's name and a conversation's name.
 type ConversationKey = (String, String);
 
@@ -116,9 +118,14 @@ pub(crate) struct ConversationHandle {
 }
 
 /// A conversation, locked against all other requests.
+///
+/// If a request ends between its first use of the conversation and its [storage](Conversations::persist), by a panic or
+/// by a dropped future, the conversation is dropped from memory: the next request finds it as it was stored last.
 #[derive(Debug)]
 pub(crate) struct LockedConversation<'a> {
-    session: MutexGuard<'a, Option<ConversationState>>,
+    session: tokio::sync::MutexGuard<'a, Option<ConversationState>>,
+    /// Whether it may differ from what is stored.
+    is_unsettled: bool,
     key: &'a ConversationKey,
     store: &'a Database,
     /// Its share of the memory for values.
@@ -127,6 +134,9 @@ pub(crate) struct LockedConversation<'a> {
 
 impl Drop for LockedConversation<'_> {
     fn drop(&mut self) {
+        if self.is_unsettled {
+            *self.session = None;
+        }
         self.store.set_held(&self.key.0, &self.key.1, false);
     }
 }
@@ -139,6 +149,7 @@ impl ConversationHandle {
 
 impl LockedConversation<'_> {
     pub(crate) fn get(&mut self) -> Option<&mut ConversationState> {
+        self.is_unsettled = true;
         self.session.as_mut()
     }
 }
@@ -183,7 +194,7 @@ impl Conversations {
     }
 
     /// Finds the conversation that a client names, or that a chat continues.
-    pub(crate) fn find(
+    pub(crate) async fn find(
         &self,
         client: &ClientState,
         named: Option<&str>,
@@ -198,7 +209,7 @@ impl Conversations {
                     Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
                         None => {
                             let prefixes: Vec<String> = chat.prefixes().iter().map(hex).collect();
-                            block_on(self.store.find_by_chat(&client.spec.name, &prefixes))?
+                            self.store.find_by_chat(&client.spec.name, &prefixes).await?
                         }
                         known => known,
                     },
@@ -217,37 +228,41 @@ impl Conversations {
     }
 
     /// Waits until no other request holds a conversation, here or in another gateway, and brings it up to date.
-    pub(crate) fn lock<'f>(
+    pub(crate) async fn lock<'f>(
         &'f self,
         client: &ClientState,
         found: &'f ConversationHandle,
         waiting: &ClientPresence,
     ) -> Result<LockedConversation<'f>, RequestError> {
-        // A thread that panicked while it held the conversation may have left it inconsistent: it is replayed from the
-        // store.
-        let session = found.slot.lock().unwrap_or_else(|poisoned| {
-            found.slot.clear_poison();
-            let mut held = poisoned.into_inner();
-            *held = None;
-            held
-        });
+        let gone = || RequestError::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer");
         // A request whose client has disconnected must not be appended after later ones.
-        if waiting.has_gone() {
-            return Err(RequestError::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer"));
-        }
-        let mut held = LockedConversation { session, key: &found.key, store: &self.store, _share: None };
-        if let Some(session) = held.session.as_ref().filter(|_| !self.store.is_shared()) {
-            held._share = Some(self.reserve_memory(client, found, session.memory())?);
+        let session = tokio::select! {
+            biased;
+            () = waiting.gone() => return Err(gone()),
+            session = found.slot.lock() => session,
+        };
+        let mut held = LockedConversation {
+            session,
+            is_unsettled: false,
+            key: &found.key,
+            store: &self.store,
+            _share: None,
+        };
+        let known = held.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
+        if let Some(bytes) = known {
+            held._share = Some(self.reserve_memory(client, found, bytes).await?);
             return Ok(held);
         }
         self.store.set_held(&found.key.0, &found.key.1, true);
         let since = Instant::now();
         let opened = loop {
-            match self.open(client, found, held.session.as_ref()) {
-                Err(DatabaseError::ConversationHeld)
-                    if since.elapsed() < HELD_ELSEWHERE_TIMEOUT && !waiting.has_gone() =>
-                {
-                    std::thread::sleep(Duration::from_millis(50));
+            let turns = held.session.as_ref().map_or(0, |session| session.turns);
+            match self.open(client, found, turns).await {
+                Err(DatabaseError::ConversationHeld) if since.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
+                    tokio::select! {
+                        () = waiting.gone() => return Err(gone()),
+                        () = tokio::time::sleep(HELD_ELSEWHERE_POLL) => {}
+                    }
                 }
                 opened => break opened?,
             }
@@ -262,53 +277,54 @@ impl Conversations {
         if held.session.is_none() {
             // It is replayed only if there is room for its stored inputs.
             let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
-            let before = self.reserve_memory(client, found, memory_of(opened.bytes, read))?;
-            *held.session = Some(self.load(client, found, opened)?);
+            let before = self.reserve_memory(client, found, memory_of(opened.bytes, read)).await?;
+            *held.session = Some(self.load(client, found, opened).await?);
             drop(before);
         }
         let bytes = held.session.as_ref().map_or(0, ConversationState::memory);
         self.memory().set_size(&found.key, bytes);
-        held._share = Some(self.reserve_memory(client, found, bytes)?);
+        held._share = Some(self.reserve_memory(client, found, bytes).await?);
         Ok(held)
     }
 
     /// Reserves memory for a conversation for as long as it is in use.
-    fn reserve_memory(
+    async fn reserve_memory(
         &self,
         client: &ClientState,
         found: &ConversationHandle,
         bytes: usize,
     ) -> Result<ValueBudgetShare, RequestError> {
-        self.room.take_for_conversation(bytes).map_err(|_| {
-            self.log.limit(&Limit {
-                what: WHAT,
-                effect: "a request was refused with 503, since there is no room for its conversation",
-                setting: SETTING,
-                most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
-                client: &client.spec.name,
-                conversation: Some(found.name()),
-            });
-            let _ = block_on(self.store.release_lease(&client.spec.name, found.name()));
-            let message = "the gateway has too much to do: try again in a second";
-            RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full)
-        })
+        if let Ok(share) = self.room.take_for_conversation(bytes) {
+            return Ok(share);
+        }
+        self.log.limit(&Limit {
+            what: WHAT,
+            effect: "a request was refused with 503, since there is no room for its conversation",
+            setting: SETTING,
+            most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
+            client: &client.spec.name,
+            conversation: Some(found.name()),
+        });
+        let _ = self.store.release_lease(&client.spec.name, found.name()).await;
+        let message = "the gateway has too much to do: try again in a second";
+        Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
 
-    fn open(
+    /// Opens a conversation, of which the first `turns` turns are known, and acquires its lease.
+    async fn open(
         &self,
         client: &ClientState,
         found: &ConversationHandle,
-        known: Option<&ConversationState>,
+        turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
         let key =
             random::bytes::<32>().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
         let name = (client.spec.name.as_str(), found.name());
-        let known = known.map_or(0, |session| session.turns);
-        block_on(self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), known))
+        self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
     /// Replays a conversation from its stored inputs; if the replay diverges, begins it anew.
-    fn load(
+    async fn load(
         &self,
         client: &ClientState,
         found: &ConversationHandle,
@@ -316,25 +332,25 @@ impl Conversations {
     ) -> Result<ConversationState, RequestError> {
         let opened = match turn_count(&opened) == opened.turns {
             true => opened,
-            false => self.open(client, found, None)?,
+            false => self.open(client, found, 0).await?,
         };
         let new = opened.turns == 0;
         if let Some(session) = replay_stored(client, &opened)? {
             if new && client.count_new_conversation() {
-                self.make_room(client, found.name())?;
+                self.make_room(client, found.name()).await?;
             }
             return Ok(session);
         }
-        block_on(self.store.delete_conversation(&client.spec.name, found.name()))?;
-        let opened = self.open(client, found, None)?;
+        self.store.delete_conversation(&client.spec.name, found.name()).await?;
+        let opened = self.open(client, found, 0).await?;
         replay_stored(client, &opened)?
             .ok_or_else(|| DatabaseError::Damaged("a new conversation has a past").into())
     }
 
     /// Deletes the least recently used conversations of a client beyond its limit, except those in use.
-    fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
+    async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
         let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
-        let surplus = block_on(self.store.least_recently_used(&client.spec.name, newest, most))?;
+        let surplus = self.store.least_recently_used(&client.spec.name, newest, most).await?;
         if !surplus.is_empty() {
             self.log.limit(&Limit {
                 what: "conversations of one client",
@@ -347,8 +363,9 @@ impl Conversations {
         }
         for name in surplus {
             let key = (client.spec.name.clone(), name);
-            if !self.memory().is_used(&key) {
-                block_on(self.store.delete_conversation(&key.0, &key.1))?;
+            let is_used = self.memory().is_used(&key);
+            if !is_used {
+                self.store.delete_conversation(&key.0, &key.1).await?;
                 self.memory().forget(&key);
             }
         }
@@ -377,19 +394,19 @@ impl Conversations {
     }
 
     /// Brings up to date what a client was shown elsewhere, and the labels of its tenant's stores.
-    pub(crate) fn catch_up(
+    pub(crate) async fn catch_up(
         &self,
         client: &ClientState,
         session: &mut ConversationState,
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
-        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = client.history.lock().await;
         if self.store.is_shared() || !known.is_loaded {
-            let mut recalled = block_on(self.store.shown_texts(&client.spec.name, known.next))?;
+            let mut recalled = self.store.shown_texts(&client.spec.name, known.next).await?;
             if recalled.cleared != known.cleared && known.next > 0 {
                 // It was cleared through another gateway.
                 known.reset();
-                recalled = block_on(self.store.shown_texts(&client.spec.name, known.next))?;
+                recalled = self.store.shown_texts(&client.spec.name, known.next).await?;
             }
             (known.next, known.cleared, known.is_loaded) = (recalled.next, recalled.cleared, true);
             if recalled.has_forgotten {
@@ -404,16 +421,16 @@ impl Conversations {
             known.aged = Instant::now();
         }
         drop(known);
-        self.recall_external_state(client, session)
+        self.recall_external_state(client, session).await
     }
 
     /// Joins the labels that other clients of the tenant have written to stores.
-    pub(crate) fn recall_external_state(
+    pub(crate) async fn recall_external_state(
         &self,
         client: &ClientState,
         session: &mut ConversationState,
     ) -> Result<(), RequestError> {
-        let record = block_on(self.store.tenant(&client.spec.tenant))?;
+        let record = self.store.tenant(&client.spec.tenant).await?;
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
             let message = "what stores carry is not known; the log of the gateway has the reason";

@@ -80,10 +80,7 @@ impl ModelRoutes {
         let store = self.sessions.store();
         let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
         // Whether or not clearing succeeded, the texts are loaded again before they are used.
-        let unread = tokio::task::spawn_blocking(move || client.reload_history());
-        unread
-            .await
-            .map_err(|_| database_error_reply(&DatabaseError::Damaged("clearing has ended unexpectedly")))?;
+        client.reload_history().await;
         let cleared = cleared.map_err(|error| database_error_reply(&error))?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }

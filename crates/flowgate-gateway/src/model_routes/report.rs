@@ -1,15 +1,13 @@
 //! The log line of one request of an agent to a model: its outcome, the verdicts, and the time it took. It has no
 //! content.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Outcome, ReasonKind};
 use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
-use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::Error;
 use flowgate_lm::remote::UNTRUSTED;
-use flowgate_lm::{ChatModel, Error, Listener};
 use serde_json::Value;
 
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
@@ -249,30 +247,4 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::NotRecorded(_) => "the answer could not be recorded",
         _ => "the model's server failed",
     })
-}
-
-/// A model whose time is measured.
-pub(crate) struct TimedModel<'a> {
-    model: &'a dyn ChatModel,
-    micros: &'a AtomicU64,
-}
-
-impl<'a> TimedModel<'a> {
-    pub(crate) fn new(model: &'a dyn ChatModel, micros: &'a AtomicU64) -> Self {
-        Self { model, micros }
-    }
-}
-
-impl ChatModel for TimedModel<'_> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
-        let begun = Instant::now();
-        let done = self.model.complete(request, listener);
-        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(took, Ordering::Relaxed);
-        done
-    }
 }

@@ -4,6 +4,7 @@
 //! when the whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client
 //! that disconnects ends it.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -15,6 +16,7 @@ use flowgate_lm::sse::SseEvent;
 use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
 use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::CONVERSATION;
@@ -48,8 +50,10 @@ pub(crate) struct OutgoingReply {
     headers: Vec<(&'static str, String)>,
     writer: Option<ResponseWriter>,
     parts: Sender<ReplyPart>,
+    /// The parts that the channel has not taken yet.
+    pending: VecDeque<ReplyPart>,
     begun: bool,
-    /// The text that was sent.
+    /// The text that was sent, or is pending.
     sent: String,
     /// Whether the client has disconnected.
     pub(crate) is_lost: bool,
@@ -65,7 +69,17 @@ impl OutgoingReply {
     ) -> Self {
         let (writer, conversation) = (Some(ResponseWriter::new(api, head, usage)), conversation.to_owned());
         let headers = Vec::new();
-        Self { api, conversation, headers, writer, parts, begun: false, sent: String::new(), is_lost: false }
+        Self {
+            api,
+            conversation,
+            headers,
+            writer,
+            parts,
+            pending: VecDeque::new(),
+            begun: false,
+            sent: String::new(),
+            is_lost: false,
+        }
     }
 
     /// Adds a header to the answer. It has no effect once the answer has begun.
@@ -83,7 +97,7 @@ impl OutgoingReply {
         &self.sent
     }
 
-    /// Sends more text.
+    /// Sends more text, as far as the channel takes it; [`flush`](Self::flush) sends the rest.
     pub(crate) fn text(&mut self, piece: &str) {
         self.sent.push_str(piece);
         let events = self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default();
@@ -91,7 +105,7 @@ impl OutgoingReply {
     }
 
     /// Sends the rest of the answer; or returns all of it, if nothing has been sent.
-    pub(crate) fn finish(
+    pub(crate) async fn finish(
         &mut self,
         completion: &Completion,
         waits: Option<&WaitingStatus>,
@@ -100,6 +114,7 @@ impl OutgoingReply {
         waits.into_iter().for_each(|waits| waits.add_to_events(&mut events));
         if self.begun {
             self.send(&events);
+            self.flush().await;
             return None;
         }
         let reply =
@@ -109,8 +124,18 @@ impl OutgoingReply {
     }
 
     /// Ends the answer with an error.
-    pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
+    pub(crate) async fn fail(&mut self, status: StatusCode, message: &str) {
         self.send(&[stream_error_event(self.api, status, message)]);
+        self.flush().await;
+    }
+
+    /// Sends the pending parts. A client that reads slowly makes its turn wait here.
+    pub(crate) async fn flush(&mut self) {
+        while let Some(part) = self.pending.pop_front() {
+            if self.parts.send(part).await.is_err() {
+                self.lose_client();
+            }
+        }
     }
 
     fn send(&mut self, events: &[SseEvent]) {
@@ -126,7 +151,20 @@ impl OutgoingReply {
     }
 
     fn send_part(&mut self, part: ReplyPart) {
-        self.is_lost |= self.parts.blocking_send(part).is_err();
+        if !self.pending.is_empty() {
+            self.pending.push_back(part);
+            return;
+        }
+        match self.parts.try_send(part) {
+            Ok(()) => {}
+            Err(TrySendError::Full(part)) => self.pending.push_back(part),
+            Err(TrySendError::Closed(_)) => self.lose_client(),
+        }
+    }
+
+    fn lose_client(&mut self) {
+        self.is_lost = true;
+        self.pending.clear();
     }
 }
 

@@ -119,7 +119,6 @@ fn body(messages: &[Value]) -> String {
 fn work_grows_with_the_number_of_messages_and_no_faster() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let routes = Arc::new(runtime.block_on(routes()));
-    let _entered = runtime.enter();
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {KEY}")).unwrap());
     let work = |text: &str| -> AllocationInfo {
@@ -127,7 +126,8 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
         let (parts, _kept) = stream::reply_channel();
         let mut reply = None;
         let work = allocation_counter::measure(|| {
-            reply = routes.answer(&received, text.as_bytes(), &ClientPresence::default(), parts);
+            let waiting = ClientPresence::default();
+            reply = runtime.block_on(routes.answer(&received, text.as_bytes(), &waiting, parts));
         });
         assert_eq!(reply.unwrap().status.as_u16(), 200);
         work

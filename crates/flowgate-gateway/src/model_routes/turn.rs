@@ -4,26 +4,28 @@
 //! afterwards.
 
 use std::fmt::Write as _;
+use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
-use flowgate_guard::approve::{ApprovalRequest, Decision};
+use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
-use flowgate_lm::{ChatModel, Error, Listener};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use super::clients::ClientState;
 use super::conversations::ConversationState;
-use super::report::{self, RequestReport, TimedModel};
+use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
+use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::client_presence::ClientPresence;
@@ -78,7 +80,7 @@ fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
 }
 
 /// Adds a chat to its conversation and runs the agent until the client has to act.
-pub(crate) fn run(
+pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
     stream: &mut Option<OutgoingReply>,
@@ -95,51 +97,50 @@ pub(crate) fn run(
     }
     let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
-    let withdrawn = approvals.frozen_consents(&client.spec)?;
+    let withdrawn = approvals.frozen_consents(&client.spec).await?;
     let has_changed = session.conversation.withdraw_consents(&withdrawn);
     let mut is_resumed = false;
     let asker =
         ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
-    let (mut question, mut used): (Option<ApprovalReference>, Vec<ApprovalReference>) = (None, Vec::new());
+    let mut person = PersonApprover { approvals, asker, used: Vec::new(), question: None, failure: None };
     let mut given_up = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
-        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(asker, &digest)?;
+        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(asker, &digest).await?;
         match decision {
             Decision::Later => {
                 let completion =
                     waiting_completion(&client.spec, asked.as_ref(), &session.conversation.postpone());
-                session.push_completion(client, &completion);
+                session.push_completion(client, &completion).await;
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::Allow => used.extend(asked),
+            Decision::Allow => person.used.extend(asked),
             Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
         // In the meantime others may have written to the stores that the question refers to.
-        if let Some(record) =
-            approvals.changed_external_state(&client.spec.tenant, session.recalled.as_deref())?
-        {
+        let tenant = &client.spec.tenant;
+        if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
             session.join_external_state(&record).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
         }
         session.conversation.accept_decision(decision);
         is_resumed = true;
     } else {
         if session.conversation.waits_for_decision() {
-            approvals.void_questions(&client.spec, name)?;
+            approvals.void_questions(&client.spec, name).await?;
             let cause = "the conversation went on without the answer";
             given_up = session.conversation.void_approved_calls(cause);
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
-        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = client.history.lock().await;
         let sent = session.conversation.accept_chat(&mut known.client, &mut session.history, chat)?;
         let sent = sent.ok_or_else(|| {
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
         client.add_leaked_bits(sent.bits);
     }
-    let known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = client.history.lock().await;
     let ConversationState { conversation, explained, .. } = session;
     visibility::log(log, &client.spec, &known.client, name, conversation, explained);
     if explains {
@@ -154,34 +155,19 @@ pub(crate) fn run(
     let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
     let mut watch = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
-    let mut unasked = None;
-    let mut ask = |ask: &ApprovalRequest| {
-        let ApprovalOutcome { decision, asked } = match approvals.ask(asker, ask, &used) {
-            Ok(answered) => answered,
-            Err(error) => {
-                unasked = Some(error);
-                // The error ends the turn, of which nothing is stored.
-                return Decision::Later;
-            }
-        };
-        match decision {
-            Decision::Allow => used.extend(asked),
-            Decision::Later => question = asked,
-            Decision::Refuse | Decision::Silent | Decision::Unasked => {}
-        }
-        decision
-    };
-    let (model, small) = (TimedModel::new(&model, &micros), TimedModel::new(&small, &micros));
+    let (model, small) =
+        (UpstreamModel::new(&model, waiting, &micros), UpstreamModel::new(&small, waiting, &micros));
     let mut agent = Agent {
         model: &model,
         screener: &small,
         filler: &small,
         tools: &Toolbox::external(),
-        approver: &mut ask,
+        approver: &mut person,
         clock: &|| begun.elapsed(),
         observer: &mut watch,
     };
-    let ended = agent.continue_turn(&mut session.conversation);
+    let ended = agent.continue_turn(&mut session.conversation).await;
+    let PersonApprover { used, question, failure: unasked, .. } = person;
     report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
     if let Some(error) = unasked {
         ended.iter().for_each(|turn| report.add_turn(turn));
@@ -211,14 +197,20 @@ pub(crate) fn run(
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have stopped calls since they were handed over.
         let mut calls = turn.calls.iter();
-        let stopped =
-            calls.find_map(|call| approvals.freeze_reason(&client.spec, name, &call.tool.to_string()));
+        let stopped = loop {
+            let Some(call) = calls.next() else { break None };
+            let reason = approvals.freeze_reason(&client.spec, name, &call.tool.to_string()).await;
+            if reason.is_some() {
+                break reason;
+            }
+        };
         if let Some(why) = stopped {
             session.withhold_calls(client, name, &mut turn, &why);
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
         // Calls that were permitted before a person was asked depend on the consents of that time.
-        let is_other = is_resumed && has_changed || approvals.frozen_consents(&client.spec)? != withdrawn;
+        let is_other =
+            is_resumed && has_changed || approvals.frozen_consents(&client.spec).await? != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
             session.withhold_calls(client, name, &mut turn, why);
@@ -240,7 +232,7 @@ pub(crate) fn run(
         }
         _ => completion(&turn, &|tool| client.spec.name_of(tool)),
     };
-    session.push_completion(client, &completion);
+    session.push_completion(client, &completion).await;
     Ok(completion)
 }
 
@@ -287,9 +279,9 @@ impl ConversationState {
     }
 
     /// Adds the completion to the conversation as the message that the client receives.
-    fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
+    async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = client.history.lock().await;
         self.conversation.record_answer(&mut known.client, &mut self.history, &message);
     }
 }
@@ -369,6 +361,40 @@ fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     }
 }
 
+/// Asks people about calls, and keeps the approvals that the turn uses.
+struct PersonApprover<'a> {
+    approvals: &'a ApprovalService,
+    asker: ApprovalContext<'a>,
+    /// The approvals that the turn has used.
+    used: Vec<ApprovalReference>,
+    /// The question for which the turn waits.
+    question: Option<ApprovalReference>,
+    /// Why a question could not be asked.
+    failure: Option<DatabaseError>,
+}
+
+impl Approver for PersonApprover<'_> {
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(async move {
+            let ApprovalOutcome { decision, asked } =
+                match self.approvals.ask(self.asker, ask, &self.used).await {
+                    Ok(answered) => answered,
+                    Err(error) => {
+                        self.failure = Some(error);
+                        // The error ends the turn, of which nothing is stored.
+                        return Decision::Later;
+                    }
+                };
+            match decision {
+                Decision::Allow => self.used.extend(asked),
+                Decision::Later => self.question = asked,
+                Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+            }
+            decision
+        })
+    }
+}
+
 /// A model whose first message follows the client's choice of tool.
 struct ToolChoiceModel<'a> {
     model: &'a dyn ChatModel,
@@ -381,7 +407,11 @@ impl ChatModel for ToolChoiceModel<'_> {
         self.model.name()
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
         let is_there = match self.choice {
             ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
             ToolChoice::Any => !request.tools.is_empty(),
@@ -391,7 +421,8 @@ impl ChatModel for ToolChoiceModel<'_> {
         if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
             return self.model.complete(request, listener);
         }
-        self.model.complete(&Request { choice: self.choice.clone(), ..request.clone() }, listener)
+        let request = Request { choice: self.choice.clone(), ..request.clone() };
+        Box::pin(async move { self.model.complete(&request, listener).await })
     }
 }
 
@@ -428,19 +459,39 @@ impl Observer for TurnStreamer<'_> {
         stream.text(text);
     }
 
-    fn before_decision(&mut self, conversation: &mut Conversation) -> Result<(), String> {
-        let TurnRequest { client, approvals, .. } = self.turn;
-        let record = approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref());
-        let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
-        let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
-        conversation.join_external_state(&read).map_err(|error| error.to_string())?;
-        self.recalled = Some(record);
-        Ok(())
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        match self.stream.as_mut() {
+            Some(stream) => Box::pin(stream.flush()),
+            None => Box::pin(ready(())),
+        }
     }
 
-    fn before_run(&mut self, _: &mut Conversation, call: &AuthorizedCall) -> Result<(), String> {
-        let TurnRequest { client, name, approvals, .. } = self.turn;
-        approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).map_or(Ok(()), Err)
+    fn before_decision<'a>(
+        &'a mut self,
+        conversation: &'a mut Conversation,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let TurnRequest { client, approvals, .. } = self.turn;
+            let record =
+                approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref()).await;
+            let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
+            let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
+            conversation.join_external_state(&read).map_err(|error| error.to_string())?;
+            self.recalled = Some(record);
+            Ok(())
+        })
+    }
+
+    fn before_run<'a>(
+        &'a mut self,
+        _: &'a mut Conversation,
+        call: &'a AuthorizedCall,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let TurnRequest { client, name, approvals, .. } = self.turn;
+            let reason = approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).await;
+            reason.map_or(Ok(()), Err)
+        })
     }
 
     fn is_cancelled(&self) -> bool {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use flowgate::predicates::Predicates;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{ANSWER_TIME, PredicateSources};
 
@@ -104,7 +105,7 @@ impl PredicateJournal {
         let begun = Instant::now();
         let answer = match left.min(ANSWER_TIME) {
             Duration::ZERO => Err("no time is left for it".to_owned()),
-            time => answer(time),
+            time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
         state.left = Some(left.saturating_sub(begun.elapsed()));
@@ -121,6 +122,14 @@ impl PredicateJournal {
 
     fn state(&self) -> MutexGuard<'_, PredicateJournalState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs work that blocks. Where the thread drives tasks, another thread takes them over meanwhile.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -171,6 +180,21 @@ mod tests {
         assert_eq!(other.take_answers(), []);
         other.begin_replay(Vec::new());
         assert_eq!(asked(&other, 2, &yes), nobody());
+    }
+
+    /// A source that does not answer holds up no other turn, even if they share one thread.
+    #[test]
+    fn other_tasks_go_on_while_a_source_is_asked() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let asking = runtime.spawn(async move {
+            let journal = PredicateJournal::default();
+            journal.begin_turn();
+            tokio::spawn(async move { tell.send(()) });
+            journal.ask("p", &[], &|_| told.recv().map(|()| json!(true)).map_err(|error| error.to_string()))
+        });
+        assert_eq!(runtime.block_on(asking).unwrap(), Ok(json!(true)));
     }
 
     #[test]

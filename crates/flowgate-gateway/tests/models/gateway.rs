@@ -447,7 +447,7 @@ impl TestAgent {
     }
 
     /// Sends a streaming request; calls `heard` with each part of the text.
-    pub(crate) fn listen(&self, heard: &mut dyn FnMut(&str)) -> Completion {
+    pub(crate) fn listen(&self, heard: &mut (dyn FnMut(&str) + Send)) -> Completion {
         let request =
             Request { messages: self.chat.clone().into(), tools: self.tools.clone(), ..Request::default() };
         let listener = &mut |delta: Delta<'_>| {
@@ -456,14 +456,14 @@ impl TestAgent {
             }
             std::ops::ControlFlow::Continue(())
         };
-        self.client.complete(&request, listener).unwrap()
+        flowgate_lm::block_on(self.client.complete(&request, listener)).unwrap()
     }
 
     pub(crate) fn ask(&self) -> Completion {
         let sampling = Sampling { max_tokens: Some(100), ..Sampling::default() };
         let (messages, choice) = (self.chat.clone(), ToolChoice::Auto);
         let request = Request { messages: messages.into(), tools: self.tools.clone(), choice, sampling };
-        self.client.complete(&request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap()
+        flowgate_lm::block_on(self.client.complete(&request, &mut flowgate_lm::ignore_deltas)).unwrap()
     }
 }
 

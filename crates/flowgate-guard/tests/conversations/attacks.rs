@@ -1,8 +1,7 @@
 //! Attacks that succeed against a naive design, each with a legitimate variant that must be permitted.
 
-use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flowgate::trace::Tool;
@@ -11,7 +10,7 @@ use flowgate_guard::agent::{Agent, NullObserver, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{ApprovalRequest, Decision};
 use flowgate_guard::conversation::{Method, ToolAnswer};
 use flowgate_lm::chat::{Completion, ToolCall};
-use flowgate_lm::{Error, ScriptedModel};
+use flowgate_lm::{Error, ScriptedModel, block_on};
 use serde_json::{Value, json};
 
 use crate::script::{POLICY, ScriptedConversation};
@@ -381,9 +380,9 @@ fn late_answers_and_cancelled_turns() {
             counter.fetch_add(1, Ordering::Relaxed);
             ToolAnswer::text("sent")
         });
-        let now = Cell::new(Duration::ZERO);
+        let now = Mutex::new(Duration::ZERO);
         let mut approver = |ask: &ApprovalRequest| {
-            now.set(if late { ask.expires + Duration::from_secs(1) } else { ask.expires });
+            *now.lock().unwrap() = if late { ask.expires + Duration::from_secs(1) } else { ask.expires };
             Decision::Allow
         };
         let mut agent = Agent {
@@ -392,10 +391,10 @@ fn late_answers_and_cancelled_turns() {
             filler: &model,
             tools: &tools,
             approver: &mut approver,
-            clock: &|| now.get(),
+            clock: &|| *now.lock().unwrap(),
             observer,
         };
-        let turn = agent.run_turn(&mut run.conversation, "Mail Bob.".into());
+        let turn = block_on(agent.run_turn(&mut run.conversation, "Mail Bob.".into()));
         (turn.map(|turn| turn.spent.ran), sent.load(Ordering::Relaxed), run)
     };
     let (ended, sent, _) = turn(false, &mut NullObserver);

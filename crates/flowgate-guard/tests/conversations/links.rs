@@ -100,7 +100,7 @@ fn reply(policy: &str, text: &str) -> (String, String) {
         clock: &|| Duration::ZERO,
         observer: &mut heard,
     };
-    let turn = agent.run_turn(&mut run.conversation, "Read it to me.".into()).unwrap();
+    let turn = flowgate_lm::block_on(agent.run_turn(&mut run.conversation, "Read it to me.".into())).unwrap();
     (heard.0, turn.replies.last().unwrap().text.clone())
 }
 

@@ -1,6 +1,7 @@
 //! Text that is streamed while the model still generates is part of the final answer: it is neither a draft
 //! nor an abandoned attempt.
 
+use std::future::ready;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{ApprovalRequest, Decision};
 use flowgate_guard::conversation::{Method, ToolAnswer};
 use flowgate_lm::chat::{Completion, Request, ToolCall};
-use flowgate_lm::{ChatModel, Delta, Error, Listener, ScriptedModel};
+use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener, ScriptedModel, block_on};
 
 use crate::script::{POLICY, ScriptedConversation};
 
@@ -40,7 +41,7 @@ fn turn(method: Method, model: &dyn ChatModel) -> (String, Result<String, Error>
         clock: &|| Duration::ZERO,
         observer: &mut heard,
     };
-    let ended = agent.run_turn(&mut run.conversation, "Read it, and mail Bob.".into());
+    let ended = block_on(agent.run_turn(&mut run.conversation, "Read it, and mail Bob.".into()));
     let told = match ended {
         Ok(turn) => Ok(turn.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("|")),
         Err(TurnError::Model(error)) => Err(error),
@@ -100,13 +101,17 @@ impl ChatModel for InterruptedModel {
         "broken"
     }
 
-    fn complete(&self, _: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+    fn complete<'a>(
+        &'a self,
+        _: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
         for delta in [Delta::Text(self.0), Delta::Restart, Delta::Text(LAST)] {
-            if let ControlFlow::Break(()) = listener(delta) {
-                return Err(Error::Cancelled);
+            if let ControlFlow::Break(()) = listener.on_delta(delta) {
+                return Box::pin(ready(Err(Error::Cancelled)));
             }
         }
-        Ok(step(LAST, &[]))
+        Box::pin(ready(Ok(step(LAST, &[]))))
     }
 }
 

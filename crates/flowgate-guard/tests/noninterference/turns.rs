@@ -1,7 +1,5 @@
 //! The turns of a conversation: views, output of the model, and outcomes.
 
-use std::ops::ControlFlow;
-
 use flowgate::label::Label;
 use flowgate::trace::EventId;
 use flowgate_guard::DescriptionAuthor;
@@ -9,6 +7,7 @@ use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Conversation, Need, Turn, TurnEnd, TurnUsage};
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
+use flowgate_lm::ignore_deltas;
 use flowgate_lm::wire::{Api, ResponseHead};
 use serde_json::{Value, json};
 
@@ -297,7 +296,7 @@ fn streamed(completion: &Completion, seed: u64) -> Completion {
     let events = api.encode_stream(completion, ResponseHead { id: "r", model: "worst", created: 0 }, true);
     let mut decoder = api.decoder();
     for event in events {
-        decoder.feed(&event, &mut |_| ControlFlow::Continue(())).expect("what we wrote ourselves");
+        decoder.feed(&event, &mut ignore_deltas).expect("what we wrote ourselves");
     }
     decoder.finish().expect("the whole stream")
 }

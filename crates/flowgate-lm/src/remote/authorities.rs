@@ -1,14 +1,16 @@
 //! Certificate authorities that are trusted for TLS servers.
 
 use std::fmt;
+use std::sync::Arc;
 
-use rustls::RootCertStore;
+use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 
-/// The trusted authorities: Mozilla's list, or only those of a file.
+/// The trusted authorities: Mozilla's list, or only those of a file. Those of the operating system are never used.
 #[derive(Debug, Clone, Default)]
-pub struct Authorities(Option<Vec<Certificate<'static>>>);
+pub struct Authorities(Option<Arc<[CertificateDer<'static>]>>);
 
 /// Why a file of authorities cannot be used. Displays as one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,24 +40,41 @@ impl Authorities {
     pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut certificates = Vec::new();
         let mut roots = RootCertStore::empty();
-        for item in parse_pem(pem) {
+        for item in CertificateDer::pem_slice_iter(pem) {
             let unreadable = AuthoritiesError::Unreadable(certificates.len() + 1);
-            let PemItem::Certificate(certificate) = item.map_err(|_| unreadable)? else { continue };
-            roots.add(CertificateDer::from(certificate.der())).map_err(|_| unreadable)?;
+            let certificate = item.map_err(|_| unreadable)?;
+            roots.add(certificate.clone()).map_err(|_| unreadable)?;
             certificates.push(certificate);
         }
-        if certificates.is_empty() { Err(AuthoritiesError::None) } else { Ok(Self(Some(certificates))) }
+        if certificates.is_empty() {
+            Err(AuthoritiesError::None)
+        } else {
+            Ok(Self(Some(certificates.into())))
+        }
     }
 
-    /// Returns the TLS configuration of ureq with these authorities.
+    /// Returns the certificates of the file; `None` if Mozilla's list is trusted.
     #[must_use]
-    pub fn tls(&self) -> TlsConfig {
-        match &self.0 {
-            None => TlsConfig::default(),
+    pub fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.0.as_deref()
+    }
+
+    /// Returns a TLS configuration with these authorities, on the cryptography of *ring*. It offers no protocol by ALPN.
+    ///
+    /// # Errors
+    /// If rustls rejects it, which no authority causes.
+    pub fn tls(&self) -> Result<ClientConfig, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        match self.certificates() {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
             Some(certificates) => {
-                TlsConfig::builder().root_certs(RootCerts::new_with_certs(certificates)).build()
+                for certificate in certificates {
+                    roots.add(certificate.clone())?;
+                }
             }
         }
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        Ok(builder.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
     }
 }
 

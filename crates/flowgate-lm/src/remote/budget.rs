@@ -1,5 +1,6 @@
 //! A budget of requests and tokens that models share; a request beyond it fails.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
@@ -46,10 +47,31 @@ impl Budget {
         counted.map(|_| ()).map_err(|_| Error::OverBudget("its requests are spent"))
     }
 
-    pub(super) fn spend(&self, usage: Usage) {
+    fn spend(&self, usage: Usage) {
         let cost = usage.input.saturating_add(usage.output);
         let add = |spent: u64| Some(spent.saturating_add(cost));
         let _ = self.token_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// The cost of an answer that is being read. It is spent when this is dropped, so that an answer that nobody waits for
+/// any more costs what has arrived of it.
+#[derive(Debug)]
+pub(super) struct PendingCost {
+    budget: Arc<Budget>,
+    /// The cost so far.
+    pub(super) usage: Usage,
+}
+
+impl PendingCost {
+    pub(super) fn new(budget: Arc<Budget>, usage: Usage) -> Self {
+        Self { budget, usage }
+    }
+}
+
+impl Drop for PendingCost {
+    fn drop(&mut self) {
+        self.budget.spend(self.usage);
     }
 }
 

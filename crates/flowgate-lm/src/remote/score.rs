@@ -6,13 +6,18 @@
 
 mod llama_cpp;
 
+use std::sync::Arc;
+
+use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::client::{HttpClient, HttpResponse, ResponseHandler};
+use super::budget::PendingCost;
+use super::client::{HttpClient, ResponseHandler};
+use super::response::HttpResponse;
 use super::retry::AttemptFailure;
 use crate::chat::Usage;
 use crate::wire::reported_error;
-use crate::{Error, ScoredToken, ScoringModel, estimate};
+use crate::{BoxFuture, Error, ScoredToken, ScoringModel, estimate};
 
 /// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,15 +48,13 @@ impl Scorer {
         Self { client, model, by }
     }
 
-    fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        self.client.ask(
-            path,
-            body.to_string().as_bytes(),
-            &mut JsonHandler { client: &self.client, request_body: body },
-        )
+    async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let body = Bytes::from(body.to_string());
+        let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
+        self.client.ask(path, &body, &mut handler).await
     }
 
-    fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
+    async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
             "prompt": text,
@@ -59,7 +62,7 @@ impl Scorer {
             "temperature": 0,
             "prompt_logprobs": 0,
         });
-        let answer = self.ask("/completions", &body)?;
+        let answer = self.ask("/completions", &body).await?;
         let choice = one_choice(&answer)?;
         // Some versions report it beside the choices.
         let listed = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
@@ -68,7 +71,7 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
-    fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
+    async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |written: u8| {
             json!({
                 "model": self.model,
@@ -79,9 +82,9 @@ impl Scorer {
                 "logprobs": 1,
             })
         };
-        let (mut written, mut answer) = (0_u64, self.ask("/completions", &body(0)));
+        let (mut written, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
         if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
-            (written, answer) = (1, self.ask("/completions", &body(1)));
+            (written, answer) = (1, self.ask("/completions", &body(1)).await);
         }
         let answer = answer?;
         let logprobs = one_choice(&answer)?.get("logprobs").ok_or(Error::Unsupported("`logprobs`"))?;
@@ -107,16 +110,22 @@ impl Scorer {
 }
 
 impl ScoringModel for Scorer {
-    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
-        if continuation.is_empty() {
-            return Ok(Vec::new());
-        }
-        let text = format!("{prompt}{continuation}");
-        match self.by {
-            ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation),
-            ScoreMethod::Echo => self.echo(&text, continuation),
-            ScoreMethod::LlamaCpp => llama_cpp::score(self, &text, continuation),
-        }
+    fn score<'a>(
+        &'a self,
+        prompt: &'a str,
+        continuation: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>> {
+        Box::pin(async move {
+            if continuation.is_empty() {
+                return Ok(Vec::new());
+            }
+            let text = format!("{prompt}{continuation}");
+            match self.by {
+                ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation).await,
+                ScoreMethod::Echo => self.echo(&text, continuation).await,
+                ScoreMethod::LlamaCpp => llama_cpp::score(self, &text, continuation).await,
+            }
+        })
     }
 }
 
@@ -174,24 +183,24 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
 /// Reads an answer as plain JSON.
 struct JsonHandler<'a> {
     client: &'a HttpClient,
-    request_body: &'a Value,
+    request_bytes: usize,
 }
 
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
-        let read = answer.json();
-        if let Some(budget) = &self.client.budget {
-            let usage = read.as_ref().ok().and_then(|answer| answer.get("usage"));
+    async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
+        let mut cost = self.client.budget.as_ref().map(|budget| {
+            let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };
+            PendingCost::new(Arc::clone(budget), usage)
+        });
+        let answer = answer.json().await?;
+        if let Some(cost) = &mut cost {
+            let usage = answer.get("usage");
             let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
-            budget.spend(Usage {
-                input: count("prompt_tokens")
-                    .unwrap_or_else(|| estimate::tokens(self.request_body.to_string().len())),
-                output: count("completion_tokens").unwrap_or(0),
-            });
+            cost.usage.input = count("prompt_tokens").unwrap_or(cost.usage.input);
+            cost.usage.output = count("completion_tokens").unwrap_or(0);
         }
-        let answer = read?;
         match answer.get("error").filter(|error| !error.is_null()) {
             Some(error) => Err(reported_error(error).into()),
             None => Ok(answer),
@@ -207,14 +216,14 @@ mod tests {
     use crate::wire::Api;
 
     /// Returns the score of ` world` after `hello` as text, and the bodies that the server received.
-    fn ask(by: ScoreMethod, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
+    async fn ask(by: ScoreMethod, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
         let answered = replies.iter().any(|(status, _)| *status == "200 OK");
         let replies: Vec<ScriptedReply> =
             replies.iter().map(|(status, body)| ScriptedReply::json(status, "", body)).collect();
         let (base, hears) = serve(replies);
         let budget = std::sync::Arc::new(Budget::new(None, None));
         let remote = RemoteModel::new(Api::ChatCompletions, &base, "m").unwrap().budget(budget.clone());
-        let scored = remote.scorer(by).score("hello", " world");
+        let scored = remote.scorer(by).score("hello", " world").await;
         let heard: Vec<(String, String)> = hears.try_iter().collect();
         assert_eq!(budget.request_count(), heard.len() as u64);
         assert_eq!(budget.token_count() > 0, answered);
@@ -229,42 +238,43 @@ mod tests {
         (shown.trim_end().to_owned(), heard.collect())
     }
 
-    fn check(by: ScoreMethod, replies: &[(&str, &str)], expected: &str) {
-        assert_eq!(ask(by, replies).0, expected, "{replies:?}");
+    async fn check(by: ScoreMethod, replies: &[(&str, &str)], expected: &str) {
+        assert_eq!(ask(by, replies).await.0, expected, "{replies:?}");
     }
 
     fn bad(why: &str) -> String {
         format!("the model's answer cannot be read: {why}")
     }
 
-    #[test]
-    fn prompt_logprobs() {
+    #[tokio::test]
+    async fn prompt_logprobs() {
         let by = ScoreMethod::PromptLogprobs;
         let listed = |tokens: &str| format!(r#"{{"choices":[{{"prompt_logprobs":[null,{tokens}]}}]}}"#);
         let token = |text: &str, logprob: &str| {
             format!(r#"{{"7":{{"logprob":{logprob},"rank":1,"decoded_token":"{text}"}}}}"#)
         };
         let good = listed(&[token("hello", "-3"), token(" wor", "-0.5"), token("ld", "-1.25")].join(","));
-        let (shown, heard) = ask(by, &[("200 OK", &good)]);
+        let (shown, heard) = ask(by, &[("200 OK", &good)]).await;
         assert_eq!(shown, " wor:-0.5 ld:-1.25");
         let body = json!({"model": "m", "prompt": "hello world", "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0});
         assert_eq!(heard, [json!(["/v1/completions", body])]);
         let crossing = listed(&[token("hel", "-3"), token("lo wor", "-0.5"), token("ld", "-1.25")].join(","));
-        check(by, &[("200 OK", &crossing)], &bad("a token crosses the end of the prompt"));
+        check(by, &[("200 OK", &crossing)], &bad("a token crosses the end of the prompt")).await;
         let other = listed(&[token("hello", "-3"), token(" earth", "-0.5")].join(","));
-        check(by, &[("200 OK", &other)], &bad("its tokens do not spell the text"));
-        check(by, &[("200 OK", &listed(&token("ld", "-1")))], &bad("the first token has no log-probability"));
+        check(by, &[("200 OK", &other)], &bad("its tokens do not spell the text")).await;
+        check(by, &[("200 OK", &listed(&token("ld", "-1")))], &bad("the first token has no log-probability"))
+            .await;
         let two = listed(&token(" world", "-1").replace("}}", r#"},"8":{}}"#));
-        check(by, &[("200 OK", &two)], &bad("it names several tokens for one place"));
+        check(by, &[("200 OK", &two)], &bad("it names several tokens for one place")).await;
         let null = listed(&[token("hello", "-3"), token(" world", "null")].join(","));
-        check(by, &[("200 OK", &null)], &bad("a token has no log-probability"));
+        check(by, &[("200 OK", &null)], &bad("a token has no log-probability")).await;
         let none = r#"{"choices":[{"text":"a"}]}"#;
-        check(by, &[("200 OK", none)], "the model's server does not have `prompt_logprobs`");
-        check(by, &[("200 OK", "{}")], &bad("it must have exactly one choice"));
+        check(by, &[("200 OK", none)], "the model's server does not have `prompt_logprobs`").await;
+        check(by, &[("200 OK", "{}")], &bad("it must have exactly one choice")).await;
     }
 
-    #[test]
-    fn echo() {
+    #[tokio::test]
+    async fn echo() {
         let by = ScoreMethod::Echo;
         let listed = |tokens: &str, numbers: &str, written: u8| {
             let logprobs = format!(r#"{{"tokens":[{tokens}],"token_logprobs":[{numbers}]}}"#);
@@ -272,21 +282,21 @@ mod tests {
             format!(r#"{{"choices":[{{"logprobs":{logprobs}}}],"usage":{usage}}}"#)
         };
         let good = listed(r#""hello"," world""#, "null,-0.5", 0);
-        check(by, &[("200 OK", &good)], " world:-0.5");
+        check(by, &[("200 OK", &good)], " world:-0.5").await;
         let more = listed(r#""hello"," world","!""#, "null,-0.5,-2", 1);
-        let (shown, heard) = ask(by, &[("400 Bad Request", "{}"), ("200 OK", &more)]);
+        let (shown, heard) = ask(by, &[("400 Bad Request", "{}"), ("200 OK", &more)]).await;
         assert_eq!(shown, " world:-0.5");
         let asked: Vec<&Value> = heard.iter().map(|heard| &heard[1]["max_tokens"]).collect();
         assert_eq!(asked, [0, 1]);
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
-        check(by, &[("200 OK", &uneven)], &bad("it must have one log-probability for each token"));
-        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`");
+        check(by, &[("200 OK", &uneven)], &bad("it must have one log-probability for each token")).await;
+        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`").await;
         let no = "the model's server does not accept the request (401): invalid_api_key";
-        check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no);
+        check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no).await;
     }
 
-    #[test]
-    fn llama_cpp() {
+    #[tokio::test]
+    async fn llama_cpp() {
         let by = ScoreMethod::LlamaCpp;
         let cut = r#"{"tokens":[{"id":1,"piece":""},{"id":5,"piece":"hello"},{"id":6,"piece":" wo"},{"id":7,"piece":[114,108,100]}]}"#;
         let likely = |id: u8, logprob: &str| {
@@ -296,7 +306,8 @@ mod tests {
         };
         let (six, seven) = (likely(6, "-0.5"), likely(7, "-2"));
         let (shown, heard) =
-            ask(by, &[("200 OK", cut), ("200 OK", &six), ("200 OK", &likely(9, "0")), ("200 OK", &seven)]);
+            ask(by, &[("200 OK", cut), ("200 OK", &six), ("200 OK", &likely(9, "0")), ("200 OK", &seven)])
+                .await;
         assert_eq!(shown, " wo:-0.5 rld:-2");
         let asked: Vec<Value> =
             heard.iter().map(|heard| json!([heard[0], heard[1]["prompt"], heard[1]["n_probs"]])).collect();
@@ -310,26 +321,28 @@ mod tests {
             ]
         );
         let crossing = r#"{"tokens":[{"id":5,"piece":"hello w"},{"id":6,"piece":"orld"}]}"#;
-        check(by, &[("200 OK", crossing)], &bad("a token crosses the end of the prompt"));
+        check(by, &[("200 OK", crossing)], &bad("a token crosses the end of the prompt")).await;
         let all = r#"{"tokens":[{"id":6,"piece":" world"}]}"#;
-        check(by, &[("200 OK", all)], &bad("the first token has no log-probability"));
+        check(by, &[("200 OK", all)], &bad("the first token has no log-probability")).await;
         let none = likely(9, "0");
         check(
             by,
             &[("200 OK", cut), ("200 OK", &none), ("200 OK", &none)],
             &bad("a token has no log-probability"),
-        );
-        check(by, &[("200 OK", "{}")], "the model's server does not have `tokens`");
+        )
+        .await;
+        check(by, &[("200 OK", "{}")], "the model's server does not have `tokens`").await;
         check(
             by,
             &[("200 OK", cut), ("200 OK", "{}")],
             "the model's server does not have `completion_probabilities`",
-        );
+        )
+        .await;
     }
 
-    #[test]
-    fn nothing_costs_nothing() {
+    #[tokio::test]
+    async fn nothing_costs_nothing() {
         let remote = RemoteModel::new(Api::ChatCompletions, "http://127.0.0.1:1", "m").unwrap();
-        assert_eq!(remote.scorer(ScoreMethod::Echo).score("a", "").unwrap(), []);
+        assert_eq!(remote.scorer(ScoreMethod::Echo).score("a", "").await.unwrap(), []);
     }
 }

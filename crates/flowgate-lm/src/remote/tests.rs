@@ -1,6 +1,8 @@
 //! Answers of servers, valid and invalid.
 
 mod connection_reuse;
+mod encryption;
+mod listening;
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -50,27 +52,29 @@ fn remote(api: Api, base: &str) -> RemoteModel {
 }
 
 /// Returns the result and the text that the listener received.
-fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
+async fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
     let mut heard = String::new();
-    let answer = remote.complete(&request(), &mut |delta| {
-        match delta {
-            Delta::Text(text) => heard += text,
-            Delta::Restart => heard += "|",
-            other => heard += &format!("{other:?}"),
-        }
-        ControlFlow::Continue(())
-    });
+    let answer = remote
+        .complete(&request(), &mut |delta: Delta<'_>| {
+            match delta {
+                Delta::Text(text) => heard += text,
+                Delta::Restart => heard += "|",
+                other => heard += &format!("{other:?}"),
+            }
+            ControlFlow::Continue(())
+        })
+        .await;
     (answer, heard)
 }
 
-fn check(replies: Vec<ScriptedReply>, expected: &str) {
-    check_within(Timeouts { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected);
+async fn check(replies: Vec<ScriptedReply>, expected: &str) {
+    check_within(Timeouts { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected).await;
 }
 
-fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &str) {
+async fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &str) {
     let count = replies.len();
     let (base, hears) = serve(replies);
-    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).times(times));
+    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).times(times)).await;
     let shown = match answer {
         Ok(completion) => format!("{:?}", completion.text),
         Err(error) => {
@@ -85,12 +89,12 @@ fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &str) {
 
 const OK: &str = "200 OK";
 
-#[test]
-fn answers() {
+#[tokio::test]
+async fn answers() {
     let api = Api::ChatCompletions;
     let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
-    check(vec![good()], "\"hello\" heard hello");
-    check(vec![ScriptedReply::stream(&stream(api, "hello"))], "\"hello\" heard hello");
+    check(vec![good()], "\"hello\" heard hello").await;
+    check(vec![ScriptedReply::stream(&stream(api, "hello"))], "\"hello\" heard hello").await;
     let chunked = |text: &str| {
         let pieces: String = text
             .as_bytes()
@@ -100,128 +104,146 @@ fn answers() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
         format!("{head}{pieces}0\r\n\r\n")
     };
-    check(vec![ScriptedReply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello");
+    check(vec![ScriptedReply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello").await;
     // The client does not wait for the connection to close after a complete answer.
     check(
         vec![ScriptedReply::Stall(ScriptedReply::streaming(&stream(api, "hello")))],
         "\"hello\" heard hello",
-    );
+    )
+    .await;
 }
 
-#[test]
-fn what_passes_is_tried_again() {
+#[tokio::test]
+async fn what_passes_is_tried_again() {
     let api = Api::ChatCompletions;
     let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
     let no = |status: &str| {
         ScriptedReply::json(status, "", r#"{"error":{"message":"a private question","type":"server_error"}}"#)
     };
-    check(vec![no("500 Oops"), good()], "\"hello\" heard hello");
-    check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello");
+    check(vec![no("500 Oops"), good()], "\"hello\" heard hello").await;
+    check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello").await;
     check(
         vec![no("502 Bad"), no("502 Bad"), no("502 Bad")],
         "the model's server does not accept the request (502): server_error heard ",
-    );
-    check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ");
+    )
+    .await;
+    check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ").await;
     check(
         vec![ScriptedReply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
         "the model is busy and asks to wait 120 s heard ",
-    );
+    )
+    .await;
     let whole = stream(api, "hello, this is a long answer in pieces");
     let early = whole.split_once("swer").unwrap().0.rsplit_once("\n\n").unwrap().0.to_owned() + "\n\n";
     check(
         vec![ScriptedReply::stream(&early), ScriptedReply::stream(&whole)],
         "\"hello, this is a long answer in pieces\" heard hello, this is a long an|hello, this is a long answer in pieces",
-    );
+    ).await;
     let ends =
         |heard: &str| format!("the model's answer cannot be read: the stream ended early heard {heard}");
     let a = "hello, this is a long an";
     check(
         vec![ScriptedReply::stream(&early), ScriptedReply::stream(&early), ScriptedReply::stream(&early)],
         &ends(&format!("{a}|{a}|{a}")),
-    );
+    )
+    .await;
     let busy = format!("{early}data: {}\n\n", json!({"error": {"code": 503, "message": QUESTION}}));
-    check(vec![ScriptedReply::stream(&busy), good()], "\"hello\" heard hello, this is a long an|hello");
+    check(vec![ScriptedReply::stream(&busy), good()], "\"hello\" heard hello, this is a long an|hello").await;
+    // A connection that closes in the middle of an answer.
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+    let cut = |rest: &str| ScriptedReply::Say(format!("{head}{rest}"));
+    check(vec![cut("content-length: 100\r\n\r\n{"), good()], "\"hello\" heard hello").await;
+    check(vec![cut("transfer-encoding: chunked\r\n\r\n5\r\n{"), good()], "\"hello\" heard hello").await;
+    check(vec![cut(""), cut(""), cut("")], "the model cannot be reached: unexpected end of file heard ")
+        .await;
     // A connection that closes without an answer.
-    check(vec![ScriptedReply::Say(String::new()), good()], "\"hello\" heard hello");
+    check(vec![ScriptedReply::Say(String::new()), good()], "\"hello\" heard hello").await;
 }
 
-#[test]
-fn a_server_that_asks_to_wait_is_given_its_time() {
+#[tokio::test]
+async fn a_server_that_asks_to_wait_is_given_its_time() {
     let good = ScriptedReply::json(OK, "", &body(Api::ChatCompletions, "hello"));
     let begun = Instant::now();
     check(
         vec![ScriptedReply::json("429 No", "retry-after-ms: 300\r\n", "{}"), good],
         "\"hello\" heard hello",
-    );
+    )
+    .await;
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
-#[test]
-fn what_does_not_pass_is_not() {
+#[tokio::test]
+async fn what_does_not_pass_is_not() {
     let bad = |why: &str| format!("the model's answer cannot be read: {why} heard ");
     let no = |status: u16, name: &str| {
         format!("the model's server does not accept the request ({status}): {name} heard ")
     };
     let error = r#"{"error":{"message":"a private question","type":"invalid_request_error","code":null}}"#;
-    check(vec![ScriptedReply::json("400 Bad", "", error)], &no(400, "invalid_request_error"));
-    check(vec![ScriptedReply::json("401 No", "", "a private question")], &no(401, "no reason"));
+    check(vec![ScriptedReply::json("400 Bad", "", error)], &no(400, "invalid_request_error")).await;
+    check(vec![ScriptedReply::json("401 No", "", "a private question")], &no(401, "no reason")).await;
     check(
         vec![ScriptedReply::json("302 Found", "location: http://127.0.0.1:1/\r\n", "")],
         &no(302, "no reason"),
-    );
-    check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason"));
-    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is not JSON"));
-    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("it has no `choices`"));
-    check(vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
-    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is not strict JSON"));
-    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is not strict JSON"));
+    )
+    .await;
+    check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason")).await;
+    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is not JSON")).await;
+    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("it has no `choices`")).await;
+    check(vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP")).await;
+    let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno length\r\n{}\r\n";
+    check(vec![ScriptedReply::Say(chunked.to_owned())], &bad("it is not in HTTP")).await;
+    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is not strict JSON")).await;
+    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is not strict JSON"))
+        .await;
 }
 
-#[test]
-fn what_is_too_slow_is_not_tried_again() {
+#[tokio::test]
+async fn what_is_too_slow_is_not_tried_again() {
     let late = "the model did not answer in time heard ";
     let [whole, first_byte] = SHORT;
     let times = Timeouts { connect: LONG, first_byte, whole: LONG };
-    check_within(times, vec![ScriptedReply::Stall(String::new())], late);
-    check_within(times, vec![ScriptedReply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
+    check_within(times, vec![ScriptedReply::Stall(String::new())], late).await;
+    check_within(times, vec![ScriptedReply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late).await;
     let times = Timeouts { connect: LONG, first_byte: LONG, whole };
-    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(": hello\n\n"))], late);
+    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(": hello\n\n"))], late).await;
     let part = stream(Api::ChatCompletions, "hello");
     let part = part.split_inclusive("\n\n").take(2).collect::<String>();
-    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(&part))], &format!("{late}hello"));
+    check_within(times, vec![ScriptedReply::Stall(ScriptedReply::streaming(&part))], &format!("{late}hello"))
+        .await;
 }
 
-#[test]
-fn answers_that_are_too_long() {
+#[tokio::test]
+async fn answers_that_are_too_long() {
     let line = format!("data: {}\n", "x".repeat(1 << 20)).repeat(17);
-    check(vec![ScriptedReply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ");
+    check(vec![ScriptedReply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ")
+        .await;
 }
 
-#[test]
-fn nobody_there() {
+#[tokio::test]
+async fn nobody_there() {
     let budget = Arc::new(Budget::new(None, None));
-    let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone()));
+    let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone())).await;
     assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
     assert_eq!(budget.request_count(), 3, "tried again");
 }
 
-#[test]
-fn whoever_speaks_no_tls_is_not_trusted() {
+#[tokio::test]
+async fn whoever_speaks_no_tls_is_not_trusted() {
     let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(Api::Responses, "a"))]);
     let remote = remote(Api::Responses, &base.replace("http:", "https:"));
-    let error = ask(&remote).0.unwrap_err().to_string();
+    let error = ask(&remote).await.0.unwrap_err().to_string();
     assert_eq!(error, "the model cannot be reached: no connection that could be trusted");
     let (heard, _) = hears.recv().unwrap();
     assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
 }
 
-#[test]
-fn requests() {
+#[tokio::test]
+async fn requests() {
     let sampling = Sampling { max_tokens: Some(7), ..Sampling::default() };
-    let check = |api: Api, streaming: bool, old: bool, path: &str, key: &str, limit: &str| {
+    let check = async |api: Api, streaming: bool, old: bool, path: &str, key: &str, limit: &str| {
         let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(api, "a"))]);
         let remote = remote(api, &base).streaming(streaming).sampling(sampling.clone()).old_max_tokens(old);
-        assert_eq!(ask(&remote).0.unwrap(), said("a"));
+        assert_eq!(ask(&remote).await.0.unwrap(), said("a"));
         let (head, body) = hears.recv().unwrap();
         let head = head.to_ascii_lowercase();
         assert!(head.starts_with(&format!("post {path} ")), "{head}");
@@ -232,43 +254,46 @@ fn requests() {
         assert!(!format!("{remote:?} {:?}", remote.client).contains(SECRET));
     };
     let bearer = "authorization: bearer sk-very-secret";
-    check(Api::ChatCompletions, true, true, "/v1/chat/completions", bearer, "max_tokens");
-    check(Api::ChatCompletions, false, false, "/v1/chat/completions", bearer, "max_completion_tokens");
-    check(Api::Responses, true, true, "/v1/responses", bearer, "max_output_tokens");
-    check(Api::Messages, true, true, "/v1/messages", "x-api-key: sk-very-secret", "max_tokens");
-    check(Api::Messages, false, true, "/v1/messages", "anthropic-version: 2023-06-01", "max_tokens");
+    check(Api::ChatCompletions, true, true, "/v1/chat/completions", bearer, "max_tokens").await;
+    check(Api::ChatCompletions, false, false, "/v1/chat/completions", bearer, "max_completion_tokens").await;
+    check(Api::Responses, true, true, "/v1/responses", bearer, "max_output_tokens").await;
+    check(Api::Messages, true, true, "/v1/messages", "x-api-key: sk-very-secret", "max_tokens").await;
+    check(Api::Messages, false, true, "/v1/messages", "anthropic-version: 2023-06-01", "max_tokens").await;
 }
 
-#[test]
-fn what_a_form_cannot_say_is_not_asked() {
+#[tokio::test]
+async fn what_a_form_cannot_say_is_not_asked() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
     let why = "the model's server does not have texts that end a message";
-    assert_eq!(ask(&remote).0.unwrap_err().to_string(), why);
+    assert_eq!(ask(&remote).await.0.unwrap_err().to_string(), why);
 }
 
-#[test]
-fn budgets() {
+#[tokio::test]
+async fn budgets() {
     let answers = || (0..3).map(|_| ScriptedReply::json(OK, "", &body(Api::ChatCompletions, "a"))).collect();
-    let check = |requests: Option<u64>, tokens: Option<u64>, served: usize, why: &str| {
+    let check = async |requests: Option<u64>, tokens: Option<u64>, served: usize, why: &str| {
         let budget = Arc::new(Budget::new(requests, tokens));
         let (base, _hears) = serve(answers());
         let remote = remote(Api::ChatCompletions, &base).budget(budget.clone());
-        let results: Vec<_> = (0..3).map(|_| ask(&remote).0).collect();
+        let mut results = Vec::new();
+        for _ in 0..3 {
+            results.push(ask(&remote).await.0);
+        }
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), served);
         assert_eq!(results[2].as_ref().unwrap_err().to_string(), why);
         assert_eq!(budget.token_count(), 7 * served as u64);
     };
-    check(Some(2), None, 2, "the model may not be asked any more: its requests are spent");
-    check(None, Some(7), 1, "the model may not be asked any more: its tokens are spent");
+    check(Some(2), None, 2, "the model may not be asked any more: its requests are spent").await;
+    check(None, Some(7), 1, "the model may not be asked any more: its tokens are spent").await;
 }
 
-#[test]
-fn listeners_stop_it() {
+#[tokio::test]
+async fn listeners_stop_it() {
     let api = Api::ChatCompletions;
     let (base, _hears) = serve(vec![ScriptedReply::stream(&stream(api, "hello"))]);
     let mut stop = |_: Delta<'_>| ControlFlow::Break(());
-    assert_eq!(remote(api, &base).complete(&request(), &mut stop), Err(Error::Cancelled));
+    assert_eq!(remote(api, &base).complete(&request(), &mut stop).await, Err(Error::Cancelled));
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Assembly {
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
     }
 
-    pub(super) fn text(&mut self, piece: &str, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub(super) fn text(&mut self, piece: &str, listener: &mut dyn Listener) -> Result<(), Error> {
         if piece.is_empty() {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl Assembly {
     }
 
     /// Begins a call and returns its index. A call without an id gets one, so that its output can refer to it.
-    pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut Listener<'_>) -> Result<usize, Error> {
+    pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
             return Err(Error::Malformed("it has too many calls"));
@@ -52,7 +52,7 @@ impl Assembly {
         &mut self,
         index: usize,
         json: &str,
-        listener: &mut Listener<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<(), Error> {
         if json.is_empty() {
             return Ok(());
@@ -68,7 +68,7 @@ impl Assembly {
         &mut self,
         index: usize,
         json: &str,
-        listener: &mut Listener<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<(), Error> {
         match self.completion.calls.get(index) {
             Some(call) if call.arguments.is_empty() => self.arguments(index, json, listener),
@@ -83,6 +83,6 @@ pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }
 
-fn send_delta(listener: &mut Listener<'_>, delta: Delta<'_>) -> Result<(), Error> {
-    if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
+fn send_delta(listener: &mut dyn Listener, delta: Delta<'_>) -> Result<(), Error> {
+    if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
 }

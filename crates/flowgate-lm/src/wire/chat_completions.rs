@@ -7,7 +7,9 @@ mod request;
 mod response;
 mod stream;
 
-pub(crate) use request::{LIMIT, OLD_LIMIT, SentRequest};
+#[cfg(feature = "remote")]
+pub(crate) use request::OLD_LIMIT;
+pub(crate) use request::{LIMIT, SentRequest};
 pub use request::{decode_messages, decode_request, encode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

@@ -37,7 +37,7 @@ fn read(api: Api, events: &[sse::SseEvent]) -> Result<Completion, Error> {
     let mut heard = CollectedDeltas::default();
     let mut decoder = api.decoder();
     for event in events {
-        decoder.feed(event, &mut |delta| heard.push(delta))?;
+        decoder.feed(event, &mut |delta: Delta<'_>| heard.push(delta))?;
     }
     let completion = decoder.finish()?;
     assert_eq!((&heard.text, &heard.calls), (&completion.text, &completion.calls));

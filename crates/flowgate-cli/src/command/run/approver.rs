@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use flowgate::label::Purpose;
 use flowgate::policy::Policy;
 use flowgate::trace::EventId;
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision, Excerpt};
+use flowgate_lm::BoxFuture;
 
 use super::terminal::{ChatTerminal, LineInput};
 use crate::{escaping, report};
@@ -36,7 +38,14 @@ pub(super) struct TerminalApprover {
 }
 
 impl Approver for TerminalApprover {
-    fn decide(&mut self, ask: &ApprovalRequest) -> Decision {
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(ready(self.ask_person(ask)))
+    }
+}
+
+impl TerminalApprover {
+    /// Asks the person at the terminal, and waits for the answer.
+    fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
         let tool = escaping::line(&ask.tool.to_string());
         if self.shell.is_cancelled() {
             return Decision::Refuse;
@@ -69,9 +78,7 @@ impl Approver for TerminalApprover {
             }
         }
     }
-}
 
-impl TerminalApprover {
     /// Returns the text of the question. It contains content, which is for the person who decides and not for logs.
     fn question(&self, ask: &ApprovalRequest, content: bool) -> String {
         let mut text = String::new();
@@ -244,7 +251,7 @@ require trusted, public if:
             clock: &|| begun.elapsed(),
             observer: &mut NullObserver,
         };
-        let turn = agent.run_turn(&mut conversation, "Do it.".into()).unwrap();
+        let turn = flowgate_lm::block_on(agent.run_turn(&mut conversation, "Do it.".into())).unwrap();
         let told = String::from_utf8(paper.shown.lock().unwrap().clone()).unwrap();
         (told, turn.spent.allowed)
     }

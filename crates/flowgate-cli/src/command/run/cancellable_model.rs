@@ -1,19 +1,18 @@
 //! A model whose answer can be cancelled while waiting for it.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{ChatModel, Error, Listener, send_completion};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use super::terminal::ChatTerminal;
 
+/// The interval at which Ctrl-C is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A model that runs on a thread of its own, so that Ctrl-C works before its first token.
+/// A model that Ctrl-C stops before its first token, too.
 pub(super) struct CancellableModel {
     pub(super) model: Arc<dyn ChatModel>,
     pub(super) shell: Arc<ChatTerminal>,
@@ -30,6 +29,13 @@ impl CancellableModel {
             steps.store(0, Ordering::Relaxed);
         }
     }
+
+    /// Waits until the person has cancelled the turn.
+    async fn cancelled(&self) {
+        while !self.shell.is_cancelled() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
 }
 
 impl ChatModel for CancellableModel {
@@ -37,39 +43,22 @@ impl ChatModel for CancellableModel {
         self.model.name()
     }
 
-    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
-        let (sender, receiver) = channel();
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (model, request, is_stopped) = (Arc::clone(&self.model), request.clone(), Arc::clone(&stopped));
-        std::thread::spawn(move || {
-            let answer = model.complete(&request, &mut |_| {
-                if is_stopped.load(Ordering::Relaxed) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            });
-            // The caller may have stopped waiting.
-            let _ = sender.send(answer);
-        });
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
         let step = self.steps.as_ref().map(|steps| steps.fetch_add(1, Ordering::Relaxed) + 1);
         let working = self.shell.show_activity(match step {
             Some(step) => format!("step {step}: {}", self.what),
             None => self.what.to_owned(),
         });
-        let completion = loop {
-            match receiver.recv_timeout(POLL_INTERVAL) {
-                Ok(answer) => break answer?,
-                Err(RecvTimeoutError::Disconnected) => return Err(Error::Malformed("it broke down")),
-                Err(RecvTimeoutError::Timeout) if self.shell.is_cancelled() => {
-                    stopped.store(true, Ordering::Relaxed);
-                    return Err(Error::Cancelled);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+        Box::pin(async move {
+            let _working = working;
+            tokio::select! {
+                done = self.model.complete(request, listener) => done,
+                () = self.cancelled() => Err(Error::Cancelled),
             }
-        };
-        drop(working);
-        send_completion(&completion, listener)?;
-        Ok(completion)
+        })
     }
 }

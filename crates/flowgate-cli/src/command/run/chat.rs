@@ -7,8 +7,8 @@ use flowgate::policy::Policy;
 use flowgate::trace::EventBody;
 use flowgate_guard::agent::{Agent, Toolbox, TurnError};
 use flowgate_guard::conversation::{Conversation, Method, Need, Turn, TurnEnd};
-use flowgate_lm::Error;
 use flowgate_lm::chat::{Message, Part};
+use flowgate_lm::{Error, block_on};
 
 use super::approver::TerminalApprover;
 use super::cancellable_model::CancellableModel;
@@ -54,7 +54,7 @@ impl TerminalChat<'_> {
             clock: &|| begun.elapsed(),
             observer: &mut self.watch,
         };
-        let ended = agent.run_turn(&mut self.conversation, text.into());
+        let ended = block_on(agent.run_turn(&mut self.conversation, text.into()));
         self.shell.end_turn();
         self.watch.process_new_events(&self.conversation);
         // The labels of stores also cover what could have been written and was not.

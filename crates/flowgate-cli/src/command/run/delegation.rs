@@ -16,7 +16,7 @@ use flowgate_guard::agent::{Agent, Toolbox};
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, ToolAnswer, Turn};
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::ChatModel;
+use flowgate_lm::{ChatModel, block_on};
 use serde_json::{Value, json};
 
 use super::approver::{EventSources, TerminalApprover};
@@ -203,7 +203,7 @@ impl DelegationContext {
             clock: &|| begun.elapsed(),
             observer: &mut watch,
         };
-        let ended = agent.run_task(&mut conversation, task.into(), &carried);
+        let ended = block_on(agent.run_task(&mut conversation, task.into(), &carried));
         watch.process_new_events(&conversation);
         // The labels of stores also cover what it could have written and did not.
         watch.save_store_labels(&mut conversation)?;

@@ -2,6 +2,7 @@
 //! describes where each event comes from, for the questions to the person. Before a tool runs it saves the labels of
 //! stores, and after it, it reads those that other sessions wrote.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate::label::Label;
@@ -11,6 +12,7 @@ use flowgate_guard::agent::Observer;
 use flowgate_guard::conversation::{Conversation, TurnUsage};
 use flowgate_guard::slot::LOOK;
 use flowgate_guard::view::View;
+use flowgate_lm::BoxFuture;
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
@@ -137,22 +139,26 @@ impl ChatObserver {
 }
 
 impl Observer for ChatObserver {
-    fn before_run(&mut self, conversation: &mut Conversation, call: &AuthorizedCall) -> Result<(), String> {
+    fn before_run<'a>(
+        &'a mut self,
+        conversation: &'a mut Conversation,
+        call: &'a AuthorizedCall,
+    ) -> BoxFuture<'a, Result<(), String>> {
         let kept = self.save_store_labels(conversation);
         if let Err(problem) = &kept {
             self.shell.error(problem);
         }
         *self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner) =
             conversation.call_label_names(call);
-        kept
+        Box::pin(ready(kept))
     }
 
-    fn after_run(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+    fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         let known = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
         if let Err(problem) = &known {
             self.shell.error(problem);
         }
-        known
+        Box::pin(ready(known))
     }
 
     fn before_need(&mut self, conversation: &Conversation) {

@@ -4,7 +4,6 @@
 //! texts that its client was shown.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use flowgate_guard::history::{self, ChatPrefixDigest, RememberedText};
@@ -13,7 +12,7 @@ use super::{
     ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, hex,
     load_history,
 };
-use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, Transaction, block_on};
+use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, Transaction};
 use crate::limits::count_values;
 use crate::log::LogEvent;
 use crate::model_routes::clients::ClientState;
@@ -23,7 +22,7 @@ use crate::request_error::RequestError;
 impl Conversations {
     /// Stores the inputs of a turn, with everything that follows from them. Only then may the part of the turn be sent
     /// that could not be released early.
-    pub(crate) fn persist(
+    pub(crate) async fn persist(
         &self,
         client: &ClientState,
         found: &ConversationHandle,
@@ -31,7 +30,7 @@ impl Conversations {
     ) -> Result<(), RequestError> {
         let Some(session) = held.session.as_mut() else { return Ok(()) };
         if session.is_unasked {
-            self.drop_turn(found, held);
+            self.drop_turn(found, held).await;
             return Ok(());
         }
         for (predicate, why) in session.answers.take_failures() {
@@ -43,13 +42,14 @@ impl Conversations {
         // A rejected request is no turn.
         let is_empty = !session.has_unpersisted_inputs();
         if is_empty && session.used.is_empty() && session.void.is_empty() {
-            return Ok(block_on(self.store.release_lease(&client.spec.name, found.name()))?);
+            held.is_unsettled = false;
+            return Ok(self.store.release_lease(&client.spec.name, found.name()).await?);
         }
         // The lock orders what a client was shown in memory as it is ordered in the store.
-        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = client.history.lock().await;
         session.conversation.memorize(&mut known.client, &mut session.history);
         let learned = known.client.quotations.take_learned();
-        let kept = self.persist_turn(client, found, session, known.next, &learned);
+        let kept = self.persist_turn(client, found, session, known.next, &learned).await;
         match kept {
             Ok((others, next)) => {
                 known.next = next;
@@ -58,34 +58,35 @@ impl Conversations {
                 drop(known);
                 self.report_full(client, found.name(), &full);
                 self.memory().set_size(&found.key, session.memory());
+                held.is_unsettled = false;
                 Ok(())
             }
             Err(error) => {
                 known.client.quotations.restore_learned(learned);
                 drop(known);
-                Err(self.evict_unpersisted(found, held, error))
+                Err(self.evict_unpersisted(found, held, error).await)
             }
         }
     }
 
     /// Drops a conversation from memory that is ahead of the store.
-    pub(crate) fn evict_unpersisted(
+    pub(crate) async fn evict_unpersisted(
         &self,
         found: &ConversationHandle,
         held: &mut LockedConversation<'_>,
         error: DatabaseError,
     ) -> RequestError {
-        self.drop_turn(found, held);
+        self.drop_turn(found, held).await;
         error.into()
     }
 
     /// Drops a conversation from memory; the next request finds it as it was stored last.
-    fn drop_turn(&self, found: &ConversationHandle, held: &mut LockedConversation<'_>) {
+    async fn drop_turn(&self, found: &ConversationHandle, held: &mut LockedConversation<'_>) {
         *held.session = None;
-        let _ = block_on(self.store.release_lease(&found.key.0, found.name()));
+        let _ = self.store.release_lease(&found.key.0, found.name()).await;
     }
 
-    fn persist_turn(
+    async fn persist_turn(
         &self,
         client: &ClientState,
         found: &ConversationHandle,
@@ -103,7 +104,7 @@ impl Conversations {
         let tx = if is_alone {
             None
         } else {
-            Some(block_on(database::with_timeout(self.begin_turn(client, session)))?)
+            Some(database::with_timeout(self.begin_turn(client, session)).await?)
         };
         let inputs =
             session.take_stored_turn().map_err(|_| DatabaseError::Damaged("an input has no JSON"))?;
@@ -127,12 +128,15 @@ impl Conversations {
                 self.store.persist_turn_alone(&kept)?;
                 (Vec::new(), next)
             }
-            Some(mut tx) => block_on(database::with_timeout(async {
-                database::persist_turn(&self.store, &mut tx, &kept).await?;
-                let kept = persist_learned_texts(&self.store, &mut tx, client, next, learned).await?;
-                tx.commit().await?;
-                Ok(kept)
-            }))?,
+            Some(mut tx) => {
+                database::with_timeout(async {
+                    database::persist_turn(&self.store, &mut tx, &kept).await?;
+                    let kept = persist_learned_texts(&self.store, &mut tx, client, next, learned).await?;
+                    tx.commit().await?;
+                    Ok(kept)
+                })
+                .await?
+            }
         };
         if is_stale {
             session.touched = Instant::now();

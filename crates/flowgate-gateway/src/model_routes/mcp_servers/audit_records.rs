@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::exchange::{McpExchange, is_generated_id};
 use super::request::McpRequest;
 use crate::approvals::{ApprovalReference, shown_content};
+use crate::database::block_on;
 use crate::model_routes::conversations::ConversationState;
 use crate::recorder::{self, AuditEntry};
 use flowgate_audit::{AuditEvent, RecordedDecision};
@@ -60,7 +61,7 @@ impl McpExchange<'_> {
             let asked = session.used.remove(at);
             session.void.push(asked);
         }
-        let stopped = self.routes.approvals.freeze_reason(&client.spec, conversation, &tool);
+        let stopped = block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tool));
         let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
         let (conversation, reasons) = (conversation.clone(), Vec::new());
         session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());

@@ -23,7 +23,7 @@ use super::stream_watch::StreamWatch;
 use super::upstream::{BROKEN, SESSION, ServerAnswerBody};
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference};
 use crate::client_presence::ClientPresence;
-use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT};
+use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT, block_on};
 use crate::limits::estimated_memory;
 use crate::log::{self, millis};
 use crate::model_routes::ModelRoutes;
@@ -404,7 +404,7 @@ impl<'e> McpExchange<'e> {
         headers.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
         let is_frozen = || {
             let tools = format!("{}/", server.name);
-            self.routes.approvals.freeze_reason(&client.spec, conversation, &tools).is_some()
+            block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools)).is_some()
         };
         resume(events, &server.upstream, &headers, limits, &|| !is_frozen(), stop)
     }
@@ -448,7 +448,7 @@ impl<'e> McpExchange<'e> {
         }
         let stops = |method: &str| {
             let place = format!("{}/{method}", server.name);
-            self.routes.approvals.freeze_reason(&client.spec, conversation, &place).is_some()
+            block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &place)).is_some()
         };
         if stops(&self.called)
             || SERVER_REQUEST_METHODS
@@ -477,7 +477,7 @@ impl<'e> McpExchange<'e> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
         let found = routes.sessions.find_by_name(client, conversation);
-        let mut held = routes.sessions.lock(client, &found, waiting)?;
+        let mut held = block_on(routes.sessions.lock(client, &found, waiting))?;
         let done = held.get().map(|session| {
             if !routes.sessions.has_room(session, (&client.spec.name, conversation)) {
                 let why = "the conversation is as long as this gateway keeps them: begin a new one";
@@ -485,10 +485,12 @@ impl<'e> McpExchange<'e> {
             }
             // A failed call is noted even where a freeze stops everything else.
             if !matches!(what, ProxyEvent::Failed { .. }) {
-                routes.approvals.check_frozen(&client.spec, conversation)?;
+                block_on(routes.approvals.check_frozen(&client.spec, conversation))?;
             }
-            routes.sessions.catch_up(client, session)?;
-            session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec)?);
+            block_on(routes.sessions.catch_up(client, session))?;
+            session
+                .conversation
+                .withdraw_consents(&block_on(routes.approvals.frozen_consents(&client.spec))?);
             self.pin(session, &what)?;
             let mut said = self.apply_event_to_session(session, what);
             self.note_tools(session, &mut said)?;
@@ -497,8 +499,10 @@ impl<'e> McpExchange<'e> {
                 let (answer, allowed) = self.ask_people(session, &question)?;
                 // While the question was open, consents may have been withdrawn, and others may have written to
                 // stores.
-                session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec)?);
-                routes.sessions.recall_external_state(client, session)?;
+                session
+                    .conversation
+                    .withdraw_consents(&block_on(routes.approvals.frozen_consents(&client.spec))?);
+                block_on(routes.sessions.recall_external_state(client, session))?;
                 let decided = ProxyEvent::Decided { question, said: answer };
                 let mut out = self.apply_event_to_session(session, decided);
                 if let Some(asked) = allowed {
@@ -517,8 +521,8 @@ impl<'e> McpExchange<'e> {
         });
         let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let kept = match routes.recorder.record(events) {
-            Ok(()) => routes.sessions.persist(client, &found, &mut held),
-            Err(error) => Err(routes.sessions.evict_unpersisted(&found, &mut held, error)),
+            Ok(()) => block_on(routes.sessions.persist(client, &found, &mut held)),
+            Err(error) => Err(block_on(routes.sessions.evict_unpersisted(&found, &mut held, error))),
         };
         if kept.is_err() {
             routes.record_taken_back(events);
@@ -576,7 +580,7 @@ impl<'e> McpExchange<'e> {
             waiting: self.waiting,
             key: None,
         };
-        let answered = self.routes.approvals.ask(asker, &ask, &session.used);
+        let answered = block_on(self.routes.approvals.ask(asker, &ask, &session.used));
         session.is_unasked = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {
@@ -603,7 +607,7 @@ impl<'e> McpExchange<'e> {
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
             let tool = format!("{}/{}", server.name, freeze_name(&message));
-            match self.routes.approvals.freeze_reason(&client.spec, conversation, &tool) {
+            match block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tool)) {
                 None => kept.push(out),
                 Some(why) => {
                     let id = message.get("id").filter(|_| message.get("method").is_some());

@@ -18,6 +18,7 @@ use super::proxies::ProxyEvent;
 use super::request::{ClientSlot, McpRequest};
 use super::stream_watch::StreamWatch;
 use super::upstream::{SESSION, ServerAnswerBody};
+use crate::database::block_on;
 use crate::log::Limit;
 use crate::model_routes::stream::ReplyPart;
 use crate::model_routes::{ClientPresence, ModelRoutes};
@@ -111,12 +112,8 @@ impl McpExchange<'_> {
         if self.received > MAX_UNSOLICITED {
             return Ok((Vec::new(), Some("the server says more than one answer may take")));
         }
-        if self
-            .routes
-            .approvals
-            .freeze_reason(&client.spec, conversation, &format!("{}/", server.name))
-            .is_some()
-        {
+        let tools = format!("{}/", server.name);
+        if block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools)).is_some() {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
@@ -184,13 +181,13 @@ impl McpExchange<'_> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
         let found = sessions.find_by_name(client, conversation);
-        let mut held = sessions.lock(client, &found, self.waiting)?;
+        let mut held = block_on(sessions.lock(client, &found, self.waiting))?;
         let actions = held.get().map(|session| {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.handle_stateless_message(&client.spec, &server.name, text)
         });
         // There was no input, so this only releases the conversation for other gateways.
-        sessions.persist(client, &found, &mut held)?;
+        block_on(sessions.persist(client, &found, &mut held))?;
         Ok(actions.unwrap_or_else(|| Some(Vec::new())))
     }
 }

@@ -8,6 +8,7 @@ use super::headers::{McpHeaders, is_from_web_page};
 use super::pending_reply::error_reply;
 use super::upstream::SESSION;
 use crate::config::McpServer;
+use crate::database::block_on;
 use crate::model_routes::clients::{ClientState, RequestSlot};
 use crate::model_routes::stream_slot::StreamSlot;
 use crate::model_routes::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
@@ -137,7 +138,7 @@ impl ModelRoutes {
     /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.
     pub(crate) fn end_connection(&self, request: &McpRequest) -> HttpReply {
         let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
-        if let Some(why) = self.approvals.freeze_reason(client, &request.conversation, &place) {
+        if let Some(why) = block_on(self.approvals.freeze_reason(client, &request.conversation, &place)) {
             return error_reply(StatusCode::FORBIDDEN, &why);
         }
         if let Some(session) = &request.session {

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::request::McpRequest;
 use crate::client_presence::ClientPresence;
+use crate::database::block_on;
 use crate::model_routes::ModelRoutes;
 use crate::model_routes::stream::ReplyPart;
 
@@ -40,7 +41,8 @@ impl<'w> StreamWatch<'w> {
     pub(super) fn freeze_reason(&self) -> Option<String> {
         let McpRequest { client, server, conversation, .. } = self.request;
         self.looked.set(Instant::now());
-        self.routes.approvals.freeze_reason(&client.spec, conversation, &format!("{}/", server.name))
+        let tools = format!("{}/", server.name);
+        block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools))
     }
 
     /// Returns whether the client has disconnected, the gateway shuts down or a freeze stops the stream.

@@ -66,7 +66,7 @@ impl McpExchange<'_> {
                 }
                 ProxyAction::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
                     proposed += 1;
-                    self.routes.approvals.ask_about_tool(&client.spec, &offer(name, digest), said)?;
+                    block_on(self.routes.approvals.ask_about_tool(&client.spec, &offer(name, digest), said))?;
                 }
                 _ => {}
             }

@@ -14,6 +14,7 @@ use flowgate_lm::remote::Authorities;
 use super::answer_parts::{ServerAnswerHead, ServerAnswerPart, next};
 use super::event_stream::EventStream;
 use crate::model_routes::stream_slot::StreamSlot;
+use crate::ureq_tls::tls_config;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -88,7 +89,7 @@ impl McpServerClient {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .tls_config(authorities.tls())
+            .tls_config(tls_config(authorities))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             // The thread must end some time even if the request is abandoned.
             .timeout_global(Some(ANSWER_TIMEOUT))

@@ -12,9 +12,13 @@ const MAX_TOKENS: usize = 4096;
 /// vocabulary.
 const LIKELIEST: [u32; 2] = [64, 1 << 18];
 
-pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
+pub(super) async fn score(
+    scorer: &Scorer,
+    text: &str,
+    continuation: &str,
+) -> Result<Vec<ScoredToken>, Error> {
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
-    let answer = scorer.ask("/tokenize", &body)?;
+    let answer = scorer.ask("/tokenize", &body).await?;
     let listed = answer.get("tokens").and_then(Value::as_array).ok_or(Error::Unsupported("`tokens`"))?;
     let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = listed
         .iter()
@@ -36,7 +40,7 @@ pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<V
         let before = ids.get(..index).unwrap_or_default();
         // A token may contain a part of a character.
         let text = String::from_utf8_lossy(piece).into_owned();
-        scored.push(ScoredToken { text, logprob: logprob(scorer, before, *id)? });
+        scored.push(ScoredToken { text, logprob: logprob(scorer, before, *id).await? });
     }
     Ok(scored)
 }
@@ -55,7 +59,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     Some((id, piece))
 }
 
-fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
+async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for likeliest in LIKELIEST {
         let body = json!({
             "prompt": before,
@@ -66,7 +70,7 @@ fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
             "post_sampling_probs": false,
             "stream": false,
         });
-        let answer = scorer.ask("/completion", &body)?;
+        let answer = scorer.ask("/completion", &body).await?;
         let first =
             answer.get("completion_probabilities").and_then(Value::as_array).and_then(|list| list.first());
         let listed = first.and_then(|first| first.get("top_logprobs")).and_then(Value::as_array);

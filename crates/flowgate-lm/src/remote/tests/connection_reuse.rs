@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::sleep;
+
+use tokio::time::sleep;
 
 use super::*;
 
@@ -15,7 +16,7 @@ enum StreamEnding {
     Never,
 }
 
-/// A server that counts connections, reads and requests.
+/// A server that counts connections and requests.
 struct CountingServer {
     url: String,
     seen: Arc<ServerCounts>,
@@ -24,17 +25,15 @@ struct CountingServer {
 #[derive(Default)]
 struct ServerCounts {
     connections: AtomicUsize,
-    /// The number of reads that returned bytes.
-    reads: AtomicUsize,
     questions: AtomicUsize,
     /// The total size of all bodies.
     bytes: AtomicUsize,
 }
 
 impl ServerCounts {
-    /// Returns the numbers of connections, reads and requests.
-    fn counts(&self) -> [usize; 3] {
-        [&self.connections, &self.reads, &self.questions].map(|count| count.load(Ordering::SeqCst))
+    /// Returns the numbers of connections and requests.
+    fn counts(&self) -> [usize; 2] {
+        [&self.connections, &self.questions].map(|count| count.load(Ordering::SeqCst))
     }
 }
 
@@ -68,7 +67,6 @@ fn goes_on(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
     let mut buffer = vec![0_u8; 64 << 10];
     let mut heard = Vec::new();
     while let Ok(count @ 1..) = connection.read(&mut buffer) {
-        seen.reads.fetch_add(1, Ordering::SeqCst);
         heard.extend_from_slice(&buffer[..count]);
         let Some(head) = heard.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
         let fields = String::from_utf8_lossy(&heard[..head]).to_ascii_lowercase();
@@ -90,7 +88,7 @@ fn goes_on(mut connection: TcpStream, end: StreamEnding, seen: &ServerCounts) {
             StreamEnding::WithIt => connection.write_all(format!("{answer}{last}").as_bytes()).unwrap(),
             StreamEnding::After(time) => {
                 connection.write_all(answer.as_bytes()).unwrap();
-                sleep(time);
+                std::thread::sleep(time);
                 let _ = connection.write_all(last.as_bytes());
             }
             StreamEnding::Never => connection.write_all(answer.as_bytes()).unwrap(),
@@ -112,10 +110,10 @@ const MOMENT: Duration = Duration::from_millis(50);
 const WHILES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
 /// Runs `what` with increasing waiting times until it returns the expected counts.
-fn as_busy_as_the_machine_is(expected: [usize; 3], what: impl Fn(Duration) -> [usize; 3]) {
+async fn as_busy_as_the_machine_is(expected: [usize; 2], what: impl AsyncFn(Duration) -> [usize; 2]) {
     let mut found = Vec::new();
     for time in WHILES {
-        found.push(what(time));
+        found.push(what(time).await);
         if found.last() == Some(&expected) {
             return;
         }
@@ -123,90 +121,79 @@ fn as_busy_as_the_machine_is(expected: [usize; 3], what: impl Fn(Duration) -> [u
     panic!("{expected:?} was expected, and found was {found:?}");
 }
 
-#[test]
-fn connections_are_kept_if_so_told() {
-    let check = |remote: &dyn Fn(RemoteModel) -> RemoteModel, end: StreamEnding, expected: usize| {
-        as_busy_as_the_machine_is([expected, 2, 2], |time| {
+#[tokio::test]
+async fn connections_are_kept_if_so_told() {
+    let check = async |remote: &dyn Fn(RemoteModel) -> RemoteModel, end: StreamEnding, expected: usize| {
+        as_busy_as_the_machine_is([expected, 2], async |time| {
             let server = CountingServer::new(&[end]);
             let remote = remote(server.remote());
             for _ in 0..2 {
-                assert_eq!(ask(&remote).0.unwrap().text, "hello");
-                sleep(time);
+                assert_eq!(ask(&remote).await.0.unwrap().text, "hello");
+                sleep(time).await;
             }
             server.seen.counts()
-        });
+        })
+        .await;
     };
     let long = |remote: RemoteModel| remote.keep_connections(LONG);
     let brief = |remote: RemoteModel| remote.keep_connections(Duration::from_millis(10));
     for end in [StreamEnding::WithIt, StreamEnding::After(MOMENT)] {
-        check(&|remote| remote, end, 2);
-        check(&long, end, 1);
-        check(&brief, end, 2);
+        check(&|remote| remote, end, 2).await;
+        check(&long, end, 1).await;
+        check(&brief, end, 2).await;
     }
-    check(&long, StreamEnding::Never, 2);
+    check(&long, StreamEnding::Never, 2).await;
 }
 
-#[test]
-fn what_has_come_is_read_in_place() {
-    let check = |end: StreamEnding, listens: Duration| {
-        let server = CountingServer::new(&[StreamEnding::Never, end]);
-        // A client that waited for the end would run into the limit for the whole answer and fail.
-        let remote = server.remote().keep_connections(LONG);
-        let ask = || {
-            let mut listener = |_: Delta<'_>| {
-                sleep(listens);
-                ControlFlow::Continue(())
-            };
-            assert_eq!(remote.complete(&request(), &mut listener).unwrap().text, "hello");
-        };
-        // A thread waits for its end, and cannot drain other streams meanwhile.
-        ask();
-        (0..3).for_each(|_| ask());
-        server.seen.counts()
-    };
-    assert_eq!(check(StreamEnding::WithIt, Duration::ZERO), [2, 4, 4]);
-    as_busy_as_the_machine_is([2, 4, 4], |time| check(StreamEnding::After(MOMENT), time));
-}
-
-#[test]
-fn a_question_is_one_write() {
-    let server = CountingServer::new(&[StreamEnding::WithIt]);
-    let remote = server.remote();
-    for (remote, connections) in [(remote.clone(), 20), (remote.keep_connections(LONG), 1)] {
-        let before = server.seen.counts();
-        for length in [1, 20_000].repeat(10) {
-            assert_eq!(remote.complete(&long(length), &mut crate::ignore_deltas).unwrap().text, "hello");
+#[tokio::test]
+async fn models_of_one_server_share_connections() {
+    as_busy_as_the_machine_is([1, 2], async |time| {
+        let server = CountingServer::new(&[StreamEnding::WithIt]);
+        let first = server.remote().keep_connections(LONG);
+        let other = first.with_model("m");
+        for remote in [first, other] {
+            assert_eq!(ask(&remote).await.0.unwrap().text, "hello");
+            sleep(time).await;
         }
-        let [new, reads, questions] = server.seen.counts();
-        let [were, read, asked] = before;
-        assert_eq!([new - were, reads - read, questions - asked], [connections, 20, 20]);
-    }
+        server.seen.counts()
+    })
+    .await;
 }
 
 #[test]
-fn long_questions_arrive_whole() {
+fn connections_survive_between_callers_that_are_not_asynchronous() {
+    let server = CountingServer::new(&[StreamEnding::After(MOMENT)]);
+    let remote = server.remote().keep_connections(LONG);
+    for _ in 0..3 {
+        assert_eq!(crate::block_on(ask(&remote)).0.unwrap().text, "hello");
+        std::thread::sleep(WHILES[0]);
+    }
+    let [connections, questions] = server.seen.counts();
+    assert!((1..3).contains(&connections), "{connections}");
+    assert_eq!(questions, 3);
+}
+
+#[tokio::test]
+async fn long_questions_arrive_whole() {
     let server = CountingServer::new(&[StreamEnding::WithIt]);
     let remote = server.remote().keep_connections(LONG);
-    let lengths = [120 << 10, 128 << 10, 5 << 20];
-    for length in lengths {
+    for length in [120 << 10, 128 << 10, 5 << 20] {
         let request = long(length);
-        assert_eq!(remote.complete(&request, &mut crate::ignore_deltas).unwrap().text, "hello");
+        assert_eq!(remote.complete(&request, &mut crate::ignore_deltas).await.unwrap().text, "hello");
         let body = remote.body(&request).0.len();
         assert_eq!(server.seen.bytes.swap(0, Ordering::SeqCst), body);
     }
-    let [connections, _, questions] = server.seen.counts();
-    assert_eq!([connections, questions], [1, lengths.len()]);
 }
 
-#[test]
-fn who_does_not_listen_is_not_waited_for_long() {
+#[tokio::test]
+async fn who_does_not_listen_is_not_waited_for_long() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let [whole, _] = SHORT;
     let remote = RemoteModel::new(Api::ChatCompletions, &url, "m").unwrap().keep_connections(LONG);
     let remote = remote.times(Timeouts { connect: LONG, first_byte: LONG, whole });
     let begun = Instant::now();
-    assert_eq!(remote.complete(&long(20 << 20), &mut crate::ignore_deltas), Err(Error::Timeout));
+    assert_eq!(remote.complete(&long(20 << 20), &mut crate::ignore_deltas).await, Err(Error::Timeout));
     assert!((whole..LONG).contains(&begun.elapsed()));
     drop(listener);
 }

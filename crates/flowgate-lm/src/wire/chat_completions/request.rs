@@ -21,6 +21,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
 /// The name of the token limit.
 pub(crate) const LIMIT: &str = "max_completion_tokens";
 /// The older name of the token limit.
+#[cfg(feature = "remote")]
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
 /// A request as it is sent.

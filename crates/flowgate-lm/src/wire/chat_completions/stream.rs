@@ -75,7 +75,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is not a chunk, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         if self.done {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let said = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
         let says_nothing = said("content").is_empty() && said("refusal").is_empty() && calls.is_empty();
@@ -121,7 +121,7 @@ impl StreamDecoder {
 
     /// Takes the next piece of a call. It never guesses which call a piece belongs to: merging two calls would create a
     /// third.
-    fn call(&mut self, piece: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a call is not one of a function"));
         }

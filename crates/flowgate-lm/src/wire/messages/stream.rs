@@ -90,7 +90,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is out of place, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         if self.done {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl StreamDecoder {
         }
     }
 
-    fn begin(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         if index(body)? != self.blocks.len() || self.blocks.len() >= MAX_BLOCKS {
             return Err(Error::Malformed("the blocks are not in order"));
         }
@@ -166,7 +166,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    fn delta(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed("a piece is of no open block"))?;
         let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
@@ -185,7 +185,7 @@ impl StreamDecoder {
         }
     }
 
-    fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed("an end is of no open block"))?;
         block.ended = true;

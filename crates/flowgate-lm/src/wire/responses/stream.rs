@@ -100,7 +100,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     /// If the event is out of place, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &SseEvent, listener: &mut Listener<'_>) -> Result<(), Error> {
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers end all their streams in the same way.
         if self.done.is_some() || event.data.trim() == "[DONE]" {
             return Ok(());
@@ -145,7 +145,7 @@ impl StreamDecoder {
         self.calls.iter().find(is_it).map(|begun| begun.call)
     }
 
-    fn begin(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
         if kind(item)? != OutputItemKind::Call {
             return Ok(());
@@ -163,7 +163,7 @@ impl StreamDecoder {
     }
 
     /// Takes a finished item, which repeats its content.
-    fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
         if kind(item)? != OutputItemKind::Call {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Responses that are computed on a blocking thread: in one piece, or as a stream.
+//! Responses that take long to compute: in one piece, or as a stream.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use tokio::time::timeout;
 
 use super::{Bound, GatewayService};
 use crate::client_presence::ClientPresence;
+use crate::limits::ServerLimits;
 use crate::model_routes::mcp_servers::exchange;
 use crate::model_routes::stream::{self, ReplyPart};
 use crate::reply::HttpReply;
-use crate::workers::{WorkError, WorkerPool};
+use crate::workers::WorkError;
 
 /// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
 pub(super) struct FailureFormats<R, E> {
@@ -33,28 +34,53 @@ pub(super) fn for_mcp_servers() -> FailureFormats<FailureFormat<HttpReply>, Fail
 const UNEXPECTED: &str =
     "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
 
+/// What bounds the number of responses of a kind that are computed at the same time.
+pub(super) struct ResponseBound {
+    what: &'static str,
+    setting: &'static str,
+    most: fn(&ServerLimits) -> usize,
+}
+
+pub(super) const TURNS: ResponseBound = ResponseBound {
+    what: "turns of agents at the same time",
+    setting: "--max-turns",
+    most: |limits| limits.turns,
+};
+pub(super) const EXCHANGES: ResponseBound = ResponseBound {
+    what: "messages to MCP servers at the same time",
+    setting: "none",
+    most: |limits| limits.exchanges,
+};
+pub(super) const STREAMS: ResponseBound = ResponseBound {
+    what: "streams of MCP servers at the same time",
+    setting: "none; end streams that nobody reads",
+    most: |limits| limits.streams,
+};
+
 impl GatewayService {
-    /// Has one of the pools of workers compute a response.
-    pub(super) async fn respond_on_worker(
+    /// Has `answer` compute a response: in one piece, or as a stream of the parts that it sends.
+    pub(super) async fn respond<A>(
         self: &Arc<Self>,
-        at: fn(&Self) -> &WorkerPool,
+        bound: &ResponseBound,
         broken: FailureFormats<
             impl Fn(StatusCode, &str) -> HttpReply,
             impl Fn(StatusCode, &str) -> SseEvent + Send + 'static,
         >,
-        answer: impl FnOnce(&ClientPresence, Sender<ReplyPart>) -> Option<HttpReply> + Send + 'static,
-    ) -> Result<Response, HttpReply> {
+        answer: impl FnOnce(ClientPresence, Sender<ReplyPart>) -> A,
+    ) -> Result<Response, HttpReply>
+    where
+        A: Future<Output = Result<Option<HttpReply>, WorkError>> + Send + 'static,
+    {
         let waiting = ClientPresence::default();
         // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
         let gone = waiting.gone_on_drop();
         let (sender, mut parts) = stream::reply_channel();
-        let service = Arc::clone(self);
         let (ends, rest) = (waiting.gone_on_drop(), sender.clone());
+        let (turn_time, answer) = (self.limits.turn_time, answer(waiting, sender));
         let mut work = Box::pin(async move {
             // The turn ends when its time is over, whether or not the stream is read.
             let _ends = ends;
-            let work = at(&service).run(move || answer(&waiting, sender));
-            timeout(service.limits.turn_time, work).await
+            timeout(turn_time, answer).await
         });
         let FailureFormats { reply, event } = broken;
         let done = tokio::select! {
@@ -85,13 +111,13 @@ impl GatewayService {
             },
             Ok(Err(WorkError::Busy)) => {
                 let bound = Bound {
-                    what: "turns of agents, or streams of servers, at the same time",
-                    effect: "a request was refused with 503",
-                    setting: "--max-turns, or --queue",
-                    most: self.limits.turns,
+                    what: bound.what,
+                    effect: "a request was refused with 429",
+                    setting: bound.setting,
+                    most: (bound.most)(&self.limits),
                 };
                 let message = "the gateway has too much to do: try again in a second";
-                Err(self.refuse(&bound, reply(StatusCode::SERVICE_UNAVAILABLE, message)))
+                Err(self.refuse(&bound, reply(StatusCode::TOO_MANY_REQUESTS, message)))
             }
             Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
             Err(_) => {
@@ -137,18 +163,21 @@ mod tests {
             reply: move |status, message: &str| error_reply(api, status, message),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
-        let (reads, is_read) = std::sync::mpsc::channel::<()>();
+        let (reads, is_read) = tokio::sync::oneshot::channel::<()>();
         // If anything was sent, the turn panics after the answer has begun.
         let reads = (!said.is_empty()).then_some(reads);
-        let answer = move |_: &ClientPresence, parts: Sender<ReplyPart>| {
-            said.into_iter().for_each(|part| parts.blocking_send(part).unwrap());
-            let _ = is_read.recv();
-            panic!("a bug");
+        let turns = Arc::clone(&service);
+        let answer = move |_: ClientPresence, parts: Sender<ReplyPart>| async move {
+            let turn = async move {
+                for part in said {
+                    parts.send(part).await.unwrap();
+                }
+                let _ = is_read.await;
+                panic!("a bug");
+            };
+            turns.turns.run("a", turn).await
         };
-        let response = service
-            .respond_on_worker(|service| &service.turns, broken, answer)
-            .await
-            .unwrap_or_else(HttpReply::into_response);
+        let response = service.respond(&TURNS, broken, answer).await.unwrap_or_else(HttpReply::into_response);
         drop(reads);
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -1,0 +1,16 @@
+//! TLS settings of the clients that run on threads of their own: those of witnesses and MCP servers.
+
+use flowgate_lm::remote::Authorities;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// Returns the settings with which only these authorities are trusted.
+pub(crate) fn tls_config(authorities: &Authorities) -> TlsConfig {
+    match authorities.certificates() {
+        None => TlsConfig::default(),
+        Some(certificates) => {
+            let read = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+            let roots: Vec<Certificate<'static>> = read.collect();
+            TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build()
+        }
+    }
+}

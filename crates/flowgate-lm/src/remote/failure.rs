@@ -1,0 +1,69 @@
+//! Maps errors of the HTTP client to errors of models, without content of the request.
+//!
+//! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The cause that
+//! says most about the server decides.
+
+use std::error::Error as StdError;
+use std::io;
+use std::iter::successors;
+
+use super::retry::AttemptFailure;
+use crate::Error;
+
+/// The text of [`Error::Unreachable`] where no trusted authority signed the server's certificate.
+pub const UNTRUSTED: &str = "no connection that could be trusted";
+
+/// The text of [`Error::Malformed`] for what is no HTTP.
+const NOT_HTTP: &str = "it is not in HTTP";
+
+/// Returns the failure for an error of the HTTP client.
+pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
+    if error.is_dns() {
+        return AttemptFailure::transient(report_unreachable("the host is not known"));
+    }
+    if error.is_timeout() {
+        let timeout = AttemptFailure::from(Error::Timeout);
+        return AttemptFailure { passes: error.is_connect(), ..timeout };
+    }
+    if list_causes(error).any(|cause| cause.is::<rustls::Error>()) {
+        return report_unreachable(UNTRUSTED).into();
+    }
+    let http = list_causes(error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
+    if http.is_some_and(hyper::Error::is_parse) {
+        return Error::Malformed(NOT_HTTP).into();
+    }
+    if http.is_some_and(hyper::Error::is_incomplete_message) {
+        return report_closed(io::ErrorKind::UnexpectedEof);
+    }
+    let system = list_causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
+    match system.map(io::Error::kind) {
+        // The HTTP parser reports a malformed body with these kinds.
+        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) if http.is_some() => {
+            Error::Malformed(NOT_HTTP).into()
+        }
+        Some(kind) if kind != io::ErrorKind::Other => report_closed(kind),
+        _ if error.is_connect() => AttemptFailure::transient(report_unreachable("no connection")),
+        // Such as a stream that an HTTP/2 server resets.
+        _ if http.is_some() => report_closed(io::ErrorKind::ConnectionReset),
+        _ => report_unreachable("the request cannot be sent").into(),
+    }
+}
+
+/// Returns an error and its causes, from the outermost one on.
+fn list_causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    let first: &(dyn StdError + 'static) = error;
+    successors(Some(first), |&cause| match cause.downcast_ref::<io::Error>() {
+        // The source of an I/O error is not the error in it, but the source of that.
+        Some(system) => system.get_ref().map(|inner| -> &(dyn StdError + 'static) { inner }),
+        None => cause.source(),
+    })
+}
+
+/// Returns the failure of a connection that the other side refuses or ends.
+fn report_closed(kind: io::ErrorKind) -> AttemptFailure {
+    AttemptFailure::transient(report_unreachable(&kind.to_string()))
+}
+
+fn report_unreachable(why: &str) -> Error {
+    Error::Unreachable(why.to_owned())
+}

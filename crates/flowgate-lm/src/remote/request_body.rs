@@ -1,0 +1,72 @@
+//! The body of a request, which reports when its connection is established.
+//!
+//! The HTTP client reads a body only once it has a connection. The time limit for the answer begins there, and the
+//! limit for the connection ends there.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::sync::oneshot::{Receiver, Sender, channel};
+
+/// A body of one piece.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    bytes: Option<Bytes>,
+    connected: Option<Sender<()>>,
+}
+
+impl RequestBody {
+    /// Returns a body, and a receiver that gets a message when the body is read for the first time.
+    pub(super) fn new(bytes: Bytes) -> (Self, Receiver<()>) {
+        let (connected, is_connected) = channel();
+        (Self { bytes: Some(bytes), connected: Some(connected) }, is_connected)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(connected) = self.connected.take() {
+            // A request that was given up has no receiver.
+            let _ = connected.send(());
+        }
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn the_first_read_is_reported() {
+        let (mut body, mut connected) = RequestBody::new(Bytes::from_static(b"{}"));
+        assert_eq!(body.size_hint().exact(), Some(2));
+        assert!(connected.try_recv().is_err());
+        let mut read = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
+            Poll::Pending => panic!("a body of one piece is always there"),
+        };
+        assert_eq!(read(), Some(Bytes::from_static(b"{}")));
+        assert_eq!(connected.try_recv(), Ok(()));
+        assert_eq!(read(), None);
+        assert!(body.is_end_stream());
+    }
+}
