@@ -82,7 +82,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !run.need(&mut choices, true) {}
     let mut monitor = Monitor::new(Arc::clone(&POLICY));
     monitor
-        .join_external_state(&run.conversation.external_state_record())
+        .join_external_state(&run.conversation.monitor().external_state_record())
         .expect("what is remembered is recalled");
 });
 

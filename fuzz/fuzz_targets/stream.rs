@@ -156,7 +156,7 @@ impl StreamClient {
 
 impl Observer for StreamClient {
     fn before_need(&mut self, conversation: &Conversation) {
-        self.before = said(conversation.replies());
+        self.before = said(conversation.running_turn().replies());
         let rest = self.before.strip_prefix(&self.sent).map(str::to_owned);
         self.text(&rest.unwrap_or_else(|| panic!("taken back: {:?} {:?}", self.sent, self.before)));
     }

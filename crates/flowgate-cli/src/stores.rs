@@ -30,7 +30,7 @@ impl ExternalStateSession for Conversation {
     }
 
     fn external_state_record(&self) -> Value {
-        Self::external_state_record(self)
+        self.monitor().external_state_record()
     }
 
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
@@ -229,10 +229,10 @@ require top if:
     fn chats_at_the_same_time_know_of_each_other() {
         let path = path("shared");
         let untrusted = |conversation: &mut Conversation| {
-            let mut record = conversation.external_state_record();
+            let mut record = conversation.monitor().external_state_record();
             record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
             conversation.join_external_state(&record).unwrap();
-            conversation.external_state_record()["stores"].clone()
+            conversation.monitor().external_state_record()["stores"].clone()
         };
         let (mut one, mut two) =
             (SharedStoreLabels::open(&path).unwrap(), SharedStoreLabels::open(&path).unwrap());
@@ -250,10 +250,10 @@ require top if:
 
     fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {
         assert_eq!(
-            conversation.external_state_record()["stores"] == *stores,
+            conversation.monitor().external_state_record()["stores"] == *stores,
             expected,
             "{}",
-            conversation.external_state_record()
+            conversation.monitor().external_state_record()
         );
     }
 
@@ -262,11 +262,11 @@ require top if:
     fn agents_of_one_chat_share_what_they_know() {
         let mut stores = SharedStoreLabels::default();
         let (mut chat, mut agent) = (conversation(), conversation());
-        let mut record = chat.external_state_record();
+        let mut record = chat.monitor().external_state_record();
         record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
         chat.join_external_state(&record).unwrap();
         stores.save_labels(&mut chat, &mut 0).unwrap();
         stores.refresh_session(&mut agent, &mut 0).unwrap();
-        assert_eq!(agent.external_state_record(), chat.external_state_record());
+        assert_eq!(agent.monitor().external_state_record(), chat.monitor().external_state_record());
     }
 }

@@ -2,10 +2,8 @@
 //!
 //! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same inputs
 //! produce the same conversation, with every label and every verdict. The journal therefore records the inputs
-//! ([`Conversation::take_inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
+//! ([`Journal::take`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
 //! checks that it does not diverge.
-//!
-//! [`Conversation::take_inputs`]: crate::conversation::Conversation::take_inputs
 
 use std::collections::BTreeSet;
 
@@ -17,6 +15,36 @@ use crate::approve::Decision;
 use crate::catalogue::OfferedTool;
 use crate::conversation::{Need, ToolAnswer};
 use crate::history::TextQuotations;
+
+/// The inputs of a conversation since they were last taken, if inputs are recorded.
+#[derive(Debug, Default)]
+pub struct Journal {
+    inputs: Option<Vec<Input>>,
+}
+
+impl Journal {
+    /// Records inputs from now on, to be [taken](Self::take).
+    pub fn start(&mut self) {
+        self.inputs.get_or_insert_default();
+    }
+
+    /// Takes the inputs recorded since the last call.
+    pub fn take(&mut self) -> Vec<Input> {
+        self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether no input was recorded since they were last taken.
+    pub fn is_empty(&self) -> bool {
+        self.inputs.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// Records an input, if inputs are recorded.
+    pub(crate) fn record(&mut self, input: impl FnOnce() -> Input) {
+        if let Some(inputs) = &mut self.inputs {
+            inputs.push(input());
+        }
+    }
+}
 
 /// One input of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

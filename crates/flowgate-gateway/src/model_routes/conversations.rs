@@ -559,7 +559,7 @@ fn new_conversation(
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
-    conversation.record_inputs();
+    conversation.journal_mut().start();
     Ok(conversation)
 }
 

@@ -129,7 +129,7 @@ pub(crate) async fn run(
         if session.conversation.waits_for_decision() {
             approvals.void_questions(&client.spec, name).await?;
             let cause = "the conversation went on without the answer";
-            given_up = session.conversation.void_approved_calls(cause);
+            given_up = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
@@ -177,9 +177,9 @@ pub(crate) async fn run(
     let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
-            let judged = session.conversation.take_judged_calls();
+            let judged = session.conversation.running_turn_mut().take_judged_calls();
             report.add_judged(&judged);
-            given_up.extend(session.conversation.void_approved_calls("the turn failed"));
+            given_up.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
                 take_audit_events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
             session.void = used;
@@ -442,7 +442,7 @@ impl Observer for TurnStreamer<'_> {
         if conversation.is_turn_over() {
             return;
         }
-        self.before = joined_text(conversation.replies());
+        self.before = joined_text(conversation.running_turn().replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent_text())
         {

@@ -3,18 +3,17 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::{
-    Attribution, CallDependency as Influencing, Denial, Judgement, Outcome, Permit, Question, Reason,
-    ReasonKind, Verdict,
+    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, Reason, ReasonKind,
+    Verdict,
 };
 use flowgate::trace::{self, Call, EventBody, EventId, Output, Tool, TraceEntry};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use super::phase::{ConversationPhase, SlotFillState, StepLevel};
+use super::phase::{ConversationPhase, SlotFillState};
 use super::slot_copy::{self, SlotRegion};
 use super::{
-    CallVerdict, Conversation, ConversationSettings, Method, Need, ToolAnswer, TurnEnd, VoidedCall,
-    blocking_messages,
+    CallVerdict, Conversation, ConversationSettings, Method, Need, ToolAnswer, TurnEnd, blocking_messages,
 };
 use crate::approve::{ApprovalRequest, Decision, Excerpt};
 use crate::arguments;
@@ -38,8 +37,8 @@ impl Conversation {
 
     /// Refuses the call, and reports the reason to the model at the label of the step.
     fn refuse_malformed(&mut self, index: usize, message: &str, advice: &str) {
-        let label = self.last_step().map_or(self.base, |step| step.label);
-        self.turn.spent.refused += 1;
+        let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
+        self.turn.outcome.spent.refused += 1;
         let text = refusal::malformed_refusal(message, advice);
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
@@ -73,8 +72,8 @@ impl Conversation {
             self.process_look(index, &arguments);
             return None;
         }
-        let is_offered = self.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
-        let known = self.catalogue.find(&self.monitor, &label, &call.name).filter(|_| is_offered);
+        let is_offered = self.turn.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
+        let known = self.tools.catalogue().find(&self.monitor, &label, &call.name).filter(|_| is_offered);
         let Some(known) = known else {
             self.refuse_malformed(index, "there is no tool of this name", "call one of the tools on offer");
             return None;
@@ -159,23 +158,15 @@ impl Conversation {
             Ok(look) => look,
             Err(error) => return self.refuse_malformed(index, error, "name regions that stand in the chat"),
         };
-        let is_second = self.levels.last().is_some_and(|level| level.steps == 0);
-        if !is_second && self.levels.len() >= self.settings.levels {
+        if !self.labels.has_room_for_look(self.settings.levels) {
             return self.refuse_malformed(index, "there were too many looks in one turn", "end the turn");
         }
-        self.turn.spent.looks += 1;
+        self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));
-        let below = self.last_step().map_or(self.base, |step| step.label);
+        let below = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.monitor.raise_stores_for_view(&below, &label);
-        self.output_label = self.output_label.join(&label);
-        match self.levels.last_mut().filter(|_| is_second) {
-            // Several looks in one message count as one look.
-            Some(level) => {
-                level.label = level.label.join(&label);
-                level.then_return |= look.then_return;
-            }
-            None => self.levels.push(StepLevel { label, then_return: look.then_return, steps: 0 }),
-        }
+        self.labels.add_output(&label);
+        self.labels.add_look(label, look.then_return);
     }
 
     /// Fills the next slot of a call, or judges the call if no slot is left.
@@ -226,7 +217,8 @@ impl Conversation {
                             written
                         }
                         None => {
-                            let schema = self.catalogue.schema_of(&filling.tool).unwrap_or(&Value::Null);
+                            let schema =
+                                self.tools.catalogue().schema_of(&filling.tool).unwrap_or(&Value::Null);
                             slot_copy::slot_argument(&texts, schema, &argument)
                         }
                     };
@@ -248,9 +240,9 @@ impl Conversation {
 
     /// Accepts the text of a slot; anything other than text is dropped.
     pub fn accept_fill(&mut self, completion: &Completion) {
-        self.record_input(|| Input::Filled(completion.clone()));
-        self.turn.spent.fills += 1;
-        self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
+        self.journal.record(|| Input::Filled(completion.clone()));
+        self.turn.outcome.spent.fills += 1;
+        self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         if let ConversationPhase::Filling(filling) = &mut self.phase
             && !filling.open.is_empty()
         {
@@ -263,7 +255,7 @@ impl Conversation {
 
     /// Reports that a slot could not be filled: the call does not run.
     pub fn fail_fill(&mut self) {
-        self.record_input(|| Input::Unfilled);
+        self.journal.record(|| Input::Unfilled);
         if let ConversationPhase::Filling(filling) = &mut self.phase {
             filling.end_turn_full("the slot could not be filled");
         }
@@ -273,7 +265,7 @@ impl Conversation {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         // A slot can copy a whole object; that its names are ambiguous must not be revealed below the label of the
         // slot.
-        let schema = self.catalogue.schema_of(&tool).unwrap_or(&Value::Null);
+        let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
         let ambiguous = || arguments::check(&arguments, schema).err().map(|ambiguous| ambiguous.message);
         let failed = failed.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
@@ -287,7 +279,7 @@ impl Conversation {
         let verdict = self.monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution);
         let judgement = verdict.judgement();
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
-        self.turn.judged.push(CallVerdict {
+        self.turn.outcome.judged.push(CallVerdict {
             tool: tool.clone(),
             arguments: said,
             outcome,
@@ -299,7 +291,7 @@ impl Conversation {
         if let Some(problem) = failed {
             let label = verdict.judgement().decided.join(&label);
             let text = refusal::malformed_refusal(problem, "leave out `fill`, to copy the region");
-            self.turn.spent.refused += 1;
+            self.turn.outcome.spent.refused += 1;
             self.set_outcome(index, CallOutcome::Refused { text, label, tool: Some(tool), stopped: None });
             return None;
         }
@@ -312,8 +304,8 @@ impl Conversation {
             }
             Verdict::Permit(permit) => self.redeem_permit(index, permit),
             Verdict::Confirm(question) => {
-                if self.settings.method == Method::LowestFirst && label != self.base {
-                    self.turn.spent.bits += 1;
+                if self.settings.method == Method::LowestFirst && label != *self.labels.base() {
+                    self.turn.outcome.spent.bits += 1;
                 }
                 Some(self.ask_person(index, question))
             }
@@ -334,24 +326,23 @@ impl Conversation {
         let method = self.settings.method.name();
         for (argument, _, label) in sources {
             let Some(value) = arguments.get_mut(argument) else { continue };
-            let found = links::disarm_value(&mut self.monitor, method, value, *label, &mut self.judged);
+            let addresses = self.numbers.addresses_mut();
+            let found = links::disarm_value(&mut self.monitor, method, value, *label, addresses);
             let told = found.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
-            self.turn.disarmed.extend(told);
+            self.turn.outcome.disarmed.extend(told);
         }
     }
 
     /// Returns a unique id that does not depend on the number of calls at other labels.
     fn next_id(&mut self, label: &Label) -> String {
-        let count = self.ids.entry(*label).or_default();
-        *count += 1;
-        let (count, name) =
-            (*count, self.settings.key.text_digest(&self.monitor.to_names(label).to_string()));
+        let count = self.numbers.count_call(label);
+        let name = self.settings.key.text_digest(&self.monitor.to_names(label).to_string());
         format!("c{count}-{name}")
     }
 
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
         let ask = self.approval_request(&question);
-        self.turn.spent.questions += 1;
+        self.turn.outcome.spent.questions += 1;
         self.phase = ConversationPhase::Asking { index, question: Box::new(question) };
         Need::Approve(ask)
     }
@@ -359,7 +350,7 @@ impl Conversation {
     /// Whether all calls of a model that was shown what flows to `label` would be permitted. Has no side effects.
     pub(super) fn would_run(&self, calls: &[ToolCall], label: &Label) -> bool {
         let judged = calls.iter().enumerate().filter_map(|(index, call)| {
-            let known = self.catalogue.find(&self.monitor, label, &call.name)?;
+            let known = self.tools.catalogue().find(&self.monitor, label, &call.name)?;
             let call = Call::from_json(format!("draft{index}"), known.offered.tool.clone(), &call.arguments);
             let attribution = Attribution::view(self.settings.method.name(), *label, 0);
             Some((TraceEntry::from(EventBody::Call(call)), attribution))
@@ -370,32 +361,24 @@ impl Conversation {
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
-                self.turn.spent.ran += 1;
+                self.turn.outcome.spent.ran += 1;
                 self.phase = ConversationPhase::Running { index, event: authorized.event() };
                 Some(Need::Run(authorized))
             }
             Err(denial) => {
-                self.void_if_approved(&denial);
+                self.turn.void_denied(&denial);
                 self.refuse(index, denial.judgement(), "deny");
                 None
             }
         }
     }
 
-    /// Records that a call approved by a person is denied now.
-    fn void_if_approved(&mut self, denial: &Denial) {
-        if let Some((tool, digest)) = self.approved.take() {
-            let reasons = denial.judgement().reasons.clone();
-            self.turn.void.push(VoidedCall { tool, digest, reasons, cause: "judged again".to_owned() });
-        }
-    }
-
     fn refuse(&mut self, index: usize, judgement: &Judgement, verdict: &str) {
-        self.turn.spent.refused += 1;
-        let label = self.last_step().map_or(self.base, |step| step.label);
+        self.turn.outcome.spent.refused += 1;
+        let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         let known = self.last_step().and_then(|step| {
             let name = &step.calls.get(index)?.call.name;
-            self.catalogue.find(&self.monitor, &label, name)
+            self.tools.catalogue().find(&self.monitor, &label, name)
         });
         let (tool, payload) = known.map(|known| (known.offered.tool.clone(), known.payload.clone())).unzip();
         let text = refusal::judged_refusal(judgement, verdict, &payload.unwrap_or_default());
@@ -415,7 +398,7 @@ impl Conversation {
 
     /// Accepts a person's decision.
     pub fn accept_decision(&mut self, decision: Decision) {
-        self.record_input(|| Input::Decided(decision));
+        self.journal.record(|| Input::Decided(decision));
         let ConversationPhase::Asking { index, question } =
             std::mem::replace(&mut self.phase, ConversationPhase::User)
         else {
@@ -425,12 +408,12 @@ impl Conversation {
             self.refuse_unapproved(index, &question, decision);
             return;
         }
-        self.turn.spent.allowed += 1;
-        self.approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
+        let approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
+        self.turn.approve(approved);
         match self.monitor.approve(*question) {
             Ok(permit) => self.phase = ConversationPhase::Redeeming { index, permit: Box::new(permit) },
             Err(denial) => {
-                self.void_if_approved(&denial);
+                self.turn.void_denied(&denial);
                 self.refuse(index, denial.judgement(), "deny");
             }
         }
@@ -438,8 +421,8 @@ impl Conversation {
 
     /// Accepts a tool's answer.
     pub fn accept_tool_answer(&mut self, answer: ToolAnswer) {
-        self.record_input(|| Input::Ran(answer.clone()));
-        self.approved = None;
+        self.journal.record(|| Input::Ran(answer.clone()));
+        self.turn.spend_approval();
         if let ConversationPhase::Running { index, event } = self.phase {
             self.record_answer_event(index, event, answer);
         }
@@ -465,8 +448,8 @@ impl Conversation {
                 self.set_outcome(index, answer);
             }
             Err(_) => {
-                self.levels.clear();
-                self.turn.ended = Some(TurnEnd::Full);
+                self.labels.end_all();
+                self.turn.outcome.ended = Some(TurnEnd::Full);
                 self.phase = ConversationPhase::User;
             }
         }
@@ -481,7 +464,7 @@ impl Conversation {
         let call = call.and_then(|call| self.monitor.trace().event(call));
         let tool = call.and_then(|call| call.tool()).cloned();
         let text = refusal::malformed_refusal("a rule stops the answer", "do without it");
-        self.rule_messages.extend(found);
+        self.turn.rule_messages.extend(found);
         CallOutcome::Refused { text, label, tool, stopped: Some(event) }
     }
 

@@ -38,23 +38,24 @@ impl Conversation {
     /// Decides on a draft or on the message that rewrites one. Returns the step that stands, or `None` if the step
     /// has to be rewritten.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
-        let first = self.drafted.take();
-        if std::mem::take(&mut self.is_draft) {
+        let first = self.step.take_draft();
+        if self.step.take_is_draft() {
             let less = self.sufficient_label(&view.label, &completion);
             if less != view.label {
-                self.drafted =
-                    Some((view, completion)).filter(|_| self.settings.method == Method::Provenance);
+                if self.settings.method == Method::Provenance {
+                    self.step.keep_draft(view, completion);
+                }
                 self.phase = ConversationPhase::Showing(less);
                 return None;
             }
-            self.monitor.raise_stores_for_view(&self.base, &view.label);
+            self.monitor.raise_stores_for_view(self.labels.base(), &view.label);
             return Some((view, completion));
         }
         match first {
             // From the smaller view the model makes no call, but the draft made one: the draft stands.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
-                self.turn.spent.bits += 1;
-                self.monitor.raise_stores_for_view(&self.base, &draft.0.label);
+                self.turn.outcome.spent.bits += 1;
+                self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.label);
                 Some(draft)
             }
             _ => Some((view, completion)),
@@ -69,18 +70,18 @@ impl Conversation {
     /// bits that it can reveal are added to the turn's.
     fn sufficient_label(&mut self, label: &Label, completion: &Completion) -> Label {
         if self.settings.method == Method::CheapestFirst {
-            self.turn.spent.bits += 1;
-            return if self.would_run(&completion.calls, label) { *label } else { self.base };
+            self.turn.outcome.spent.bits += 1;
+            return if self.would_run(&completion.calls, label) { *label } else { *self.labels.base() };
         }
-        self.turn.spent.bits += self.monitor.policy().space().bits();
+        self.turn.outcome.spent.bits += self.monitor.policy().space().bits();
         // A message without calls may stand: it acts on nothing.
         if completion.calls.is_empty() {
             return *label;
         }
         self.provenance.observe_new_events(self.monitor.trace());
-        let mut needed = self.levels.last().map_or(self.base, |level| level.label);
+        let mut needed = self.labels.level_label();
         for call in &completion.calls {
-            let Some(known) = self.catalogue.find(&self.monitor, label, &call.name) else { continue };
+            let Some(known) = self.tools.catalogue().find(&self.monitor, label, &call.name) else { continue };
             let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
             let entry =
                 TraceEntry::from(EventBody::Call(Call::from_json(String::new(), tool, &call.arguments)));

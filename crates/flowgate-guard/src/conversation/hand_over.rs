@@ -4,16 +4,14 @@
 //! All calls of a message are judged, one after the other, before any is handed over. A handed-over call is answered
 //! once; anything else that claims to be an answer is labelled top.
 
-use std::sync::Arc;
-
 use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventBody, EventId, Output, Tool, TraceEntry};
 use flowgate_lm::chat::Part;
 use serde_json::Value;
 
-use super::{Conversation, ConversationPhase, HandedOverCall, VoidedCall, blocking_messages};
-use crate::catalogue::{DescriptionAuthor, OfferedTool};
+use super::{Conversation, ConversationPhase, HandedOverCall, blocking_messages};
+use crate::catalogue::OfferedTool;
 use crate::journal::Input;
 use crate::view::{CallOutcome, ConversationItem};
 
@@ -26,31 +24,16 @@ impl Conversation {
         reason = "the evidence is used up: nobody else can run the call"
     )]
     pub fn hand_over(&mut self, call: AuthorizedCall) {
-        self.record_input(|| Input::HandOver);
+        self.journal.record(|| Input::HandOver);
         let ConversationPhase::Running { index, event } = self.phase else { return };
-        self.output_label = self.output_label.join(&self.last_step().map_or(self.base, |step| step.label));
-        let approved = self.approved.take().map(|(_, digest)| digest);
-        self.turn.calls.push(HandedOverCall { approved, ..HandedOverCall::from(&call) });
+        self.labels.add_output(&self.last_step().map_or(*self.labels.base(), |step| step.label));
+        self.turn.hand_over(HandedOverCall::from(&call));
         self.set_outcome(index, CallOutcome::HandedOver(event));
     }
 
     /// Records why an approved call that was about [to run](super::Need::Run) does not run.
     pub fn record_voided_call(&mut self, cause: &str) {
-        if let Some((tool, digest)) = self.approved.take() {
-            self.turn.void.push(VoidedCall { tool, digest, reasons: Vec::new(), cause: cause.to_owned() });
-        }
-    }
-
-    /// Takes the approved calls of an unfinished turn, which will not run because `cause` has ended the turn.
-    pub fn void_approved_calls(&mut self, cause: &str) -> Vec<VoidedCall> {
-        self.record_voided_call(cause);
-        let mut void = std::mem::take(&mut self.turn.void);
-        for call in &mut self.turn.calls {
-            let Some(digest) = call.approved.take() else { continue };
-            let (tool, reasons) = (call.tool.clone(), Vec::new());
-            void.push(VoidedCall { tool, digest, reasons, cause: cause.to_owned() });
-        }
-        void
+        self.turn.void_approval(cause);
     }
 
     /// Whether calls of the last message run elsewhere and are not answered yet.
@@ -62,14 +45,7 @@ impl Conversation {
     /// Whether exactly these tools are on offer already: each with its description and the schema of its arguments,
     /// as described by a server.
     pub fn has_offered<'a>(&self, tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>) -> bool {
-        let Some(offered) = &self.offered else { return false };
-        offered.len() == tools.len()
-            && offered.iter().zip(tools).all(|(known, (tool, description, parameters))| {
-                (&known.tool, known.description.as_str(), &known.parameters)
-                    == (&tool, description, parameters)
-                    && known.output.is_none()
-                    && known.words == DescriptionAuthor::Server
-            })
+        self.tools.is_described(tools)
     }
 
     /// Offers these tools from the next turn on. A changed description is a new event, and labelled again.
@@ -77,19 +53,14 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn offer_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
-        // Agents repeat their tools with every message.
-        let is_same = |offered: &Vec<Arc<OfferedTool>>| offered.iter().map(Arc::as_ref).eq(&tools);
-        if self.offered.as_ref().is_some_and(is_same) {
+        if self.tools.is_same(&tools) {
             return Ok(());
         }
-        self.record_input(|| Input::Offer(tools.clone()));
-        self.offered = None;
+        self.journal.record(|| Input::Offer(tools.clone()));
         self.items.drop_cached_view();
-        let tools: Vec<Arc<OfferedTool>> = tools.into_iter().map(Arc::new).collect();
-        self.catalogue.update(&mut self.monitor, tools.clone())?;
-        self.offered = Some(tools);
-        let strictest = self.monitor.strictest_requirement(self.catalogue.tools());
-        self.lowest = self.clamp_to_clearance(strictest);
+        self.tools.replace(&mut self.monitor, tools)?;
+        let lowest = self.clamp_to_clearance(self.tools.strictest_requirement(&self.monitor));
+        self.labels.set_lowest(lowest);
         Ok(())
     }
 
@@ -107,13 +78,14 @@ impl Conversation {
             && floor.flows_to(&label)
             // Otherwise it would depend on the labels of both answers, which hidden text may have chosen, how much of
             // this one is hidden.
-            && !self.has_equal_answer(id)
+            && !self.handed.has_equal_answer(id)
         {
             self.set_outcome_at(item, index, CallOutcome::Output(ran));
             return Ok(Some(label));
         }
         // The call was observed when it ran: whatever the caller reports about it carries at least that label.
-        let floor = self.outside_label(id).map_or(floor, |label| floor.join(&label));
+        let floor =
+            self.handed.label_of_answers(id, self.monitor.trace()).map_or(floor, |label| floor.join(&label));
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),
@@ -144,7 +116,10 @@ impl Conversation {
         let before = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&before.unwrap_or_else(|| self.monitor.policy().space().top()));
         // The call may have run outside the chat since it was answered.
-        let label = self.outside_label(id).map_or(label, |outside| label.join(&outside));
+        let label = self
+            .handed
+            .label_of_answers(id, self.monitor.trace())
+            .map_or(label, |outside| label.join(&outside));
         self.set_outcome_at(item, index, CallOutcome::Rewritten { text: text.to_owned(), label });
         Some(label)
     }

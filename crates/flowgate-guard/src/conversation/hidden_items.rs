@@ -89,8 +89,8 @@ impl Conversation {
                 }),
             }
         }
-        for (tool, label) in self.catalogue.description_labels(&self.monitor) {
-            if !label.flows_to(&self.base) {
+        for (tool, label) in self.tools.catalogue().description_labels(&self.monitor) {
+            if !label.flows_to(self.labels.base()) {
                 let is_labelled = self.monitor.labels_description(tool);
                 let cause = if is_labelled { HidingCause::Labelled } else { HidingCause::Unlabelled };
                 add(self.describe_hidden(HiddenItemKind::Tool(tool.clone()), cause, true, &label, &probe));
@@ -114,7 +114,7 @@ impl Conversation {
     ) -> HiddenItem {
         let because_of = probe.first_exceeded_tool(label);
         let is_required = because_of.as_ref().is_none_or(|tool| self.monitor.has_requirement(tool));
-        let carries = self.monitor.describe_excess(label, &self.base);
+        let carries = self.monitor.describe_excess(label, self.labels.base());
         HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
     }
 
@@ -124,7 +124,8 @@ impl Conversation {
         id: EventId,
         probe: &mut PolicyProbe<'_>,
     ) -> Option<HiddenItem> {
-        let event = self.monitor.trace().event(id).filter(|event| !event.label.flows_to(&self.base))?;
+        let event =
+            self.monitor.trace().event(id).filter(|event| !event.label.flows_to(self.labels.base()))?;
         let EventBody::Message(message) = &event.body else { return None };
         let what = match message.role.as_str() {
             "system" | "developer" => HiddenItemKind::System,
@@ -137,8 +138,10 @@ impl Conversation {
         let by_policy = probe.policy_label(message);
         let cause = match what {
             HiddenItemKind::Past => HidingCause::Unknown,
-            _ if !by_policy.flows_to(&self.base) && self.monitor.labels_messages() => HidingCause::Labelled,
-            _ if !by_policy.flows_to(&self.base) => HidingCause::Unlabelled,
+            _ if !by_policy.flows_to(self.labels.base()) && self.monitor.labels_messages() => {
+                HidingCause::Labelled
+            }
+            _ if !by_policy.flows_to(self.labels.base()) => HidingCause::Unlabelled,
             HiddenItemKind::System if is_whole && !is_pinned => HidingCause::NotPinned,
             HiddenItemKind::User if is_whole && !is_pinned && !client.is_interactive => {
                 HidingCause::NotInteractive
@@ -161,7 +164,7 @@ impl Conversation {
             // A refusal is written by the guard, and is no answer of a tool.
             _ => return None,
         };
-        if label.flows_to(&self.base) {
+        if label.flows_to(self.labels.base()) {
             return None;
         }
         let cause = match self.monitor.labels_outputs(tool) {
@@ -175,7 +178,7 @@ impl Conversation {
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =
-            |node: usize| document.node(node).is_some_and(|node| !node.label.flows_to(&self.base));
+            |node: usize| document.node(node).is_some_and(|node| !node.label.flows_to(self.labels.base()));
         let content = document.key(0, "content").unwrap_or(0);
         // A list of parts is shown in part if any part is visible.
         let mut parts = document.children(content).peekable();
@@ -204,9 +207,9 @@ impl<'c> PolicyProbe<'c> {
 
     /// Returns the first tool on offer that does not accept a label. The strictest tools determine the base label.
     fn first_exceeded_tool(&self, label: &Label) -> Option<Tool> {
-        let Conversation { monitor, catalogue, .. } = self.conversation;
+        let Conversation { monitor, tools, .. } = self.conversation;
         let bounds = self.bounds.get_or_init(|| {
-            catalogue.tools().map(|tool| (tool, monitor.strictest_requirement([tool]))).collect()
+            tools.catalogue().tools().map(|tool| (tool, monitor.strictest_requirement([tool]))).collect()
         });
         let found = bounds.iter().find(|(_, most)| !label.flows_to(most));
         found.map(|(tool, _)| (*tool).clone())

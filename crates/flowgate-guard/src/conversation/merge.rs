@@ -63,7 +63,7 @@ impl Conversation {
         let done = self.merge_chat(&mut memory, history, found, (rest, &sources));
         let bits = memory.bits();
         let seen = memory.into_answers();
-        self.record_input(|| Input::Sent { kept, rest: rest.to_vec(), seen, sources });
+        self.journal.record(|| Input::Sent { kept, rest: rest.to_vec(), seen, sources });
         done.map(|sent| Some(MergeSummary { bits, ..sent }))
     }
 
@@ -91,7 +91,7 @@ impl Conversation {
     ) -> Result<MergeSummary, PushError> {
         self.memorize_session(memory, history);
         let own = history.own.clone();
-        self.delivered.clear();
+        self.handed.revoke();
         // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
         // Most chats are only appended to: then every item stays in place.
@@ -201,9 +201,9 @@ impl Conversation {
         memory.end_own(&own);
         history.memorized.1 = self.items.len();
         self.memorize_session(memory, history);
-        if is_resumed && !self.levels.is_empty() {
+        if is_resumed && !self.labels.is_ended() {
             // Each answer resets the count of steps: the caller decides how many messages a task takes.
-            self.levels.iter_mut().for_each(|level| level.steps = 0);
+            self.labels.reset_step_counts();
             self.phase = ConversationPhase::Generate;
         } else {
             self.begin_turn();
@@ -220,14 +220,14 @@ impl Conversation {
         message: &chat::Message,
     ) {
         self.replay_answer(history, message);
-        self.record_input(|| Input::AnsweredTo(message.clone()));
+        self.journal.record(|| Input::AnsweredTo(message.clone()));
         self.memorize(client, history);
     }
 
     pub(crate) fn replay_answer(&mut self, history: &mut History, message: &chat::Message) {
-        self.mark_delivered(message);
+        self.handed.deliver(message);
         let label = self.label_of_answer(history);
-        self.resumed = None;
+        self.turn.resumed = None;
         history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
     }
 
@@ -236,7 +236,7 @@ impl Conversation {
     fn label_of_answer(&self, history: &History) -> Label {
         let before = history.messages().last().map_or(0, |known| known.until);
         // The message that a person was asked stands behind the step that the decision continues.
-        let before = self.resumed.map_or(before, |resumed| resumed.min(before));
+        let before = self.turn.resumed.map_or(before, |resumed| resumed.min(before));
         let steps = self.items.iter().skip(before).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),
             _ => None,
@@ -248,7 +248,7 @@ impl Conversation {
             CallOutcome::Refused { label, .. } => *label,
             _ => Label::BOTTOM,
         });
-        decided.fold(self.output_label, |label, decided| label.join(&decided))
+        decided.fold(*self.labels.output(), |label, decided| label.join(&decided))
     }
 
     /// Adds the answer of a tool that ran elsewhere, and returns its label; `None` if it answers no call.
@@ -371,7 +371,7 @@ impl Conversation {
         let message = flowgate::trace::Message { role: role.to_owned(), content };
         let (event, findings) =
             self.monitor.push_with_floors(TraceEntry::from(EventBody::Message(message)), &floors)?;
-        self.rule_messages.extend(super::blocking_messages(findings));
+        self.turn.rule_messages.extend(super::blocking_messages(findings));
         self.items.push(ConversationItem::ClientMessage(event));
         if is_said && (is_unknown || is_unmarked) {
             history.unknown.insert(event.0);

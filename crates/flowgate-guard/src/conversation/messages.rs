@@ -5,7 +5,7 @@ use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventBody, EventId, Message, TraceEntry};
 use serde_json::Value;
 
-use super::{Conversation, ConversationPhase, StepLevel, Turn, blocking_messages};
+use super::{Conversation, ConversationPhase, blocking_messages};
 use crate::journal::Input;
 use crate::view::ConversationItem;
 
@@ -15,7 +15,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn add_system_message(&mut self, content: Value) -> Result<EventId, PushError> {
-        self.record_input(|| Input::Note("system".to_owned(), content.clone()));
+        self.journal.record(|| Input::Note("system".to_owned(), content.clone()));
         self.add_message("system", content)
     }
 
@@ -24,26 +24,27 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn add_user_message(&mut self, content: Value) -> Result<EventId, PushError> {
-        self.record_input(|| Input::User(content.clone()));
+        self.journal.record(|| Input::User(content.clone()));
         let event = self.add_message("user", content)?;
         self.begin_turn();
         Ok(event)
     }
 
     pub(super) fn begin_turn(&mut self) {
-        self.delivered.clear();
-        self.resumed = None;
-        self.base = self.lowest.join(&self.floor);
-        self.reset_levels();
-        self.turn = Turn::default();
-        self.output_label = self.base;
-        self.roster = None;
+        self.handed.revoke();
+        self.labels.begin_turn();
+        self.turn.begin();
+        self.start_generating();
     }
 
-    pub(super) fn reset_levels(&mut self) {
-        self.levels = vec![StepLevel { label: self.base, then_return: false, steps: 0 }];
+    pub(super) fn restart_levels(&mut self) {
+        self.labels.restart_levels();
+        self.start_generating();
+    }
+
+    fn start_generating(&mut self) {
         self.phase = ConversationPhase::Generate;
-        (self.view, self.drafted, self.is_draft) = (None, None, false);
+        self.step.clear();
     }
 
     /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, in names; it
@@ -52,17 +53,17 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn add_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
-        self.record_input(|| Input::Task { content: content.clone(), carries: carries.clone() });
+        self.journal.record(|| Input::Task { content: content.clone(), carries: carries.clone() });
         let label = self.monitor.from_names(carries);
         let message = Message { role: "user".to_owned(), content };
         let (event, _) =
             self.monitor.push_with_floors(TraceEntry::from(EventBody::Message(message)), &label.into())?;
         self.items.push(ConversationItem::Message(event));
-        let below = self.base;
-        self.floor = self.floor.join(&label);
+        let below = *self.labels.base();
+        self.labels.raise_floor(&label);
         self.begin_turn();
-        if self.base != below {
-            self.monitor.raise_stores_for_view(&below, &self.base.clone());
+        if *self.labels.base() != below {
+            self.monitor.raise_stores_for_view(&below, self.labels.base());
         }
         Ok(event)
     }
@@ -70,7 +71,7 @@ impl Conversation {
     /// Returns the label of the replies of the last turn, in names, for the agent that set the task. Every step that
     /// could have produced output counts, whether it did or not.
     pub fn reply_label_names(&self) -> Value {
-        self.monitor.to_names(&self.output_label)
+        self.monitor.to_names(self.labels.output())
     }
 
     /// Returns the label of a call that is about to run, joined with the label of its verdict, in names, for an agent
@@ -88,14 +89,14 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn add_context(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
-        self.record_input(|| Input::Note(role.to_owned(), content.clone()));
+        self.journal.record(|| Input::Note(role.to_owned(), content.clone()));
         self.add_message(role, content)
     }
 
     pub(super) fn add_message(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
         let message = Message { role: role.to_owned(), content };
         let (event, findings) = self.monitor.push(TraceEntry::from(EventBody::Message(message)))?;
-        self.rule_messages.extend(blocking_messages(findings));
+        self.turn.rule_messages.extend(blocking_messages(findings));
         self.items.push(ConversationItem::Message(event));
         Ok(event)
     }

@@ -6,12 +6,10 @@
 //! A call that the last message of the chat handed to the caller may run here as it was judged there: once, until the
 //! caller sends anything else in the chat, and as long as everything that it was permitted by still holds.
 
-use std::sync::Arc;
-
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventBody, EventId, Tool};
-use flowgate_lm::chat::{Message, Part};
+use flowgate_lm::chat::Part;
 use serde_json::{Map, Number, Value};
 
 use super::Conversation;
@@ -34,12 +32,6 @@ impl Conversation {
         self.settings.key.text_digest(text)
     }
 
-    /// Marks the calls of a message that the caller received as ready to run.
-    pub(super) fn mark_delivered(&mut self, message: &Message) {
-        let Message::Assistant { calls, .. } = message else { return };
-        self.delivered = calls.iter().map(|call| call.id.clone()).collect();
-    }
-
     /// Takes a call that the last message handed to the caller and that has neither run nor been answered: with this
     /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
     /// next query returns another such call, or `None`.
@@ -51,7 +43,7 @@ impl Conversation {
                 && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
         };
         let made = self.items.steps().flat_map(|(_, step)| &step.calls);
-        let unanswered = made.filter_map(|made| match made.answer {
+        let without_answer = made.filter_map(|made| match made.answer {
             CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
                 EventBody::Call(call) => Some(call),
                 _ => None,
@@ -59,58 +51,33 @@ impl Conversation {
             _ => None,
         });
         // Those of earlier messages may still be answered.
-        let equal: Vec<&Call> = unanswered.filter(is_same).collect();
-        let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
-        if equal.len() > 1 {
-            let ids: Arc<[String]> = equal.iter().map(|call| call.id.clone()).collect();
-            self.equal_calls.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
-        }
-        self.delivered.remove(&call.id);
-        self.taken.push((tool.clone(), self.call_digest(&call)));
-        Some(call)
+        let equal: Vec<&Call> = without_answer.filter(is_same).collect();
+        let key = &self.settings.key;
+        self.handed.take(&equal, |call| key.digest_of(call))
     }
 
     /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the
     /// call.
     pub fn drain_taken_calls(&mut self) -> Vec<(Tool, String)> {
-        std::mem::take(&mut self.taken)
+        self.handed.drain_taken()
     }
 
     /// Records the answer of a taken call, as an event. What the caller reports about the call later carries its
     /// label.
     pub fn record_outside_answer(&mut self, id: &str, output: EventId) {
         self.monitor.allow_another_output(output);
-        self.outside_answers.insert(id.to_owned(), output);
+        self.handed.record_answer(id, output);
     }
 
     /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to it.
     pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
-        let ran = *self.outside_answers.get(id)?;
-        let event = self.monitor.trace().event(ran)?;
+        let (ran, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };
         let is_same = match content {
             [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
             parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
         };
         is_same.then_some((ran, event.label))
-    }
-
-    /// Returns the join of the labels of the answers that were recorded outside the chat for a call and for its equal
-    /// calls that had no answer then: a request outside the chat does not say which of them it runs. `None` if none of
-    /// them ran there.
-    pub(super) fn outside_label(&self, id: &str) -> Option<Label> {
-        let ran = self.equal_ids(id).chain([id]).filter_map(|id| self.outside_answers.get(id));
-        let labels = ran.filter_map(|ran| Some(self.monitor.trace().event(*ran)?.label));
-        labels.reduce(|label, other| label.join(&other))
-    }
-
-    /// Whether an answer was recorded for another call that is equal to this one.
-    pub(super) fn has_equal_answer(&self, id: &str) -> bool {
-        self.equal_ids(id).any(|other| other != id && self.outside_answers.contains_key(other))
-    }
-
-    fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {
-        self.equal_calls.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The state of a conversation: the next action, and the label at which it happens.
+//! What a conversation does next.
 
 use flowgate::label::Label;
 use flowgate::monitor::{CallDependency, Permit, Question};
@@ -7,15 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::redact::HiddenRegions;
 use crate::slot::Slot;
-
-/// A label at which steps are generated until the model writes a message without calls.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StepLevel {
-    pub(super) label: Label,
-    /// Whether the level below continues when this one ends.
-    pub(super) then_return: bool,
-    pub(super) steps: usize,
-}
 
 /// The next action.
 #[derive(Debug)]

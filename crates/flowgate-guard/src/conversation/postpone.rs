@@ -5,7 +5,7 @@
 
 use flowgate_lm::chat::{Message, Part};
 
-use super::{Conversation, ConversationPhase, Turn, TurnEnd};
+use super::{Conversation, ConversationPhase, Turn};
 use crate::history::{History, HistoryMessage, SentChat};
 use crate::journal::Input;
 
@@ -16,13 +16,10 @@ impl Conversation {
     /// Ends the turn for its caller; the [question](super::Need::Approve) stays open. Calls of the same message that
     /// may run are handed over with the others when it is answered.
     pub fn postpone(&mut self) -> Turn {
-        self.record_input(|| Input::Postponed);
+        self.journal.record(|| Input::Postponed);
         let ConversationPhase::Asking { question, .. } = &self.phase else { return Turn::default() };
-        self.output_label = self.output_label.join(&question.judgement().decided);
-        let calls = std::mem::take(&mut self.turn.calls);
-        let turn = Turn { ended: Some(TurnEnd::Asked), ..std::mem::take(&mut self.turn) };
-        self.turn.calls = calls;
-        turn
+        self.labels.add_output(&question.judgement().decided);
+        self.turn.finish_asked()
     }
 
     /// Whether a person was asked and has not decided yet.
@@ -42,17 +39,17 @@ impl Conversation {
     /// [decision](Self::accept_decision) next.
     pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
         let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
-        self.record_input(|| Input::Resumed { kept, new: new.cloned() });
+        self.journal.record(|| Input::Resumed { kept, new: new.cloned() });
         self.replay_resume(history, kept, new);
         true
     }
 
     pub(crate) fn replay_resume(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
-        self.delivered.clear();
-        self.resumed = self.items.steps().next().map(|(at, _)| at);
+        self.handed.revoke();
+        self.turn.resumed = self.items.steps().next().map(|(at, _)| at);
         let mut known: Vec<HistoryMessage> = history.messages().iter().take(kept).cloned().collect();
         // The message only continues the turn; it is not shown to the model.
-        known.extend(new.map(|message| HistoryMessage::new(message, self.base, self.items.len())));
+        known.extend(new.map(|message| HistoryMessage::new(message, *self.labels.base(), self.items.len())));
         history.replace_messages(known);
     }
 

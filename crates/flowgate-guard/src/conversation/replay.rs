@@ -34,27 +34,6 @@ struct ReplayState<'a> {
 }
 
 impl Conversation {
-    /// Records inputs from now on, to be [taken](Self::take_inputs).
-    pub fn record_inputs(&mut self) {
-        self.inputs.get_or_insert_default();
-    }
-
-    /// Takes the inputs recorded since the last call.
-    pub fn take_inputs(&mut self) -> Vec<Input> {
-        self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Whether inputs were recorded since they were last taken.
-    pub fn has_inputs(&self) -> bool {
-        self.inputs.as_ref().is_some_and(|inputs| !inputs.is_empty())
-    }
-
-    pub(super) fn record_input(&mut self, input: impl FnOnce() -> Input) {
-        if let Some(inputs) = &mut self.inputs {
-            inputs.push(input());
-        }
-    }
-
     /// Replays the recorded inputs of a conversation that had the state of this one. Queries and runs nothing, and
     /// records nothing in the memory of `client`, which the original run did. Returns the judged calls, in order.
     ///
@@ -66,14 +45,14 @@ impl Conversation {
         history: &mut History,
         inputs: &[Input],
     ) -> Result<Vec<CallVerdict>, ReplayDiverged> {
-        let kept = self.inputs.take();
+        let kept = std::mem::take(&mut self.journal);
         let mut again = ReplayState { client, history, call: None, judged: Vec::new() };
         for (index, input) in inputs.iter().enumerate() {
             self.replay_input(&mut again, input).ok_or(ReplayDiverged { input: index })?;
         }
         // Nothing is recorded, but what follows may continue the last texts.
         self.memorize_session(&mut QuotationLookup::from_recorded(again.client, &[]), again.history);
-        self.inputs = kept;
+        self.journal = kept;
         Ok(again.judged)
     }
 
@@ -116,8 +95,8 @@ impl Conversation {
             Input::Failed => self.fail_completion(),
             Input::Stop => {
                 self.stop();
-                judged.extend(self.take_judged_calls());
-                self.void_approved_calls("");
+                judged.extend(self.turn.take_judged_calls());
+                self.turn.void_approved_calls("");
             }
             Input::Decided(decision) => self.accept_decision(*decision),
             Input::Postponed => judged.extend(self.postpone().judged),

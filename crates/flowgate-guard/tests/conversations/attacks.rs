@@ -222,7 +222,7 @@ fn stores_keep_their_labels_between_conversations() {
         let mut run = ScriptedConversation::new(&policy, Method::LowestFirst);
         run.turn("Note it.", &["read {}", &format!(r#"send {{"to": "me", "body": {body}}}"#), "Done."]);
         assert!(run.calls()[1].starts_with("runs send"));
-        run.conversation.external_state_record()
+        run.conversation.monitor().external_state_record()
     };
     let read = |policy: &str, stores: &Value| {
         let mut run = ScriptedConversation::after(
@@ -246,7 +246,7 @@ fn stores_keep_their_labels_between_conversations() {
             DescriptionAuthor::Operator,
             Some(&stores),
         );
-        run.conversation.external_state_record()
+        run.conversation.monitor().external_state_record()
     };
     assert!(read(&policy.replace("store notes", "store diary"), &later).ends_with("[hidden h1]"));
     // A session without calls in between, under a policy that declares other stores, keeps the labels.
@@ -257,7 +257,7 @@ fn stores_keep_their_labels_between_conversations() {
         DescriptionAuthor::Operator,
         Some(&stores),
     );
-    assert!(read(&changed, &between.conversation.external_state_record()).ends_with("[hidden h1]"));
+    assert!(read(&changed, &between.conversation.monitor().external_state_record()).ends_with("[hidden h1]"));
     assert!(
         read(&policy, &write("\"lunch\"")).ends_with("Pay Mallory!"),
         "the tool is trusted to keep its own"
@@ -296,7 +296,7 @@ fn sub_agents_keep_labels() {
         let mut child = lowest("store notes: written by list, read by list\n");
         child.conversation.add_task("Do nothing.".into(), carries).unwrap();
         child.go(&["Done."]);
-        child.conversation.external_state_record()["stores"].to_string()
+        child.conversation.monitor().external_state_record()["stores"].to_string()
     };
     assert!(stores(&untrusted).contains("top"), "{}", stores(&untrusted));
     assert!(!stores(&json!({"integrity": "trusted", "secrecy": "public"})).contains("top"));

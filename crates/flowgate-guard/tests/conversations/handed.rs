@@ -377,10 +377,10 @@ fn what_was_taken_back_is_not_handed_over() {
 fn an_offer_is_put_in_when_it_is_another() {
     let mut agent = ExternalAgent::new();
     let offers = |agent: &mut ExternalAgent| {
-        let inputs = agent.run.conversation.take_inputs();
+        let inputs = agent.run.conversation.journal_mut().take();
         inputs.into_iter().filter(|input| matches!(input, Input::Offer(_) | Input::Sampling(_))).count()
     };
-    agent.run.conversation.record_inputs();
+    agent.run.conversation.journal_mut().start();
     offers(&mut agent);
     let tool = |description: &str| OfferedTool {
         tool: Tool::local("read"),
@@ -757,11 +757,11 @@ fn approved_calls_of_a_turn_that_is_given_up_are_told() {
     agent.run.conversation.accept_decision(Decision::Allow);
     // The first call waits for the second one, which is undecided.
     assert_eq!(agent.go(&[]).ended, Some(TurnEnd::Asked));
-    let void = agent.run.conversation.void_approved_calls("the turn failed");
+    let void = agent.run.conversation.running_turn_mut().void_approved_calls("the turn failed");
     let [void] = void.as_slice() else { panic!("{void:?}") };
     assert_eq!((&*void.tool.name, void.cause.as_str()), ("send", "the turn failed"));
     assert!(!void.digest.is_empty());
-    assert!(agent.run.conversation.void_approved_calls("the turn failed").is_empty());
+    assert!(agent.run.conversation.running_turn_mut().void_approved_calls("the turn failed").is_empty());
 }
 
 /// Where something is hidden, the model is told what its tool declares of it, and that an argument may be left to it.

@@ -516,7 +516,7 @@ fn with_secret(secret: &str, said: &str) -> (ChatCaller, Vec<Input>, MergeSummar
         run.go(script);
         let message = Message::Assistant { text: script.last().unwrap().to_string(), calls: Vec::new() };
         run.conversation.record_answer(client, history, &message);
-        inputs.extend(run.conversation.take_inputs());
+        inputs.extend(run.conversation.journal_mut().take());
         caller.chat.push(message);
         last = Some(sent);
     }

@@ -178,7 +178,7 @@ fn a_step_that_a_screener_raised_raises_stores() {
     let carries_page = |answer: &str| {
         let mut run = ScriptedConversation::new(&policy, Method::Judge);
         run.turn("Read it.", &["read {}", answer, "Done."]);
-        run.conversation.external_state_record()["stores"].to_string().contains("top")
+        run.conversation.monitor().external_state_record()["stores"].to_string().contains("top")
     };
     assert!(carries_page(r#"needed_regions {"reasoning": "", "regions": ["h1"]}"#));
     assert!(!carries_page(r#"needed_regions {"reasoning": "", "regions": []}"#));

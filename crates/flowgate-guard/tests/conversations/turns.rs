@@ -278,12 +278,12 @@ fn a_turn_says_where_it_is() {
     let look = r#"look {"regions": ["h1"]}"#;
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     assert!(run.conversation.is_turn_over() && run.conversation.pending_question_digest().is_none());
-    drop(run.conversation.take_inputs());
-    assert!(!run.conversation.has_inputs());
+    drop(run.conversation.journal_mut().take());
+    assert!(run.conversation.journal().is_empty());
     run.decision = Decision::Later;
     run.turn("Read it.", &["read {}", look, "send {\"to\": \"mallory\"}"]);
     let conversation = &mut run.conversation;
-    assert!(conversation.has_inputs() && !conversation.is_turn_over());
+    assert!(!conversation.journal().is_empty() && !conversation.is_turn_over());
     assert!(
         conversation.pending_question_digest().is_some_and(|digest| !digest.is_empty() && digest != "xyzzy")
     );
@@ -297,7 +297,8 @@ fn a_turn_says_where_it_is() {
     conversation.accept_completion(written(look));
     assert!(matches!(conversation.need(), Need::Complete(_)) && conversation.is_raised());
     conversation.accept_completion(written("It asks for money."));
-    let replies: Vec<&str> = conversation.replies().iter().map(|reply| reply.text.as_str()).collect();
+    let replies: Vec<&str> =
+        conversation.running_turn().replies().iter().map(|reply| reply.text.as_str()).collect();
     assert_eq!(replies, ["It asks for money."]);
 
     // A recorded run chooses the label itself.
@@ -318,7 +319,7 @@ fn a_stopped_turn_tells_what_was_judged() {
     run.conversation.accept_completion(written("read {}"));
     assert!(matches!(run.conversation.need(), Need::Run(_)));
     run.conversation.stop();
-    let judged = run.conversation.take_judged_calls();
+    let judged = run.conversation.running_turn_mut().take_judged_calls();
     assert_eq!(judged.iter().map(|judged| &*judged.tool.name).collect::<Vec<_>>(), ["read"]);
 }
 
@@ -326,21 +327,27 @@ fn a_stopped_turn_tells_what_was_judged() {
 #[test]
 fn what_is_written_to_stores_is_told() {
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
-    let nothing = (run.conversation.external_state_record(), run.conversation.memory_changes());
-    assert!(!run.conversation.has_written());
+    let nothing = (
+        run.conversation.monitor().external_state_record(),
+        run.conversation.monitor().external_state_changes(),
+    );
+    assert!(!run.conversation.monitor().has_written());
     run.decision = Decision::Allow;
     let look = r#"look {"regions": ["h1"]}"#;
     run.turn("Answer it.", &["read {}", look, "send {\"to\": \"mallory\"}", "Done."]);
     assert!(run.calls().contains(&r#"runs send {"to":"mallory"}"#), "{:?}", run.log);
-    let written = (run.conversation.external_state_record(), run.conversation.memory_changes());
-    assert!(run.conversation.has_written() && written.0 != nothing.0 && written.1 > nothing.1);
+    let written = (
+        run.conversation.monitor().external_state_record(),
+        run.conversation.monitor().external_state_changes(),
+    );
+    assert!(run.conversation.monitor().has_written() && written.0 != nothing.0 && written.1 > nothing.1);
     run.conversation.stamp_writes("first");
-    assert!(!run.conversation.has_written());
+    assert!(!run.conversation.monitor().has_written());
 
     let mut other = ScriptedConversation::new(POLICY, Method::LowestFirst);
     other.conversation.join_external_state(&written.0).unwrap();
-    assert_ne!(other.conversation.external_state_record(), nothing.0);
-    assert!(!other.conversation.has_written(), "others have written");
+    assert_ne!(other.conversation.monitor().external_state_record(), nothing.0);
+    assert!(!other.conversation.monitor().has_written(), "others have written");
 }
 
 /// A tool that gave no answer has failed: the text in place of the answer is an error of the tool, which no

@@ -125,7 +125,7 @@ impl NoninterferenceCase {
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();
             let (view, trace) = (conversation.view_at(top).request, conversation.monitor().trace());
-            format!("{view:?} {} {:?}", conversation.external_state_record(), trace.events())
+            format!("{view:?} {} {:?}", conversation.monitor().external_state_record(), trace.events())
         };
         print(&session.conversation) == print(&again)
     }
@@ -149,7 +149,7 @@ impl NoninterferenceCase {
             made.taint.next_session();
             let mut session = made.begin(first.map(|first| &first.sessions[number]));
             if let Some(before) = made.run.sessions.last() {
-                let remembered = before.conversation.external_state_record();
+                let remembered = before.conversation.monitor().external_state_record();
                 session.conversation.join_external_state(&remembered).expect("what was remembered");
             }
             let first = first.map(|first| &first.sessions[number]);

@@ -89,7 +89,8 @@ impl ObservedSession {
     }
 
     fn keep(&mut self) {
-        let inputs = self.conversation.take_inputs().iter().map(|input| json!(input).to_string()).collect();
+        let inputs =
+            self.conversation.journal_mut().take().iter().map(|input| json!(input).to_string()).collect();
         self.kept.push(SessionAction::Inputs(inputs));
     }
 
@@ -117,7 +118,8 @@ impl ObservedSession {
 
     /// Records the last reply, which the model wrote at this level.
     pub(crate) fn says(&mut self, level: &OracleLabel) {
-        self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
+        self.replies
+            .extend(self.conversation.running_turn().replies().last().map(|reply| reply.text.clone()));
         self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
     }
 

@@ -49,7 +49,7 @@ impl RunState<'_> {
             }
         }
         let mut conversation = Conversation::new(case.monitor(), offered, case.settings()).expect("room");
-        conversation.record_inputs();
+        conversation.journal_mut().start();
         let mut session = ObservedSession::new(conversation);
         self.taint.follow(&mut session.followed, &session.conversation);
         session
@@ -92,7 +92,7 @@ impl RunState<'_> {
     /// Checks the labels of the account's stores, which are visible to observers who may read them.
     pub(crate) fn remembered(&mut self, session: &mut ObservedSession) {
         session.conversation.stamp_writes("written");
-        let remembered = session.conversation.external_state_record();
+        let remembered = session.conversation.monitor().external_state_record();
         let shapes = &self.case.declared.shapes;
         for store in remembered["stores"].as_array().into_iter().flatten() {
             if OracleLabel::of_names(shapes, &store["label"]).flows_to(&self.case.level) {
@@ -243,7 +243,8 @@ impl RunState<'_> {
     ) {
         if self.sees(&view.label) {
             self.log(format!("sees {shown}"));
-            if let Some(reply) = session.conversation.replies().last().filter(|_| !completion.text.is_empty())
+            if let Some(reply) =
+                session.conversation.running_turn().replies().last().filter(|_| !completion.text.is_empty())
             {
                 if !reply.withheld.is_empty() {
                     self.run.met.insert("a reply that is withheld");

@@ -155,13 +155,13 @@ impl Conversations {
         session: &mut ConversationState,
     ) -> Result<bool, DatabaseError> {
         let Some(Some(before)) = self.store.cached_tenant(&client.spec.tenant) else { return Ok(false) };
-        if session.conversation.has_written() {
+        if session.conversation.monitor().has_written() {
             return Ok(false);
         }
         session.join_external_state(&before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
-        let now = Some(session.conversation.memory_changes());
+        let now = Some(session.conversation.monitor().external_state_changes());
         if session.settled != now {
-            let written = session.conversation.external_state_record().to_string();
+            let written = session.conversation.monitor().external_state_record().to_string();
             session.settled = now.filter(|_| written == before);
         }
         Ok(session.settled == now)
@@ -189,7 +189,7 @@ impl Conversations {
         }
         let stamp = random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp_writes(&stamp);
-        let written = session.conversation.external_state_record().to_string();
+        let written = session.conversation.monitor().external_state_record().to_string();
         if before.as_ref() != Some(&written) {
             database::persist_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
         }

@@ -49,7 +49,7 @@ impl ConversationState {
         client: &ClientSettings,
         put: ServerProxyEvent,
     ) -> (Vec<ProxyAction>, Vec<CallVerdict>) {
-        let chat = self.conversation.take_inputs();
+        let chat = self.conversation.journal_mut().take();
         if !chat.is_empty() {
             self.unpersisted.push(StoredInput::Chat(chat));
         }
@@ -83,12 +83,12 @@ impl ConversationState {
 
     /// Returns whether it has inputs that are not stored yet.
     pub(super) fn has_unpersisted_inputs(&self) -> bool {
-        self.conversation.has_inputs() || !self.unpersisted.is_empty()
+        !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
     }
 
     /// Takes the inputs since the last call, in their stored form.
     pub(super) fn take_stored_turn(&mut self) -> serde_json::Result<String> {
-        let (chat, answers) = (self.conversation.take_inputs(), self.answers.take_answers());
+        let (chat, answers) = (self.conversation.journal_mut().take(), self.answers.take_answers());
         if self.unpersisted.is_empty() && answers.is_empty() {
             return serde_json::to_string(&chat);
         }

@@ -1,0 +1,66 @@
+//! The step in progress: the view that the model was given and has not answered.
+//!
+//! The part owns that view, and the draft that the step rewrites, if it rewrites one. A
+//! [conversation](super::Conversation) shows a view and takes it back with the model's message. Invariant: without a view
+//! no step is in progress, and every way to end a turn clears all of it.
+
+use flowgate_lm::chat::Completion;
+
+use crate::view::View;
+
+/// The step in progress.
+#[derive(Debug, Default)]
+pub(super) struct PendingStep {
+    view: Option<View>,
+    /// Whether the step is a draft that may be rewritten.
+    is_draft: bool,
+    /// The draft that the step rewrites from a smaller view.
+    rewritten: Option<(View, Completion)>,
+}
+
+impl PendingStep {
+    /// The view that the model was given.
+    pub(super) fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// Starts a step from this view.
+    pub(super) fn show(&mut self, view: View) {
+        self.view = Some(view);
+    }
+
+    /// Takes the view, to which the model has written its message.
+    pub(super) fn take_view(&mut self) -> Option<View> {
+        self.view.take()
+    }
+
+    /// Declares whether the next step is a draft.
+    pub(super) fn set_draft(&mut self, is_draft: bool) {
+        self.is_draft = is_draft;
+    }
+
+    /// Takes the mark of a draft. Returns whether the step is one.
+    pub(super) fn take_is_draft(&mut self) -> bool {
+        std::mem::take(&mut self.is_draft)
+    }
+
+    /// Keeps a draft that the next step rewrites.
+    pub(super) fn keep_draft(&mut self, view: View, completion: Completion) {
+        self.rewritten = Some((view, completion));
+    }
+
+    /// Takes the draft that the step rewrites.
+    pub(super) fn take_draft(&mut self) -> Option<(View, Completion)> {
+        self.rewritten.take()
+    }
+
+    /// Whether what the model writes now stands, and no other step takes its place.
+    pub(super) fn is_final(&self) -> bool {
+        !self.is_draft && self.rewritten.is_none()
+    }
+
+    /// Drops the step.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,101 @@
+//! The running turn: what it has produced so far, and what is forgotten when the next one begins.
+//!
+//! The part owns the [`Turn`] that its caller receives at the end, and the approval of the call that is about to run. A
+//! [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the turn would have
+//! reported. Invariant: an approval is spent by the call that it was given for, or is reported as void.
+
+use flowgate::monitor::Denial;
+use flowgate::trace::Tool;
+
+use super::turn::{CallVerdict, HandedOverCall, ModelReply, Turn, TurnEnd, VoidedCall};
+
+/// The state of the running turn.
+#[derive(Debug, Default)]
+pub struct RunningTurn {
+    /// What the turn has produced so far.
+    pub(super) outcome: Turn,
+    /// Rule findings on messages and tool answers, reported with the turn.
+    pub(super) rule_messages: Vec<String>,
+    /// The tools on offer in this turn, if not all.
+    pub(super) roster: Option<Vec<String>>,
+    /// The step that a person's decision continued, as an index of the items, until the caller receives the answer.
+    pub(super) resumed: Option<usize>,
+    /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
+    approved: Option<(Tool, String)>,
+}
+
+impl RunningTurn {
+    /// The replies of the model so far.
+    pub fn replies(&self) -> &[ModelReply] {
+        &self.outcome.replies
+    }
+
+    /// Takes the judged calls of an aborted turn.
+    pub fn take_judged_calls(&mut self) -> Vec<CallVerdict> {
+        std::mem::take(&mut self.outcome.judged)
+    }
+
+    /// Takes the approved calls of an unfinished turn, which will not run because `cause` has ended the turn.
+    pub fn void_approved_calls(&mut self, cause: &str) -> Vec<VoidedCall> {
+        self.void_approval(cause);
+        let mut void = std::mem::take(&mut self.outcome.void);
+        for call in &mut self.outcome.calls {
+            let Some(digest) = call.approved.take() else { continue };
+            let (tool, reasons) = (call.tool.clone(), Vec::new());
+            void.push(VoidedCall { tool, digest, reasons, cause: cause.to_owned() });
+        }
+        void
+    }
+
+    /// Begins a turn. What rules reported before it is reported with it.
+    pub(super) fn begin(&mut self) {
+        (self.outcome, self.roster, self.resumed) = (Turn::default(), None, None);
+    }
+
+    /// Takes the outcome of the turn, which is complete.
+    pub(super) fn finish(&mut self) -> Turn {
+        let mut turn = std::mem::take(&mut self.outcome);
+        turn.rule_messages.append(&mut self.rule_messages);
+        turn
+    }
+
+    /// Takes the outcome of a turn that waits for a person. Calls that may run stay, to be handed over with the others.
+    pub(super) fn finish_asked(&mut self) -> Turn {
+        let calls = std::mem::take(&mut self.outcome.calls);
+        let turn = Turn { ended: Some(TurnEnd::Asked), ..std::mem::take(&mut self.outcome) };
+        self.outcome.calls = calls;
+        turn
+    }
+
+    /// Records the approval of a call, if there is a call.
+    pub(super) fn approve(&mut self, approved: Option<(Tool, String)>) {
+        self.outcome.spent.allowed += 1;
+        self.approved = approved;
+    }
+
+    /// Forgets the approval of the call that has run.
+    pub(super) fn spend_approval(&mut self) {
+        self.approved = None;
+    }
+
+    /// Adds a call that the caller runs itself, with its approval.
+    pub(super) fn hand_over(&mut self, call: HandedOverCall) {
+        let approved = self.approved.take().map(|(_, digest)| digest);
+        self.outcome.calls.push(HandedOverCall { approved, ..call });
+    }
+
+    /// Records why an approved call does not run.
+    pub(super) fn void_approval(&mut self, cause: &str) {
+        if let Some((tool, digest)) = self.approved.take() {
+            self.outcome.void.push(VoidedCall { tool, digest, reasons: Vec::new(), cause: cause.to_owned() });
+        }
+    }
+
+    /// Records that an approved call is denied now.
+    pub(super) fn void_denied(&mut self, denial: &Denial) {
+        if let Some((tool, digest)) = self.approved.take() {
+            let reasons = denial.judgement().reasons.clone();
+            self.outcome.void.push(VoidedCall { tool, digest, reasons, cause: "judged again".to_owned() });
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The labels of the steps of a turn: the lowest one, the levels above it, and what has reached the caller.
+//!
+//! The part owns the stack of levels and decides which label a level has; it knows neither the policy nor the chat. A
+//! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above
+//! the base label, and each level is at or above the one below it unless a method raised that one.
+
+use flowgate::label::Label;
+
+/// A label at which steps are generated until the model writes a message without calls.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepLevel {
+    pub(super) label: Label,
+    /// Whether the level below continues when this one ends.
+    then_return: bool,
+    /// The number of steps so far.
+    pub(super) steps: usize,
+}
+
+/// The labels of the steps of a turn.
+#[derive(Debug)]
+pub(super) struct StepLabels {
+    /// The lowest label of a step of this turn.
+    base: Label,
+    /// The base label that the next turn starts from.
+    lowest: Label,
+    /// A lower bound on the label of everything in this conversation.
+    floor: Label,
+    /// The levels of this turn, the lowest first.
+    levels: Vec<StepLevel>,
+    /// The label of the next step, if the caller has chosen it.
+    chosen: Option<Label>,
+    /// The join of the labels of all steps of this turn that could have produced output.
+    output: Label,
+}
+
+impl StepLabels {
+    /// Creates the labels of a conversation without a turn.
+    pub(super) fn new(base: Label) -> Self {
+        Self { base, lowest: base, floor: Label::BOTTOM, levels: Vec::new(), chosen: None, output: base }
+    }
+
+    /// The lowest label of a step of this turn.
+    pub(super) fn base(&self) -> &Label {
+        &self.base
+    }
+
+    /// The join of the labels of all steps of this turn that could have produced output.
+    pub(super) fn output(&self) -> &Label {
+        &self.output
+    }
+
+    /// Begins a turn at the base label of the tools on offer and of the tasks accepted so far.
+    pub(super) fn begin_turn(&mut self) {
+        self.base = self.lowest.join(&self.floor);
+        self.restart_levels();
+        self.output = self.base;
+    }
+
+    /// Leaves one level, at the base label.
+    pub(super) fn restart_levels(&mut self) {
+        self.levels = vec![StepLevel { label: self.base, then_return: false, steps: 0 }];
+    }
+
+    /// Sets the base label of the following turns.
+    pub(super) fn set_lowest(&mut self, lowest: Label) {
+        self.lowest = lowest;
+    }
+
+    /// Raises the lower bound on everything in this conversation, from the next turn on.
+    pub(super) fn raise_floor(&mut self, label: &Label) {
+        self.floor = self.floor.join(label);
+    }
+
+    /// Records that a step with this label could have produced output.
+    pub(super) fn add_output(&mut self, label: &Label) {
+        self.output = self.output.join(label);
+    }
+
+    /// Chooses the label of the next step in place of the method.
+    pub(super) fn choose(&mut self, label: Label) {
+        self.chosen = Some(label);
+    }
+
+    /// Takes the label that the caller has chosen.
+    pub(super) fn take_chosen(&mut self) -> Option<Label> {
+        self.chosen.take()
+    }
+
+    /// The current level.
+    pub(super) fn level(&self) -> Option<StepLevel> {
+        self.levels.last().copied()
+    }
+
+    /// The label of the current level; the base label without a level.
+    pub(super) fn level_label(&self) -> Label {
+        self.levels.last().map_or(self.base, |level| level.label)
+    }
+
+    /// Whether no level is left, so that the turn has ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    /// Counts a step on the current level.
+    pub(super) fn count_step(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.steps += 1;
+        }
+    }
+
+    /// Counts the steps of all levels from zero again.
+    pub(super) fn reset_step_counts(&mut self) {
+        self.levels.iter_mut().for_each(|level| level.steps = 0);
+    }
+
+    /// Raises the current level.
+    pub(super) fn raise_level(&mut self, label: &Label) {
+        if let Some(level) = self.levels.last_mut() {
+            level.label = level.label.join(label);
+        }
+    }
+
+    /// Whether another look is possible if at most `limit` levels may be on top of each other.
+    pub(super) fn has_room_for_look(&self, limit: usize) -> bool {
+        self.is_fresh() || self.levels.len() < limit
+    }
+
+    /// Adds a look at `label`: a level on top of the current one, which `then_return` continues afterwards. Several looks
+    /// in one message count as one look.
+    pub(super) fn add_look(&mut self, label: Label, then_return: bool) {
+        let is_fresh = self.is_fresh();
+        match self.levels.last_mut().filter(|_| is_fresh) {
+            Some(level) => {
+                level.label = level.label.join(&label);
+                level.then_return |= then_return;
+            }
+            None => self.levels.push(StepLevel { label, then_return, steps: 0 }),
+        }
+    }
+
+    /// Ends the current level. Returns whether a lower level continues; otherwise no level is left.
+    pub(super) fn end_level(&mut self) -> bool {
+        while let Some(level) = self.levels.pop() {
+            if level.then_return {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends all levels.
+    pub(super) fn end_all(&mut self) {
+        self.levels.clear();
+    }
+
+    /// Whether the current level has no step yet.
+    fn is_fresh(&self) -> bool {
+        self.levels.last().is_some_and(|level| level.steps == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_of_one_message_are_one_level() {
+        let mut labels = StepLabels::new(Label::BOTTOM);
+        labels.begin_turn();
+        labels.count_step();
+        assert!(!labels.has_room_for_look(1) && labels.has_room_for_look(2));
+        labels.add_look(Label::BOTTOM, true);
+        labels.add_look(Label::BOTTOM, false);
+        assert_eq!(labels.levels.len(), 2);
+        assert!(labels.has_room_for_look(2));
+        assert!(labels.end_level(), "the lower level continues");
+        assert!(!labels.end_level() && labels.is_ended());
+    }
+}

@@ -1,0 +1,79 @@
+//! The tools on offer in a conversation.
+//!
+//! The part owns the [catalogue](crate::catalogue) and recognizes an offer that is repeated, as agents repeat their tools
+//! with every message. A [conversation](super::Conversation) creates it and passes new offers on.
+
+use std::sync::Arc;
+
+use flowgate::label::Label;
+use flowgate::monitor::{Monitor, PushError};
+use flowgate::trace::Tool;
+use serde_json::Value;
+
+use crate::catalogue::{Catalogue, DescriptionAuthor, OfferedTool};
+
+/// The tools on offer.
+#[derive(Debug)]
+pub(super) struct ToolOffer {
+    catalogue: Catalogue,
+    /// The last offer after the first, if all of it was accepted.
+    accepted: Option<Vec<Arc<OfferedTool>>>,
+}
+
+impl ToolOffer {
+    /// Creates the offer that a conversation begins with.
+    ///
+    /// # Errors
+    /// If the session has no room for the descriptions.
+    pub(super) fn new(monitor: &mut Monitor, tools: Vec<OfferedTool>) -> Result<Self, PushError> {
+        let catalogue = Catalogue::new(monitor, tools.into_iter().map(Arc::new).collect())?;
+        Ok(Self { catalogue, accepted: None })
+    }
+
+    /// The tools with their names and events.
+    pub(super) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The strictest requirement of the tools.
+    pub(super) fn strictest_requirement(&self, monitor: &Monitor) -> Label {
+        monitor.strictest_requirement(self.catalogue.tools())
+    }
+
+    /// Whether exactly these tools were offered last.
+    pub(super) fn is_same(&self, tools: &[OfferedTool]) -> bool {
+        self.accepted.as_ref().is_some_and(|offered| offered.iter().map(Arc::as_ref).eq(tools))
+    }
+
+    /// Whether exactly these tools were offered last: each with its description and the schema of its arguments, as
+    /// described by a server.
+    pub(super) fn is_described<'a>(
+        &self,
+        tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>,
+    ) -> bool {
+        let Some(offered) = &self.accepted else { return false };
+        offered.len() == tools.len()
+            && offered.iter().zip(tools).all(|(known, (tool, description, parameters))| {
+                (&known.tool, known.description.as_str(), &known.parameters)
+                    == (&tool, description, parameters)
+                    && known.output.is_none()
+                    && known.words == DescriptionAuthor::Server
+            })
+    }
+
+    /// Replaces the offer.
+    ///
+    /// # Errors
+    /// If the session has no room for the descriptions. The offer is then not recognized when it is repeated.
+    pub(super) fn replace(
+        &mut self,
+        monitor: &mut Monitor,
+        tools: Vec<OfferedTool>,
+    ) -> Result<(), PushError> {
+        self.accepted = None;
+        let tools: Vec<Arc<OfferedTool>> = tools.into_iter().map(Arc::new).collect();
+        self.catalogue.update(monitor, tools.clone())?;
+        self.accepted = Some(tools);
+        Ok(())
+    }
+}

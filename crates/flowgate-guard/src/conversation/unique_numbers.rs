@@ -1,0 +1,44 @@
+//! Numbers that occur in the ids of a conversation, each unique and independent of what is hidden.
+//!
+//! The part owns the counters; a [conversation](super::Conversation) makes ids and nonces of them. Invariant: a number
+//! depends only on what the reader of its id may know.
+
+use std::collections::HashMap;
+
+use flowgate::label::Label;
+
+/// The counters of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct UniqueNumbers {
+    /// The number of answers of the screener so far. The operator of the screener's model knows it; the number of
+    /// items would show how many of them are hidden.
+    screenings: usize,
+    /// The number of addresses judged so far; makes the ids of these calls, which never run, unique.
+    addresses: usize,
+    /// The number of calls per label.
+    calls: HashMap<Label, usize>,
+}
+
+impl UniqueNumbers {
+    /// The number of answers of the screener so far.
+    pub(super) fn screenings(&self) -> usize {
+        self.screenings
+    }
+
+    /// Counts an answer of the screener.
+    pub(super) fn count_screening(&mut self) {
+        self.screenings += 1;
+    }
+
+    /// Counts a call at this label. Returns its number, from 1 on, which does not depend on calls at other labels.
+    pub(super) fn count_call(&mut self, label: &Label) -> usize {
+        let count = self.calls.entry(*label).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// The counter of judged addresses.
+    pub(super) fn addresses_mut(&mut self) -> &mut usize {
+        &mut self.addresses
+    }
+}
