@@ -10,11 +10,13 @@
 //! on a level is shown below it. Hidden text therefore does not influence a lower step: neither its calls, their
 //! order and their number, nor whether there is one.
 
+mod apply;
 mod calls;
 mod draft;
 mod hand_over;
 mod handed_over_calls;
 mod hidden_items;
+mod inputs;
 mod merge;
 mod messages;
 mod need;
@@ -31,11 +33,10 @@ mod tool_offer;
 mod turn;
 mod unique_numbers;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::monitor::{EventFinding, ExternalStateError, Monitor, PushError, ReasonKind};
+use flowgate::monitor::{EventFinding, Monitor, PushError, ReasonKind};
 use flowgate::trace::{EventBody, Message, TraceEntry};
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
@@ -51,7 +52,7 @@ pub use turn::{CallVerdict, HandedOverCall, ModelReply, Turn, TurnEnd, TurnUsage
 use crate::approve::Decision;
 use crate::catalogue::OfferedTool;
 use crate::clearance::EndpointClearances;
-use crate::journal::{Input, Journal, RecordedNeed};
+use crate::journal::Journal;
 use crate::links;
 use crate::placeholder;
 use crate::redact::{HiddenRegion, HiddenRegions};
@@ -127,42 +128,6 @@ impl Conversation {
         &self.monitor
     }
 
-    /// Stamps what was written to stores since the last stamp: see [`Monitor::stamp_writes`].
-    pub fn stamp_writes(&mut self, stamp: &str) {
-        if self.monitor.stamp_writes(stamp) {
-            self.journal.record(|| Input::Stamped(stamp.to_owned()));
-        }
-    }
-
-    /// Joins the labels that other conversations of this account have since written to stores: see
-    /// [`Monitor::join_external_state`].
-    ///
-    /// # Errors
-    /// If the record is malformed.
-    pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
-        self.journal.record(|| Input::Recall(record.clone()));
-        self.monitor.join_external_state(record)
-    }
-
-    /// Withdraws the standing consents on these lines of the policy, and no others, from now on. Returns whether the
-    /// set changed; if so, calls that were permitted but have not run may no longer run.
-    pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
-        let has_changed = self.monitor.withdraw_consents(lines);
-        if has_changed {
-            self.journal.record(|| Input::Withdrawn(lines.clone()));
-            self.handed.revoke();
-        }
-        has_changed
-    }
-
-    /// Sets the sampling parameters of the model from now on.
-    pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
-        if self.settings.sampling != sampling {
-            self.journal.record(|| Input::Sampling(sampling.clone()));
-            self.settings.sampling = sampling;
-        }
-    }
-
     /// The recorded inputs.
     pub fn journal(&self) -> &Journal {
         &self.journal
@@ -178,18 +143,11 @@ impl Conversation {
         self.labels.base()
     }
 
-    /// Chooses the label of the next step in place of the method, so that a recorded run can be replayed with its
-    /// labels. A screener is queried all the same.
-    pub fn choose_label(&mut self, label: Label) {
-        self.journal.record(|| Input::Choose(self.monitor.to_names(&label)));
-        self.labels.choose(label);
-    }
-
-    /// Continues a turn that has ended, without another message of the user.
-    pub fn continue_turn(&mut self) {
-        self.journal.record(|| Input::GoOn);
+    /// Continues a turn that has ended.
+    fn restart_turn(&mut self) {
         if self.is_turn_over() {
-            self.restart_levels();
+            self.labels.restart_levels();
+            self.start_generating();
         }
     }
 
@@ -216,13 +174,7 @@ impl Conversation {
         }
     }
 
-    /// Returns the input that the conversation waits for.
-    pub fn need(&mut self) -> Need {
-        let need = self.next_need();
-        self.journal.record(|| Input::Need(RecordedNeed::of(&need)));
-        need
-    }
-
+    /// Advances to the next need.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
@@ -324,9 +276,8 @@ impl Conversation {
         self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
-    /// Accepts the answer of the screener's model.
-    pub fn accept_screening(&mut self, completion: &Completion) {
-        self.journal.record(|| Input::Screened(completion.clone()));
+    /// Takes the answer of the screener's model.
+    fn take_screening(&mut self, completion: &Completion) {
         let phase = std::mem::replace(&mut self.phase, ConversationPhase::User);
         if !matches!(phase, ConversationPhase::Screening(_) | ConversationPhase::Filtering) {
             self.phase = phase;
@@ -386,10 +337,8 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// Accepts the model's next message. Returns the label of the step that stands now: of this message, or of the
-    /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
-    pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
-        self.journal.record(|| Input::Completed(completion.clone()));
+    /// Takes the model's next message. Returns the label of the step that stands, if one does.
+    fn take_completion(&mut self, completion: Completion) -> Option<Label> {
         let view = self.step.take_view()?;
         self.turn.outcome.spent.messages += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
@@ -420,17 +369,14 @@ impl Conversation {
         Some(label)
     }
 
-    /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
-    /// on hidden text reveals a fact about that text. Otherwise the turn ends.
-    pub fn fail_completion(&mut self) {
-        self.journal.record(|| Input::Failed);
+    /// Ends the step, to which the model gave no answer.
+    fn fail_step(&mut self) {
         self.step.clear();
         self.end_level(Some(TurnEnd::Model));
     }
 
     /// Aborts the turn, whatever it waits for.
-    pub fn stop(&mut self) {
-        self.journal.record(|| Input::Stop);
+    fn abort_turn(&mut self) {
         self.turn.void_approval("the turn was stopped");
         self.step.clear();
         self.labels.end_all();

@@ -4,6 +4,9 @@
 //! produce the same conversation, with every label and every verdict. The journal therefore records the inputs
 //! ([`Journal::take`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
 //! checks that it does not diverge.
+//!
+//! A conversation submits every [`Input`] to one function, which executes it live and in a replay, and records it here. The
+//! serialized form of an input is stored in databases: a variant or a field keeps its name.
 
 use std::collections::BTreeSet;
 

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::approve::{ApprovalRequest, Decision, Excerpt};
 use crate::arguments;
-use crate::journal::Input;
 use crate::links;
 use crate::placeholder;
 use crate::redact::{HiddenContent, HiddenRegions};
@@ -238,9 +237,8 @@ impl Conversation {
         self.judge_filled_call(filling)
     }
 
-    /// Accepts the text of a slot; anything other than text is dropped.
-    pub fn accept_fill(&mut self, completion: &Completion) {
-        self.journal.record(|| Input::Filled(completion.clone()));
+    /// Fills a slot with a text; anything other than text is dropped.
+    pub(super) fn fill_slot(&mut self, completion: &Completion) {
         self.turn.outcome.spent.fills += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         if let ConversationPhase::Filling(filling) = &mut self.phase
@@ -253,9 +251,8 @@ impl Conversation {
         }
     }
 
-    /// Reports that a slot could not be filled: the call does not run.
-    pub fn fail_fill(&mut self) {
-        self.journal.record(|| Input::Unfilled);
+    /// Records that a slot could not be filled: the call does not run.
+    pub(super) fn fail_slot(&mut self) {
         if let ConversationPhase::Filling(filling) = &mut self.phase {
             filling.end_turn_full("the slot could not be filled");
         }
@@ -396,9 +393,8 @@ impl Conversation {
         self.refuse(index, question.judgement(), verdict);
     }
 
-    /// Accepts a person's decision.
-    pub fn accept_decision(&mut self, decision: Decision) {
-        self.journal.record(|| Input::Decided(decision));
+    /// Takes a person's decision.
+    pub(super) fn take_decision(&mut self, decision: Decision) {
         let ConversationPhase::Asking { index, question } =
             std::mem::replace(&mut self.phase, ConversationPhase::User)
         else {
@@ -419,9 +415,8 @@ impl Conversation {
         }
     }
 
-    /// Accepts a tool's answer.
-    pub fn accept_tool_answer(&mut self, answer: ToolAnswer) {
-        self.journal.record(|| Input::Ran(answer.clone()));
+    /// Takes a tool's answer.
+    pub(super) fn take_tool_answer(&mut self, answer: ToolAnswer) {
         self.turn.spend_approval();
         if let ConversationPhase::Running { index, event } = self.phase {
             self.record_answer_event(index, event, answer);

@@ -12,22 +12,14 @@ use serde_json::Value;
 
 use super::{Conversation, ConversationPhase, HandedOverCall, blocking_messages};
 use crate::catalogue::OfferedTool;
-use crate::journal::Input;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Hands the call that is about [to run](super::Need::Run) to the caller. The turn [ends](super::Turn::calls) when
-    /// all calls of the message are processed, and continues when the answers are
-    /// [sent](Conversation::accept_messages).
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the evidence is used up: nobody else can run the call"
-    )]
-    pub fn hand_over(&mut self, call: AuthorizedCall) {
-        self.journal.record(|| Input::HandOver);
+    /// Hands the call that is about [to run](super::Need::Run) to the caller.
+    pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
         self.labels.add_output(&self.last_step().map_or(*self.labels.base(), |step| step.label));
-        self.turn.hand_over(HandedOverCall::from(&call));
+        self.turn.hand_over(HandedOverCall::from(call));
         self.set_outcome(index, CallOutcome::HandedOver(event));
     }
 
@@ -48,15 +40,8 @@ impl Conversation {
         self.tools.is_described(tools)
     }
 
-    /// Offers these tools from the next turn on. A changed description is a new event, and labelled again.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn offer_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
-        if self.tools.is_same(&tools) {
-            return Ok(());
-        }
-        self.journal.record(|| Input::Offer(tools.clone()));
+    /// Replaces the tools on offer from the next turn on.
+    pub(super) fn replace_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
         self.items.drop_cached_view();
         self.tools.replace(&mut self.monitor, tools)?;
         let lowest = self.clamp_to_clearance(self.tools.strictest_requirement(&self.monitor));

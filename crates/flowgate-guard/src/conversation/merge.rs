@@ -1,8 +1,8 @@
 //! Merges the chat history that a caller sends into a conversation.
 //!
 //! Aligns the sent messages with the known history, labels the new ones by their source and by the quotations that
-//! they contain, and records their texts in the client's memory. The gateway calls it for each request; a replay
-//! calls it with the recorded results.
+//! they contain, and records their texts in the client's memory. [`super::apply`] calls it with the client's memory, or in
+//! a replay with the recorded results.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,8 @@ use super::{Conversation, ConversationPhase};
 use crate::history::lookup::QuotationLookup;
 use crate::history::pieces::Pieces;
 use crate::history::{
-    Alignment, ClientProfile, History, HistoryMessage, MergeSummary, QuotationSpan, SentChat, SessionTexts,
-    TextQuotations,
+    Alignment, ClientProfile, History, HistoryMessage, MergeSummary, QuotationSpan, SessionTexts,
 };
-use crate::journal::Input;
 use crate::view::{CallOutcome, ConversationItem};
 
 /// The origin of a message of the chat.
@@ -31,58 +29,8 @@ enum MessageOrigin {
 }
 
 impl Conversation {
-    /// Accepts the chat as the caller holds it now, including new messages; the model may answer it. A message that
-    /// the caller changed carries at least the label of the message that it replaces.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn accept_messages(
-        &mut self,
-        client: &mut ClientProfile,
-        history: &mut History,
-        messages: &[chat::Message],
-    ) -> Result<MergeSummary, PushError> {
-        Ok(self.accept_chat(client, history, &SentChat::of(messages))?.unwrap_or_default())
-    }
-
-    /// Accepts a chat that was already compared with others. Does nothing and returns `None` if the history does not
-    /// [have the chat's beginning](History::knows_digests_of).
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn accept_chat(
-        &mut self,
-        client: &mut ClientProfile,
-        history: &mut History,
-        chat: &SentChat<'_>,
-    ) -> Result<Option<MergeSummary>, PushError> {
-        let found = history.align(chat.digests());
-        let Some(rest) = chat.messages_after(found.kept) else { return Ok(None) };
-        let (kept, mut memory) = (found.kept, QuotationLookup::live(client));
-        let sources = chat.sources_after(kept);
-        let done = self.merge_chat(&mut memory, history, found, (rest, &sources));
-        let bits = memory.bits();
-        let seen = memory.into_answers();
-        self.journal.record(|| Input::Sent { kept, rest: rest.to_vec(), seen, sources });
-        done.map(|sent| Some(MergeSummary { bits, ..sent }))
-    }
-
-    /// Replays the acceptance of a chat, of which `kept` messages were unchanged.
-    pub(crate) fn replay_chat(
-        &mut self,
-        client: &mut ClientProfile,
-        history: &mut History,
-        kept: usize,
-        (rest, sources): (&[chat::Message], &Sources),
-        seen: &[TextQuotations],
-    ) -> Result<MergeSummary, PushError> {
-        let found = history.align(&history.digests_with(kept, rest));
-        let mut memory = QuotationLookup::from_recorded(client, seen);
-        self.merge_chat(&mut memory, history, found, (rest, sources))
-    }
-
     /// Merges a chat, given its alignment with the known history and the messages after the unchanged ones.
-    fn merge_chat(
+    pub(super) fn merge_chat(
         &mut self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
@@ -211,20 +159,8 @@ impl Conversation {
         Ok(sent)
     }
 
-    /// Records the answer that the caller received in this turn: it is known from now on, and its label applies in
-    /// all sessions of the client.
-    pub fn record_answer(
-        &mut self,
-        client: &mut ClientProfile,
-        history: &mut History,
-        message: &chat::Message,
-    ) {
-        self.replay_answer(history, message);
-        self.journal.record(|| Input::AnsweredTo(message.clone()));
-        self.memorize(client, history);
-    }
-
-    pub(crate) fn replay_answer(&mut self, history: &mut History, message: &chat::Message) {
+    /// Appends the answer that the caller received to the history.
+    pub(super) fn append_answer(&mut self, history: &mut History, message: &chat::Message) {
         self.handed.deliver(message);
         let label = self.label_of_answer(history);
         self.turn.resumed = None;

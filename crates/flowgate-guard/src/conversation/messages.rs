@@ -6,25 +6,11 @@ use flowgate::trace::{EventBody, EventId, Message, TraceEntry};
 use serde_json::Value;
 
 use super::{Conversation, ConversationPhase, blocking_messages};
-use crate::journal::Input;
 use crate::view::ConversationItem;
 
 impl Conversation {
-    /// Adds the operator's instructions.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn add_system_message(&mut self, content: Value) -> Result<EventId, PushError> {
-        self.journal.record(|| Input::Note("system".to_owned(), content.clone()));
-        self.add_message("system", content)
-    }
-
-    /// Adds the user's next message and begins a turn. Unfinished work of the previous turn is dropped.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn add_user_message(&mut self, content: Value) -> Result<EventId, PushError> {
-        self.journal.record(|| Input::User(content.clone()));
+    /// Adds the user's next message and begins a turn.
+    pub(super) fn begin_user_turn(&mut self, content: Value) -> Result<EventId, PushError> {
         let event = self.add_message("user", content)?;
         self.begin_turn();
         Ok(event)
@@ -37,23 +23,13 @@ impl Conversation {
         self.start_generating();
     }
 
-    pub(super) fn restart_levels(&mut self) {
-        self.labels.restart_levels();
-        self.start_generating();
-    }
-
-    fn start_generating(&mut self) {
+    pub(super) fn start_generating(&mut self) {
         self.phase = ConversationPhase::Generate;
         self.step.clear();
     }
 
-    /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, in names; it
-    /// becomes a lower bound on the label of everything in this conversation.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn add_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
-        self.journal.record(|| Input::Task { content: content.clone(), carries: carries.clone() });
+    /// Adds a task from another agent and begins a turn.
+    pub(super) fn begin_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
         let label = self.monitor.from_names(carries);
         let message = Message { role: "user".to_owned(), content };
         let (event, _) =
@@ -82,15 +58,6 @@ impl Conversation {
         let label =
             event.map_or(self.monitor.policy().space().top(), |event| event.label.join(&event.decided));
         self.monitor.to_names(&label)
-    }
-
-    /// Adds other context, such as retrieved memory. The policy labels it.
-    ///
-    /// # Errors
-    /// If the session has no room.
-    pub fn add_context(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
-        self.journal.record(|| Input::Note(role.to_owned(), content.clone()));
-        self.add_message(role, content)
     }
 
     pub(super) fn add_message(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {

@@ -7,16 +7,13 @@ use flowgate_lm::chat::{Message, Part};
 
 use super::{Conversation, ConversationPhase, Turn};
 use crate::history::{History, HistoryMessage, SentChat};
-use crate::journal::Input;
 
 /// The message with which a caller continues a waiting turn.
 pub const CONTINUE: &str = "continue";
 
 impl Conversation {
-    /// Ends the turn for its caller; the [question](super::Need::Approve) stays open. Calls of the same message that
-    /// may run are handed over with the others when it is answered.
-    pub fn postpone(&mut self) -> Turn {
-        self.journal.record(|| Input::Postponed);
+    /// Ends the turn for its caller; the [question](super::Need::Approve) stays open.
+    pub(super) fn postpone_turn(&mut self) -> Turn {
         let ConversationPhase::Asking { question, .. } = &self.phase else { return Turn::default() };
         self.labels.add_output(&question.judgement().decided);
         self.turn.finish_asked()
@@ -35,16 +32,8 @@ impl Conversation {
         }
     }
 
-    /// Whether a chat continues a turn that waits for a person. If so, the caller passes in the
-    /// [decision](Self::accept_decision) next.
-    pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
-        let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
-        self.journal.record(|| Input::Resumed { kept, new: new.cloned() });
-        self.replay_resume(history, kept, new);
-        true
-    }
-
-    pub(crate) fn replay_resume(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
+    /// Continues a turn, of whose chat `kept` messages are unchanged.
+    pub(super) fn resume_turn(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
         self.handed.revoke();
         self.turn.resumed = self.items.steps().next().map(|(at, _)| at);
         let mut known: Vec<HistoryMessage> = history.messages().iter().take(kept).cloned().collect();
@@ -55,7 +44,7 @@ impl Conversation {
 
     /// Returns the number of messages of the chat that are unchanged, and the message that continues the turn, if
     /// there is one.
-    fn find_resumption<'m>(
+    pub(super) fn find_resumption<'m>(
         &self,
         history: &History,
         chat: &SentChat<'m>,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use flowgate::monitor::AuthorizedCall;
 
+use super::apply::{InputContext, InputOutcome};
 use super::{CallVerdict, Conversation, Need};
 use crate::history::lookup::QuotationLookup;
 use crate::history::{ClientProfile, History};
@@ -56,12 +57,23 @@ impl Conversation {
         Ok(again.judged)
     }
 
+    /// Applies one input. Returns `None` if its result differs from the recorded one.
     fn replay_input(&mut self, again: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = again;
         // An input that was rejected is rejected again.
-        match input {
-            Input::Need(met) => {
-                let need = self.need();
+        let outcome = match input {
+            Input::Sent { kept, rest, seen, .. } => {
+                let found = history.align(&history.digests_with(*kept, rest));
+                let memory = &mut QuotationLookup::from_recorded(client, seen);
+                self.apply(input, InputContext::Chat { history, memory, found })
+            }
+            Input::AnsweredTo(_) | Input::Resumed { .. } => self.apply(input, InputContext::History(history)),
+            Input::HandOver => self.apply(input, InputContext::Call(call.take()?)),
+            _ => self.apply(input, InputContext::Conversation),
+        };
+        match (input, outcome) {
+            (_, InputOutcome::Inapplicable) => return None,
+            (Input::Need(met), InputOutcome::Needed(need)) => {
                 if RecordedNeed::of(&need) != *met {
                     return None;
                 }
@@ -71,38 +83,13 @@ impl Conversation {
                     _ => {}
                 }
             }
-            Input::Note(role, content) => drop(self.add_context(role, content.clone())),
-            Input::User(content) => drop(self.add_user_message(content.clone())),
-            Input::Task { content, carries } => drop(self.add_task(content.clone(), carries)),
-            Input::GoOn => self.continue_turn(),
-            Input::Choose(names) => {
-                let label = self.monitor.from_names(names);
-                self.choose_label(label);
-            }
-            Input::Offer(tools) => drop(self.offer_tools(tools.clone())),
-            Input::Sampling(sampling) => self.set_sampling(sampling.clone()),
-            Input::Recall(record) => drop(self.join_external_state(record)),
-            Input::Withdrawn(lines) => drop(self.withdraw_consents(lines)),
-            Input::Stamped(stamp) => self.stamp_writes(stamp),
-            Input::Sent { kept, rest, seen, sources } => {
-                drop(self.replay_chat(client, history, *kept, (rest, sources), seen));
-            }
-            Input::AnsweredTo(message) => self.replay_answer(history, message),
-            Input::Completed(completion) => drop(self.accept_completion(completion.clone())),
-            Input::Screened(completion) => self.accept_screening(completion),
-            Input::Filled(completion) => self.accept_fill(completion),
-            Input::Unfilled => self.fail_fill(),
-            Input::Failed => self.fail_completion(),
-            Input::Stop => {
-                self.stop();
+            // A caller that aborts a turn takes what the turn would have reported.
+            (Input::Stop, _) => {
                 judged.extend(self.turn.take_judged_calls());
                 self.turn.void_approved_calls("");
             }
-            Input::Decided(decision) => self.accept_decision(*decision),
-            Input::Postponed => judged.extend(self.postpone().judged),
-            Input::Resumed { kept, new } => self.replay_resume(history, *kept, new.as_ref()),
-            Input::HandOver => self.hand_over(call.take()?),
-            Input::Ran(answer) => self.accept_tool_answer(answer.clone()),
+            (_, InputOutcome::Asked(turn)) => judged.extend(turn.judged),
+            _ => {}
         }
         Some(())
     }

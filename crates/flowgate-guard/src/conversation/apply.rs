@@ -1,0 +1,165 @@
+//! Executes the inputs of a conversation: the one place where an input takes effect, live and in a replay.
+//!
+//! [`Conversation::submit`] executes an input and records it; the public methods of [`super::inputs`] construct inputs and
+//! submit them, and a [replay](super::replay) applies recorded ones. What an input does is in the file of its subject; this
+//! file owns only the dispatch. Invariant: an input depends on the conversation, on its own content and on its
+//! [context](InputContext), and on nothing else.
+
+use flowgate::label::Label;
+use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};
+use flowgate::trace::EventId;
+
+use super::{Conversation, Need, Turn};
+use crate::history::lookup::QuotationLookup;
+use crate::history::{Alignment, History, MergeSummary};
+use crate::journal::Input;
+
+/// What an input refers to outside the conversation and the journal.
+pub(super) enum InputContext<'c, 'm> {
+    /// Nothing.
+    Conversation,
+    /// The history of the chat.
+    History(&'c mut History),
+    /// The history of the chat, its alignment with the sent one, and the memory of the client.
+    Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: Alignment },
+    /// The evidence that a call may run.
+    Call(AuthorizedCall),
+}
+
+/// What an input results in.
+#[derive(Debug)]
+pub(super) enum InputOutcome {
+    /// It was executed.
+    Executed,
+    /// It changes nothing, and is not recorded.
+    Unchanged,
+    /// It lacks its context, and was not executed.
+    Inapplicable,
+    /// What the conversation waits for.
+    Needed(Need),
+    /// A message was added, or the session has no room for it.
+    Added(Result<EventId, PushError>),
+    /// The tools on offer were replaced, or the session has no room for their descriptions.
+    Offered(Result<(), PushError>),
+    /// A chat was merged, or the session has no room for it.
+    Merged(Result<MergeSummary, PushError>),
+    /// The labels of external state were joined, or their record is malformed.
+    Joined(Result<(), ExternalStateError>),
+    /// The label of the step that stands, if one does.
+    Stands(Option<Label>),
+    /// The turn so far, which waits for a person.
+    Asked(Turn),
+}
+
+impl InputOutcome {
+    /// The result of an input that adds a message.
+    pub(super) fn into_added(self) -> Result<EventId, PushError> {
+        if let Self::Added(result) = self { result } else { Err(PushError::Full) }
+    }
+
+    /// The result of an offer of tools.
+    pub(super) fn into_offered(self) -> Result<(), PushError> {
+        if let Self::Offered(result) = self { result } else { Ok(()) }
+    }
+
+    /// The result of an input that joins external state.
+    pub(super) fn into_joined(self) -> Result<(), ExternalStateError> {
+        if let Self::Joined(result) = self { result } else { Ok(()) }
+    }
+
+    /// The label of the step that stands.
+    pub(super) fn standing_label(&self) -> Option<Label> {
+        if let Self::Stands(label) = self { *label } else { None }
+    }
+
+    /// The turn that waits for a person.
+    pub(super) fn into_asked(self) -> Turn {
+        if let Self::Asked(turn) = self { turn } else { Turn::default() }
+    }
+
+    /// Whether the input changed anything.
+    pub(super) fn has_changed(&self) -> bool {
+        !matches!(self, Self::Unchanged)
+    }
+}
+
+impl Conversation {
+    /// Executes an input that refers to nothing else, and records it.
+    pub(super) fn submit(&mut self, input: Input) -> InputOutcome {
+        self.submit_with(input, InputContext::Conversation)
+    }
+
+    /// Executes an input, and records it if it has an effect.
+    pub(super) fn submit_with(&mut self, input: Input, context: InputContext<'_, '_>) -> InputOutcome {
+        let outcome = self.apply(&input, context);
+        if outcome.has_changed() {
+            self.journal.record(|| input);
+        }
+        outcome
+    }
+
+    /// Executes an input.
+    pub(super) fn apply(&mut self, input: &Input, context: InputContext<'_, '_>) -> InputOutcome {
+        match input {
+            // The recorded need is the result of the query: a replay compares it.
+            Input::Need(_) => return InputOutcome::Needed(self.next_need()),
+            Input::Note(role, content) => {
+                return InputOutcome::Added(self.add_message(role, content.clone()));
+            }
+            Input::User(content) => return InputOutcome::Added(self.begin_user_turn(content.clone())),
+            Input::Task { content, carries } => {
+                return InputOutcome::Added(self.begin_task(content.clone(), carries));
+            }
+            Input::GoOn => self.restart_turn(),
+            Input::Choose(names) => self.labels.choose(self.monitor.from_names(names)),
+            Input::Offer(tools) if self.tools.is_same(tools) => return InputOutcome::Unchanged,
+            Input::Offer(tools) => return InputOutcome::Offered(self.replace_tools(tools.clone())),
+            Input::Sampling(sampling) if self.settings.sampling == *sampling => {
+                return InputOutcome::Unchanged;
+            }
+            Input::Sampling(sampling) => self.settings.sampling = sampling.clone(),
+            Input::Recall(record) => return InputOutcome::Joined(self.monitor.join_external_state(record)),
+            Input::Withdrawn(lines) => {
+                if !self.monitor.withdraw_consents(lines) {
+                    return InputOutcome::Unchanged;
+                }
+                self.handed.revoke();
+            }
+            Input::Stamped(stamp) => {
+                if !self.monitor.stamp_writes(stamp) {
+                    return InputOutcome::Unchanged;
+                }
+            }
+            Input::Sent { rest, sources, .. } => {
+                let InputContext::Chat { history, memory, found } = context else {
+                    return InputOutcome::Inapplicable;
+                };
+                return InputOutcome::Merged(self.merge_chat(memory, history, found, (rest, sources)));
+            }
+            Input::AnsweredTo(message) => {
+                let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
+                self.append_answer(history, message);
+            }
+            Input::Resumed { kept, new } => {
+                let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
+                self.resume_turn(history, *kept, new.as_ref());
+            }
+            Input::Completed(completion) => {
+                return InputOutcome::Stands(self.take_completion(completion.clone()));
+            }
+            Input::Screened(completion) => self.take_screening(completion),
+            Input::Filled(completion) => self.fill_slot(completion),
+            Input::Unfilled => self.fail_slot(),
+            Input::Failed => self.fail_step(),
+            Input::Stop => self.abort_turn(),
+            Input::Decided(decision) => self.take_decision(*decision),
+            Input::Postponed => return InputOutcome::Asked(self.postpone_turn()),
+            Input::HandOver => {
+                let InputContext::Call(call) = context else { return InputOutcome::Inapplicable };
+                self.hand_over_call(&call);
+            }
+            Input::Ran(answer) => self.take_tool_answer(answer.clone()),
+        }
+        InputOutcome::Executed
+    }
+}

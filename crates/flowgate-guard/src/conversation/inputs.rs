@@ -1,0 +1,232 @@
+//! The inputs of a conversation, one method for each.
+//!
+//! A method constructs an [`Input`] and submits it; [`super::apply`] executes it. The drivers of conversations call these
+//! methods: [`crate::agent`], the gateway, the command line and tests.
+
+use std::collections::BTreeSet;
+
+use flowgate::label::Label;
+use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};
+use flowgate::trace::EventId;
+use flowgate_lm::chat::{self, Completion, Sampling};
+use serde_json::Value;
+
+use super::apply::{InputContext, InputOutcome};
+use super::{Conversation, Need, ToolAnswer, Turn};
+use crate::approve::Decision;
+use crate::catalogue::OfferedTool;
+use crate::history::lookup::QuotationLookup;
+use crate::history::{ClientProfile, History, MergeSummary, SentChat};
+use crate::journal::{Input, RecordedNeed};
+
+/// Messages, tools and settings.
+impl Conversation {
+    /// Adds the operator's instructions.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn add_system_message(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.add_context("system", content)
+    }
+
+    /// Adds other context, such as retrieved memory. The policy labels it.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn add_context(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
+        self.submit(Input::Note(role.to_owned(), content)).into_added()
+    }
+
+    /// Adds the user's next message and begins a turn. Unfinished work of the previous turn is dropped.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn add_user_message(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.submit(Input::User(content)).into_added()
+    }
+
+    /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, in names; it
+    /// becomes a lower bound on the label of everything in this conversation.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn add_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
+        self.submit(Input::Task { content, carries: carries.clone() }).into_added()
+    }
+
+    /// Continues a turn that has ended, without another message of the user.
+    pub fn continue_turn(&mut self) {
+        self.submit(Input::GoOn);
+    }
+
+    /// Offers these tools from the next turn on. A changed description is a new event, and labelled again.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn offer_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
+        self.submit(Input::Offer(tools)).into_offered()
+    }
+
+    /// Sets the sampling parameters of the model from now on.
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.submit(Input::Sampling(sampling));
+    }
+
+    /// Chooses the label of the next step in place of the method, so that a recorded run can be replayed with its
+    /// labels. A screener is queried all the same.
+    pub fn choose_label(&mut self, label: Label) {
+        self.submit(Input::Choose(self.monitor.to_names(&label)));
+    }
+}
+
+/// State that is shared with other conversations.
+impl Conversation {
+    /// Stamps what was written to stores since the last stamp: see
+    /// [`Monitor::stamp_writes`](flowgate::monitor::Monitor::stamp_writes).
+    pub fn stamp_writes(&mut self, stamp: &str) {
+        self.submit(Input::Stamped(stamp.to_owned()));
+    }
+
+    /// Joins the labels that other conversations of this account have since written to stores: see
+    /// [`Monitor::join_external_state`](flowgate::monitor::Monitor::join_external_state).
+    ///
+    /// # Errors
+    /// If the record is malformed.
+    pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        self.submit(Input::Recall(record.clone())).into_joined()
+    }
+
+    /// Withdraws the standing consents on these lines of the policy, and no others, from now on. Returns whether the
+    /// set changed; if so, calls that were permitted but have not run may no longer run.
+    pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
+        self.submit(Input::Withdrawn(lines.clone())).has_changed()
+    }
+}
+
+/// Answers to needs.
+impl Conversation {
+    /// Returns the input that the conversation waits for.
+    pub fn need(&mut self) -> Need {
+        let need = self.next_need();
+        self.journal.record(|| Input::Need(RecordedNeed::of(&need)));
+        need
+    }
+
+    /// Accepts the model's next message. Returns the label of the step that stands now: of this message, or of the
+    /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
+    pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
+        self.submit(Input::Completed(completion)).standing_label()
+    }
+
+    /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
+    /// on hidden text reveals a fact about that text. Otherwise the turn ends.
+    pub fn fail_completion(&mut self) {
+        self.submit(Input::Failed);
+    }
+
+    /// Accepts the answer of the screener's model.
+    pub fn accept_screening(&mut self, completion: &Completion) {
+        self.submit(Input::Screened(completion.clone()));
+    }
+
+    /// Accepts the text of a slot; anything other than text is dropped.
+    pub fn accept_fill(&mut self, completion: &Completion) {
+        self.submit(Input::Filled(completion.clone()));
+    }
+
+    /// Reports that a slot could not be filled: the call does not run.
+    pub fn fail_fill(&mut self) {
+        self.submit(Input::Unfilled);
+    }
+
+    /// Accepts a person's decision.
+    pub fn accept_decision(&mut self, decision: Decision) {
+        self.submit(Input::Decided(decision));
+    }
+
+    /// Accepts a tool's answer.
+    pub fn accept_tool_answer(&mut self, answer: ToolAnswer) {
+        self.submit(Input::Ran(answer));
+    }
+
+    /// Hands the call that is about [to run](Need::Run) to the caller. The turn [ends](Turn::calls) when all calls of the
+    /// message are processed, and continues when the answers are [sent](Conversation::accept_messages).
+    pub fn hand_over(&mut self, call: AuthorizedCall) {
+        self.submit_with(Input::HandOver, InputContext::Call(call));
+    }
+
+    /// Aborts the turn, whatever it waits for.
+    pub fn stop(&mut self) {
+        self.submit(Input::Stop);
+    }
+
+    /// Ends the turn for its caller; the [question](Need::Approve) stays open. Calls of the same message that
+    /// may run are handed over with the others when it is answered.
+    pub fn postpone(&mut self) -> Turn {
+        self.submit(Input::Postponed).into_asked()
+    }
+}
+
+/// The chat as its caller holds it.
+impl Conversation {
+    /// Accepts the chat as the caller holds it now, including new messages; the model may answer it. A message that
+    /// the caller changed carries at least the label of the message that it replaces.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn accept_messages(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        messages: &[chat::Message],
+    ) -> Result<MergeSummary, PushError> {
+        Ok(self.accept_chat(client, history, &SentChat::of(messages))?.unwrap_or_default())
+    }
+
+    /// Accepts a chat that was already compared with others. Does nothing and returns `None` if the history does not
+    /// [have the chat's beginning](History::knows_digests_of).
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn accept_chat(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        chat: &SentChat<'_>,
+    ) -> Result<Option<MergeSummary>, PushError> {
+        let found = history.align(chat.digests());
+        let Some(rest) = chat.messages_after(found.kept) else { return Ok(None) };
+        let (kept, mut memory) = (found.kept, QuotationLookup::live(client));
+        let (rest, sources) = (rest.to_vec(), chat.sources_after(kept));
+        let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
+        let context = InputContext::Chat { history, memory: &mut memory, found };
+        let InputOutcome::Merged(merged) = self.apply(&input, context) else { return Ok(None) };
+        // What the memory contains is an input, too.
+        let bits = memory.bits();
+        if let Input::Sent { seen, .. } = &mut input {
+            *seen = memory.into_answers();
+        }
+        self.journal.record(|| input);
+        merged.map(|sent| Some(MergeSummary { bits, ..sent }))
+    }
+
+    /// Records the answer that the caller received in this turn: it is known from now on, and its label applies in
+    /// all sessions of the client.
+    pub fn record_answer(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        message: &chat::Message,
+    ) {
+        self.submit_with(Input::AnsweredTo(message.clone()), InputContext::History(history));
+        self.memorize(client, history);
+    }
+
+    /// Whether a chat continues a turn that waits for a person. If so, the caller passes in the
+    /// [decision](Self::accept_decision) next.
+    pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
+        let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
+        let input = Input::Resumed { kept, new: new.cloned() };
+        self.submit_with(input, InputContext::History(history)).has_changed()
+    }
+}
