@@ -16,7 +16,8 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::{Document, EventBody, EventId, NodeContent, PathStep, Tool};
 use flowgate_guard::approve::{Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Need};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Need};
+use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, ToolCall};
 use libfuzzer_sys::fuzz_target;
@@ -105,7 +106,7 @@ struct ConversationRun {
 
 impl ConversationRun {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let mut settings = ConversationSettings::new(choices.of(&Method::ALL), DigestKey::new([1; 32]));
+        let mut settings = ConversationSettings::new(choices.of(MethodRegistry::builtin().methods()), DigestKey::new([1; 32]));
         (settings.steps, settings.messages, settings.levels, settings.calls) = (4, 12, 3, 4);
         let words = choices.of(&[DescriptionAuthor::Operator, DescriptionAuthor::Server]);
         let offered = |name: &str| OfferedTool {

@@ -19,6 +19,7 @@ use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox};
 use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, ModelReply};
+use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, Stop, ToolCall};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
@@ -65,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
     let is_ruled = choices.below(2) == 1;
     let (from, to) = (choices.of(&Api::ALL), choices.of(&Api::ALL));
     let policy = Arc::clone(&POLICIES[usize::from(is_ruled)]);
-    let mut conversation = conversation(policy, choices.of(&Method::ALL));
+    let mut conversation = conversation(policy, choices.of(MethodRegistry::builtin().methods()));
     let mut streams = vec![stream(from, &mut choices)];
     while streams.len() < 5 && !choices.are_spent() {
         streams.push(stream(from, &mut choices));

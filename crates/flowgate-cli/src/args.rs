@@ -371,7 +371,8 @@ pub(crate) enum TableFormat {
 }
 
 fn method(name: &str) -> Result<String, String> {
-    let known: Vec<&str> = flowgate_guard::influence::METHODS.iter().map(|method| method.name()).collect();
+    let methods = flowgate_guard::method::MethodRegistry::builtin();
+    let known: Vec<&str> = methods.influence_methods().iter().map(|method| method.name()).collect();
     match known.contains(&name) {
         true => Ok(name.to_owned()),
         false => Err(format!("known methods are {}", known.join(", "))),

@@ -19,7 +19,7 @@ mod run;
 mod serve;
 
 use clap::CommandFactory;
-use flowgate_guard::influence;
+use flowgate_guard::method::MethodRegistry;
 
 use crate::args::{Args, Command};
 use crate::input::InputError;
@@ -111,7 +111,9 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             Ok(0)
         }
         Command::Methods => {
-            let rows = influence::METHODS
+            let methods = MethodRegistry::builtin();
+            let rows = methods
+                .influence_methods()
                 .iter()
                 .map(|method| vec![method.name().to_owned(), method.doc().to_owned()]);
             output.table(&["method", "what it says and guarantees"], &rows.collect::<Vec<_>>());

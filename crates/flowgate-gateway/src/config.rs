@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::policy::Policy;
-use flowgate_guard::conversation::Method;
 use flowgate_guard::history::MessageTemplate;
+use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::RemoteModel;
 use flowgate_lm::remote::{Authorities, RetryPolicy};
 use flowgate_lm::wire::Api;
@@ -481,10 +481,11 @@ impl ConfigReader<'_> {
             };
             format!("{}{}{more}", path.display(), first.unwrap_or_default())
         })?;
+        let methods = MethodRegistry::builtin();
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
-            Some(name) => Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
-                let names: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+            Some(name) => methods.find(name).ok_or_else(|| {
+                let names: Vec<&str> = methods.methods().iter().map(|method| method.name()).collect();
                 format!("there is no method `{name}`; there are: {}", names.join(", "))
             })?,
         };

@@ -41,12 +41,13 @@ use flowgate::trace::{EventBody, Message, TraceEntry};
 use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
+pub use crate::method::Method;
 pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
 pub use need::{Need, ToolAnswer};
 pub use postpone::CONTINUE;
 pub use replay::ReplayDiverged;
 pub use running_turn::RunningTurn;
-pub use settings::{ConversationSettings, Method};
+pub use settings::ConversationSettings;
 pub use turn::{CallVerdict, HandedOverCall, ModelReply, Turn, TurnEnd, TurnUsage, VoidedCall};
 
 use crate::approve::Decision;
@@ -54,9 +55,10 @@ use crate::catalogue::OfferedTool;
 use crate::clearance::EndpointClearances;
 use crate::journal::Journal;
 use crate::links;
+use crate::method::draft::DraftJudge;
 use crate::placeholder;
 use crate::redact::{HiddenRegion, HiddenRegions};
-use crate::screener::{TaggedChat, tool_filter};
+use crate::screener::TaggedChat;
 use crate::view::{
     CallOutcome, ConversationItem, ConversationItems, ModelStep, StepCall, View, ViewBuilder, ViewPrefix,
 };
@@ -82,7 +84,8 @@ pub struct Conversation {
     labels: StepLabels,
     /// The step in progress.
     step: PendingStep,
-    provenance: draft::DraftProvenance,
+    /// The judge of drafts, if the method drafts.
+    drafts: Option<Box<dyn DraftJudge>>,
     /// What this turn has produced so far.
     turn: RunningTurn,
     /// The calls that the caller runs itself.
@@ -106,6 +109,7 @@ impl Conversation {
         let clearance = EndpointClearances::of(&monitor);
         let strictest = tools.strictest_requirement(&monitor);
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
+        let drafts = settings.method.start_drafts();
         Ok(Self {
             monitor,
             settings,
@@ -115,7 +119,7 @@ impl Conversation {
             phase: ConversationPhase::User,
             labels: StepLabels::new(base),
             step: PendingStep::default(),
-            provenance: draft::DraftProvenance::default(),
+            drafts,
             turn: RunningTurn::default(),
             handed: HandedOverCalls::default(),
             numbers: UniqueNumbers::default(),
@@ -234,12 +238,10 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
         }
-        if self.settings.method == Method::ToolFilter && self.turn.roster.is_none() {
+        if let Some(selector) = self.settings.method.tool_selector().filter(|_| self.turn.roster.is_none()) {
             let most = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = ConversationPhase::Filtering;
-            return Some(Need::Screen(tool_filter::question(Arc::unwrap_or_clone(
-                self.view_at(most).request,
-            ))));
+            return Some(Need::Screen(selector.question(Arc::unwrap_or_clone(self.view_at(most).request))));
         }
         self.labels.count_step();
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
@@ -267,7 +269,7 @@ impl Conversation {
         if let Some(label) = self.labels.take_chosen() {
             return Some(self.show_screened(label));
         }
-        self.step.set_draft(self.settings.method.has_drafts() && label != *self.labels.base());
+        self.step.set_draft(self.drafts.is_some() && label != *self.labels.base());
         Some(self.show(label))
     }
 
@@ -287,7 +289,8 @@ impl Conversation {
         self.numbers.count_screening();
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let ConversationPhase::Screening(names) = phase else {
-            self.turn.roster = Some(tool_filter::parse_answer(completion));
+            let selector = self.settings.method.tool_selector();
+            self.turn.roster = Some(selector.map(|it| it.parse_answer(completion)).unwrap_or_default());
             self.phase = ConversationPhase::Generate;
             return;
         };
@@ -343,7 +346,7 @@ impl Conversation {
         self.turn.outcome.spent.messages += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let (view, completion) = self.settle_draft(view, completion)?;
-        if self.settings.method == Method::Provenance {
+        if self.settings.method.raises_level() {
             // What this turn has done so far stays visible until the turn ends.
             self.labels.raise_level(&view.label);
         }

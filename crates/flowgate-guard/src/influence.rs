@@ -6,7 +6,8 @@
 //! | [`nothing`] | nothing above the label of the user's own words; the rest is hidden | holds if the model sees only that |
 //! | [`provenance`] | the regions whose values recur in the arguments | an estimate, until the call is regenerated from the redacted context |
 //!
-//! A method is queried once per call, before the call is judged; the monitor treats its answer as data.
+//! A method is queried once per call, before the call is judged; the monitor treats its answer as data. The
+//! [registry](crate::method::MethodRegistry) lists methods by name.
 
 pub mod everything;
 mod facts;
@@ -36,15 +37,6 @@ pub trait AttributionSession: std::fmt::Debug + Send {
 
     /// Returns what a call that is about to be judged depends on.
     fn attribute(&mut self, trace: &Trace, call: &TraceEntry) -> Attribution;
-}
-
-/// All methods, the most conservative first.
-pub const METHODS: [&dyn InfluenceMethod; 3] =
-    [&everything::EverythingMethod, &provenance::ProvenanceMethod, &nothing::NothingMethod];
-
-/// Returns the method with this name.
-pub fn find(name: &str) -> Option<&'static dyn InfluenceMethod> {
-    METHODS.into_iter().find(|method| method.name() == name)
 }
 
 #[cfg(test)]

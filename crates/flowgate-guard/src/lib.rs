@@ -1,7 +1,7 @@
 //! Connects labels and models: what a model may be shown, what a call depends on, and what label the results carry.
 //!
-//! Live, a [`conversation`] shows the model a [`view`] at a label and judges the calls that it generates; an
-//! [`agent`] drives a conversation with real models, tools and people. Over a log, an [influence method](influence)
+//! Live, a [`conversation`] shows the model a [`view`] at a label and judges the calls that it generates; a [`method`]
+//! chooses the label, and an [`agent`] drives a conversation with real models, tools and people. Over a log, an [influence method](influence)
 //! determines what each call depends on; [`replay`] applies it to every call of a recorded run, and the monitor
 //! judges the call.
 
@@ -17,6 +17,7 @@ pub mod history;
 pub mod influence;
 pub mod journal;
 pub mod links;
+pub mod method;
 mod placeholder;
 pub mod redact;
 mod refusal;

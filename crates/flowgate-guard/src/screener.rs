@@ -40,6 +40,15 @@ pub trait Screener: Debug + Sync {
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>>;
 }
 
+/// A method that chooses the tools of a turn, by asking a model before anything was read.
+pub trait ToolSelector: Debug + Sync {
+    /// Returns the question which tools of a request are needed.
+    fn question(&self, request: Request) -> Request;
+
+    /// Parses the names of the tools from the answer. A malformed answer names none.
+    fn parse_answer(&self, completion: &Completion) -> Vec<String>;
+}
+
 /// A chat with tags around every region that could be hidden.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaggedChat {

@@ -131,9 +131,9 @@ enum ModelApi {
 /// Reads the name of a method; the help lists all names.
 fn run_methods() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
     use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
-    use flowgate_guard::conversation::Method;
-    let values = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.doc()));
-    PossibleValuesParser::new(values).map(|name| {
-        Method::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Method::LowestFirst)
-    })
+    use flowgate_guard::method::{Method, MethodRegistry};
+    let methods = MethodRegistry::builtin();
+    let values = methods.methods().iter().map(|method| PossibleValue::new(method.name()).help(method.doc()));
+    PossibleValuesParser::new(values.collect::<Vec<_>>())
+        .map(move |name| methods.find(&name).unwrap_or(Method::LowestFirst))
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use flowgate::monitor::Outcome;
 use flowgate::policy::{Action, Policy};
-use flowgate_guard::influence::{self, everything::EverythingMethod};
+use flowgate_guard::influence::everything::EverythingMethod;
+use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::replay::{ReplayedRun, replay_with};
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         return Ok(u8::from(options.deny_warnings && !policy.warnings().is_empty()));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
-    let method = influence::find(options.influence).unwrap_or(&EverythingMethod);
+    let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
     let mut seen = TraceOccurrences::default();
     // Lines of results on a terminal already show the progress.

@@ -13,7 +13,8 @@ use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{EventBody, EventId, PathStep, Tool};
-use flowgate_guard::influence::{self, InfluenceMethod, everything::EverythingMethod};
+use flowgate_guard::influence::{InfluenceMethod, everything::EverythingMethod};
+use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay_with};
 
 use crate::input::{self, InputError};
@@ -39,7 +40,7 @@ pub(crate) struct ExplainOptions<'a> {
 /// Runs the command; returns the exit code.
 pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
-    let method = influence::find(options.influence).unwrap_or(&EverythingMethod);
+    let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
     let (mut shown, mut objections, mut errors) = (0, false, Vec::new());

@@ -13,7 +13,8 @@ use flowgate::monitor::{CallDependency, Outcome};
 use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{PathStep, Trace};
-use flowgate_guard::influence::{self, InfluenceMethod};
+use flowgate_guard::influence::InfluenceMethod;
+use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay};
 use serde_json::{Map, Value, json};
 
@@ -267,10 +268,11 @@ type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 /// Runs the command; returns the exit code.
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policies = SuitePolicies::load(options.policies, output)?;
+    let known = MethodRegistry::builtin();
     let methods: Vec<&'static dyn InfluenceMethod> = if options.influence.iter().any(|name| name == "all") {
-        influence::METHODS.to_vec()
+        known.influence_methods().to_vec()
     } else {
-        options.influence.iter().filter_map(|name| influence::find(name)).collect()
+        options.influence.iter().filter_map(|name| known.find_influence(name)).collect()
     };
     let jobs = options
         .jobs

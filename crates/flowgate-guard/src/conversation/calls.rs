@@ -7,14 +7,12 @@ use flowgate::monitor::{
     Verdict,
 };
 use flowgate::trace::{self, Call, EventBody, EventId, Output, Tool, TraceEntry};
-use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
+use flowgate_lm::chat::{Completion, Part, Request, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::phase::{ConversationPhase, SlotFillState};
 use super::slot_copy::{self, SlotRegion};
-use super::{
-    CallVerdict, Conversation, ConversationSettings, Method, Need, ToolAnswer, TurnEnd, blocking_messages,
-};
+use super::{CallVerdict, Conversation, ConversationSettings, Need, ToolAnswer, TurnEnd, blocking_messages};
 use crate::approve::{ApprovalRequest, Decision, Excerpt};
 use crate::arguments;
 use crate::links;
@@ -293,16 +291,14 @@ impl Conversation {
             return None;
         }
         match verdict {
-            Verdict::Permit(permit)
-                if self.settings.method == Method::ConfirmAlways && !permit.judgement().is_harmless =>
-            {
+            Verdict::Permit(permit) if self.settings.method.confirms(permit.judgement()) => {
                 let question = self.monitor.require_approval(permit);
                 Some(self.ask_person(index, question))
             }
             Verdict::Permit(permit) => self.redeem_permit(index, permit),
             Verdict::Confirm(question) => {
-                if self.settings.method == Method::LowestFirst && label != *self.labels.base() {
-                    self.turn.outcome.spent.bits += 1;
+                if label != *self.labels.base() {
+                    self.turn.outcome.spent.bits += self.settings.method.question_bits();
                 }
                 Some(self.ask_person(index, question))
             }
@@ -342,17 +338,6 @@ impl Conversation {
         self.turn.outcome.spent.questions += 1;
         self.phase = ConversationPhase::Asking { index, question: Box::new(question) };
         Need::Approve(ask)
-    }
-
-    /// Whether all calls of a model that was shown what flows to `label` would be permitted. Has no side effects.
-    pub(super) fn would_run(&self, calls: &[ToolCall], label: &Label) -> bool {
-        let judged = calls.iter().enumerate().filter_map(|(index, call)| {
-            let known = self.tools.catalogue().find(&self.monitor, label, &call.name)?;
-            let call = Call::from_json(format!("draft{index}"), known.offered.tool.clone(), &call.arguments);
-            let attribution = Attribution::view(self.settings.method.name(), *label, 0);
-            Some((TraceEntry::from(EventBody::Call(call)), attribution))
-        });
-        self.monitor.would_permit(judged)
     }
 
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {

@@ -1,38 +1,13 @@
-//! Drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
+//! Drafts: asks the method whether a step that was shown everything stands, or is rewritten from a smaller view.
 //!
-//! A draft that is rewritten has no effect other than the label that it chose. Both methods that draft therefore give
-//! the same guarantee as screeners, and count the bits.
+//! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
+//! counted ([`crate::method::draft`]).
 
-use flowgate::label::Label;
-use flowgate::monitor::CallDependency as Influencing;
-use flowgate::trace::{Call, EventBody, EventId, Trace, TraceEntry};
 use flowgate_lm::chat::Completion;
 
-use super::{Conversation, ConversationPhase, Method};
-use crate::influence::{self, AttributionSession, InfluenceMethod};
+use super::{Conversation, ConversationPhase};
+use crate::method::draft::{Draft, DraftCall, DraftVerdict};
 use crate::view::View;
-
-/// The attribution session of the provenance method, with the number of events read so far.
-#[derive(Debug)]
-pub(super) struct DraftProvenance {
-    session: Box<dyn AttributionSession>,
-    read: usize,
-}
-
-impl Default for DraftProvenance {
-    fn default() -> Self {
-        Self { session: influence::provenance::ProvenanceMethod.start(), read: 0 }
-    }
-}
-
-impl DraftProvenance {
-    fn observe_new_events(&mut self, trace: &Trace) {
-        for id in self.read..trace.events().len() {
-            self.session.observe(trace, EventId(id));
-        }
-        self.read = trace.events().len();
-    }
-}
 
 impl Conversation {
     /// Decides on a draft or on the message that rewrites one. Returns the step that stands, or `None` if the step
@@ -40,12 +15,13 @@ impl Conversation {
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let first = self.step.take_draft();
         if self.step.take_is_draft() {
-            let less = self.sufficient_label(&view.label, &completion);
-            if less != view.label {
-                if self.settings.method == Method::Provenance {
+            let DraftVerdict { label, bits } = self.judge_draft(&view, &completion);
+            self.turn.outcome.spent.bits += bits;
+            if label != view.label {
+                if self.drafts.as_ref().is_some_and(|drafts| drafts.keeps_drafts()) {
                     self.step.keep_draft(view, completion);
                 }
-                self.phase = ConversationPhase::Showing(less);
+                self.phase = ConversationPhase::Showing(label);
                 return None;
             }
             self.monitor.raise_stores_for_view(self.labels.base(), &view.label);
@@ -62,47 +38,26 @@ impl Conversation {
         }
     }
 
-    /// Returns the label at which the step has to be generated; it is `label` if the draft stands.
-    ///
-    /// With [`Method::CheapestFirst`] it is the base label, unless all calls of the draft would be permitted. With
-    /// [`Method::Provenance`] it is the join of the current level and of the labels of the regions that the arguments
-    /// come from, except for payload arguments; a draft without calls stands. The choice depends on hidden text, so the
-    /// bits that it can reveal are added to the turn's.
-    fn sufficient_label(&mut self, label: &Label, completion: &Completion) -> Label {
-        if self.settings.method == Method::CheapestFirst {
-            self.turn.outcome.spent.bits += 1;
-            return if self.would_run(&completion.calls, label) { *label } else { *self.labels.base() };
-        }
-        self.turn.outcome.spent.bits += self.monitor.policy().space().bits();
-        // A message without calls may stand: it acts on nothing.
-        if completion.calls.is_empty() {
-            return *label;
-        }
-        self.provenance.observe_new_events(self.monitor.trace());
-        let mut needed = self.labels.level_label();
-        for call in &completion.calls {
-            let Some(known) = self.tools.catalogue().find(&self.monitor, label, &call.name) else { continue };
-            let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
-            let entry =
-                TraceEntry::from(EventBody::Call(Call::from_json(String::new(), tool, &call.arguments)));
-            let attribution = self.provenance.session.attribute(self.monitor.trace(), &entry);
-            for (argument, source) in &attribution.arguments {
-                // Hidden text in a payload argument can be left to a slot.
-                if !payload.contains(argument) {
-                    needed = needed.join(&self.source_label(source, label));
-                }
-            }
-        }
-        // A label that does not flow to the draft's label belongs to text that the draft was not shown.
-        if needed.flows_to(label) { needed } else { *label }
-    }
-
-    fn source_label(&self, source: &Influencing, everything: &Label) -> Label {
-        let Influencing::Regions(regions) = source else { return *everything };
-        let label = |(event, node): &(EventId, usize)| {
-            self.monitor.trace().event(*event).map_or(*everything, |event| event.document.label_of(*node))
-        };
-        regions.iter().fold(Label::BOTTOM, |reach, region| reach.join(&label(region)))
+    /// Returns the label at which the step has to be generated; it is that of the view if the draft stands.
+    fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
+        let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.label, bits: 0 } };
+        let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {
+            let known = self.tools.catalogue().find(&self.monitor, &view.label, &call.name)?;
+            Some(DraftCall {
+                index,
+                tool: known.offered.tool.clone(),
+                payload: known.payload.clone(),
+                arguments: call.arguments.clone(),
+            })
+        });
+        drafts.judge(&Draft {
+            monitor: &self.monitor,
+            label: view.label,
+            level: self.labels.level_label(),
+            base: *self.labels.base(),
+            has_calls: !completion.calls.is_empty(),
+            calls: calls.collect(),
+        })
     }
 }
 
@@ -116,7 +71,7 @@ mod tests {
     use flowgate_lm::chat::ToolCall;
     use serde_json::json;
 
-    use super::super::{ConversationSettings, Need, ToolAnswer};
+    use super::super::{ConversationSettings, Method, Need, ToolAnswer};
     use super::*;
     use crate::approve::DigestKey;
     use crate::{DescriptionAuthor, OfferedTool};

@@ -8,13 +8,27 @@
 use flowgate_lm::chat::{Completion, Message, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
 
-use super::sandwich;
+use super::{ToolSelector, sandwich};
 
 /// The tool by which the model answers.
 pub const ANSWER: &str = "needed_tools";
 
+/// The selector *tool-filter*.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolFilterSelector;
+
+impl ToolSelector for ToolFilterSelector {
+    fn question(&self, request: Request) -> Request {
+        question(request)
+    }
+
+    fn parse_answer(&self, completion: &Completion) -> Vec<String> {
+        parse_answer(completion)
+    }
+}
+
 /// Returns the question which tools of `request` are needed, on a chat that keeps only system and user messages.
-pub(crate) fn question(request: Request) -> Request {
+fn question(request: Request) -> Request {
     let Request { messages, tools, sampling, .. } = request;
     let is_said = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
     let messages = messages.into_iter().filter(is_said).collect();
@@ -41,7 +55,7 @@ pub(crate) fn question(request: Request) -> Request {
 }
 
 /// Parses the names of the tools from the answer. A malformed answer names none.
-pub(crate) fn parse_answer(completion: &Completion) -> Vec<String> {
+fn parse_answer(completion: &Completion) -> Vec<String> {
     let calls = completion.calls.iter().filter(|call| call.name == ANSWER);
     let arguments = calls.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
     let tools = arguments.filter_map(|arguments| arguments.get("tools")?.as_array().cloned());

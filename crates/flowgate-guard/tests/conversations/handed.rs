@@ -804,8 +804,8 @@ fn what_a_turn_costs_is_counted() {
         let mut run = ScriptedConversation::new(POLICY, method);
         run.decision = decision;
         let two = format!("{pay}\n{pay}\n{unknown}\n{unknown}");
-        let script: &[&str] = match method {
-            Method::LowestFirst => &[SEND, "read {}", LOOK, &two, "Done."],
+        let script: &[&str] = match method.name() {
+            "lowest-first" => &[SEND, "read {}", LOOK, &two, "Done."],
             _ => &[SEND, "read {}", &two, "Done."],
         };
         let turn = run.turn("Read it.", script);

@@ -11,6 +11,7 @@ mod handed;
 mod histories;
 mod links;
 mod memory;
+mod methods;
 mod placeholders;
 mod quotations;
 mod quotations_disguised;

@@ -48,7 +48,7 @@ mod tools;
 mod turns;
 mod world;
 
-use flowgate_guard::conversation::Method;
+use flowgate_guard::method::{Method, MethodRegistry};
 
 use features::FeatureCounts;
 use observed_run::ObservedRun;
@@ -186,7 +186,7 @@ fn given_the_chosen_labels_it_decides_nothing_either() {
 
 #[test]
 fn a_conversation_is_made_again_from_what_was_put_in() {
-    for method in Method::ALL {
+    for &method in MethodRegistry::builtin().methods() {
         for seed in 1..=number("FLOWGATE_NONINTERFERENCE_CASES", 12) {
             let case = NoninterferenceCase::case(seed, method);
             for session in &mut case.first().sessions {

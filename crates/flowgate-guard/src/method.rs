@@ -1,0 +1,150 @@
+//! Methods of conversations: which label a step has, and what the step is shown.
+//!
+//! A method is a type that implements [`StepMethod`], in one file. A conversation asks it what it needs, and otherwise
+//! treats all methods alike; [`MethodRegistry`] lists those that a program offers by name. An embedding program adds a
+//! method of its own without a change here: it implements the trait, registers the method, and passes it to
+//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the monitor
+//! judges every call with the label of what the model was shown: an error of a method costs utility, questions or counted
+//! bits, and never permits a call that the policy denies.
+//!
+//! | method | a step is shown |
+//! |---|---|
+//! | [`lowest_first`] | what flows into the strictest tool on offer, and more where the model asks to look |
+//! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise the strictest |
+//! | [`judge`], [`introspection`] | what a [screener](crate::screener) names |
+//! | [`provenance`] | what a draft takes its values from |
+//! | [`everything`], [`tool_filter`], [`confirm_always`] | everything |
+//! | [`redact_all`] | what flows into the strictest tool on offer |
+
+pub mod cheapest_first;
+pub mod confirm_always;
+pub mod draft;
+pub mod everything;
+pub mod introspection;
+pub mod judge;
+pub mod lowest_first;
+pub mod provenance;
+pub mod redact_all;
+mod registry;
+pub mod tool_filter;
+
+use std::fmt;
+use std::ops::Deref;
+
+use flowgate::monitor::Judgement;
+
+pub use registry::{MethodRegistry, NameTaken};
+
+use crate::screener::{Screener, ToolSelector};
+use draft::DraftJudge;
+
+/// A method that chooses the label of a step.
+///
+/// Without any of the optional parts, a step is shown what flows to the strictest requirement on offer.
+pub trait StepMethod: fmt::Debug + Send + Sync {
+    /// Returns its name in configurations, on the command line and in reports.
+    fn name(&self) -> &'static str;
+
+    /// Describes in one sentence what a step is shown.
+    fn doc(&self) -> &'static str;
+
+    /// Whether a step is shown everything that happened.
+    fn shows_everything(&self) -> bool {
+        false
+    }
+
+    /// Whether the model may request hidden regions with `look`.
+    fn has_look(&self) -> bool {
+        false
+    }
+
+    /// Whether the model may leave slots to be filled with hidden regions.
+    fn has_slots(&self) -> bool {
+        false
+    }
+
+    /// Returns the screener that decides what a step depends on, if the method queries a model for that.
+    fn screener(&self) -> Option<&dyn Screener> {
+        None
+    }
+
+    /// Returns the selector of the tools of a turn, if the method queries a model for that.
+    fn tool_selector(&self) -> Option<&dyn ToolSelector> {
+        None
+    }
+
+    /// Starts a judge of drafts for one conversation, if a step that was shown more than the lowest label allows may be
+    /// rewritten.
+    fn start_drafts(&self) -> Option<Box<dyn DraftJudge>> {
+        None
+    }
+
+    /// Whether what the turn has done so far stays visible until the turn ends.
+    fn raises_level(&self) -> bool {
+        false
+    }
+
+    /// Whether a person is asked about a call that the policy permits.
+    fn confirms(&self, _permitted: &Judgement) -> bool {
+        false
+    }
+
+    /// Returns the bits that a question above the lowest label can reveal.
+    fn question_bits(&self) -> usize {
+        0
+    }
+}
+
+/// A handle of a method.
+#[derive(Clone, Copy)]
+pub struct Method(&'static dyn StepMethod);
+
+#[expect(non_upper_case_globals, reason = "each is named as the type that it is a handle of")]
+impl Method {
+    /// See [`lowest_first`].
+    pub const LowestFirst: Self = Self(&lowest_first::LowestFirst);
+    /// See [`cheapest_first`].
+    pub const CheapestFirst: Self = Self(&cheapest_first::CheapestFirst);
+    /// See [`judge`].
+    pub const Judge: Self = Self(&judge::Judge);
+    /// See [`introspection`].
+    pub const Introspection: Self = Self(&introspection::Introspection);
+    /// See [`provenance`].
+    pub const Provenance: Self = Self(&provenance::Provenance);
+    /// See [`everything`].
+    pub const Everything: Self = Self(&everything::Everything);
+    /// See [`tool_filter`].
+    pub const ToolFilter: Self = Self(&tool_filter::ToolFilter);
+    /// See [`confirm_always`].
+    pub const ConfirmAlways: Self = Self(&confirm_always::ConfirmAlways);
+    /// See [`redact_all`].
+    pub const RedactAll: Self = Self(&redact_all::RedactAll);
+
+    /// Creates the handle of a method.
+    pub const fn new(method: &'static dyn StepMethod) -> Self {
+        Self(method)
+    }
+}
+
+impl Deref for Method {
+    type Target = dyn StepMethod;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+/// Methods are equal if they have the same name, which is unique in a registry.
+impl PartialEq for Method {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Method {}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Method({})", self.name())
+    }
+}

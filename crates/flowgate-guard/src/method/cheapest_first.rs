@@ -1,0 +1,44 @@
+//! Cheapest first: a step is shown everything if all resulting calls are permitted; otherwise, in a second attempt, what
+//! flows to the strictest requirement on offer.
+//!
+//! Whether the draft stands depends on hidden text: one bit.
+
+use flowgate::monitor::Attribution;
+use flowgate::trace::{Call, EventBody, TraceEntry};
+
+use super::StepMethod;
+use super::draft::{Draft, DraftJudge, DraftVerdict};
+
+/// The method *cheapest-first*.
+#[derive(Debug, Clone, Copy)]
+pub struct CheapestFirst;
+
+impl StepMethod for CheapestFirst {
+    fn name(&self) -> &'static str {
+        "cheapest-first"
+    }
+
+    fn doc(&self) -> &'static str {
+        "everything if all calls that come of it are permitted, else the strictest"
+    }
+
+    fn shows_everything(&self) -> bool {
+        true
+    }
+
+    fn start_drafts(&self) -> Option<Box<dyn DraftJudge>> {
+        Some(Box::new(*self))
+    }
+}
+
+impl DraftJudge for CheapestFirst {
+    fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
+        let judged = draft.calls.iter().map(|call| {
+            let id = format!("draft{}", call.index);
+            let entry = EventBody::Call(Call::from_json(id, call.tool.clone(), &call.arguments));
+            (TraceEntry::from(entry), Attribution::view(self.name(), draft.label, 0))
+        });
+        let would_run = draft.monitor.would_permit(judged);
+        DraftVerdict { label: if would_run { draft.label } else { draft.base }, bits: 1 }
+    }
+}

@@ -1,0 +1,61 @@
+//! Drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
+//!
+//! A draft that is rewritten has no effect other than the label that it chose. Methods that draft therefore give the same
+//! guarantee as screeners, and count the bits. A conversation asks a [`DraftJudge`] about each draft; the judge sees the
+//! draft before anything of it is judged or runs.
+
+use std::fmt::Debug;
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::trace::Tool;
+
+/// Chooses the labels at which drafts of one conversation are rewritten.
+pub trait DraftJudge: Debug + Send {
+    /// Returns the label at which the step has to be generated; it is the label of the draft if the draft stands.
+    fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict;
+
+    /// Whether the draft stands if it makes calls and its rewrite makes none.
+    fn keeps_drafts(&self) -> bool {
+        false
+    }
+}
+
+/// A draft: a message of a model that was shown everything.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The labels and the trace so far.
+    pub monitor: &'a Monitor,
+    /// The label of the view that the draft was generated from.
+    pub label: Label,
+    /// The label of the current level.
+    pub level: Label,
+    /// The lowest label of a step of this turn.
+    pub base: Label,
+    /// Whether the message makes any calls.
+    pub has_calls: bool,
+    /// The calls of tools on offer.
+    pub calls: Vec<DraftCall>,
+}
+
+/// A call in a draft.
+#[derive(Debug, Clone)]
+pub struct DraftCall {
+    /// The position among all calls of the message.
+    pub index: usize,
+    /// The tool.
+    pub tool: Tool,
+    /// The arguments that are payload.
+    pub payload: Vec<String>,
+    /// The arguments, as the model wrote them.
+    pub arguments: String,
+}
+
+/// The decision on a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraftVerdict {
+    /// The label at which the step has to be generated.
+    pub label: Label,
+    /// The most bits of hidden text that the choice of the label reveals.
+    pub bits: usize,
+}

@@ -1,0 +1,23 @@
+//! Introspection: a step is shown what the model [cites](crate::screener::introspection).
+
+use super::StepMethod;
+use crate::screener::Screener;
+use crate::screener::introspection::IntrospectionScreener;
+
+/// The method *introspection*.
+#[derive(Debug, Clone, Copy)]
+pub struct Introspection;
+
+impl StepMethod for Introspection {
+    fn name(&self) -> &'static str {
+        IntrospectionScreener.name()
+    }
+
+    fn doc(&self) -> &'static str {
+        IntrospectionScreener.doc()
+    }
+
+    fn screener(&self) -> Option<&dyn Screener> {
+        Some(&IntrospectionScreener)
+    }
+}

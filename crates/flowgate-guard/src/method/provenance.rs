@@ -1,0 +1,104 @@
+//! Provenance: a draft is shown everything; the step is rewritten from the regions from which the draft takes its values,
+//! if they are less than everything.
+//!
+//! The label is the join of the current level and of the labels of the regions that the arguments come from, except for
+//! payload arguments, which can be left to a slot; a draft without calls stands. The regions are those of the [influence
+//! method of that name](crate::influence::provenance). The choice can reveal as many bits as the space of labels has.
+
+use flowgate::label::Label;
+use flowgate::monitor::CallDependency;
+use flowgate::trace::{Call, EventBody, EventId, Trace, TraceEntry};
+
+use super::StepMethod;
+use super::draft::{Draft, DraftJudge, DraftVerdict};
+use crate::influence::provenance::ProvenanceMethod;
+use crate::influence::{AttributionSession, InfluenceMethod};
+
+/// The method *provenance*.
+#[derive(Debug, Clone, Copy)]
+pub struct Provenance;
+
+impl StepMethod for Provenance {
+    fn name(&self) -> &'static str {
+        "provenance"
+    }
+
+    fn doc(&self) -> &'static str {
+        "a draft is shown everything; the step, what the draft takes its values from"
+    }
+
+    fn shows_everything(&self) -> bool {
+        true
+    }
+
+    fn has_slots(&self) -> bool {
+        true
+    }
+
+    fn start_drafts(&self) -> Option<Box<dyn DraftJudge>> {
+        Some(Box::new(DraftProvenance { session: ProvenanceMethod.start(), read: 0 }))
+    }
+
+    fn raises_level(&self) -> bool {
+        true
+    }
+}
+
+/// The attribution session of the influence method, with the number of events read so far.
+#[derive(Debug)]
+struct DraftProvenance {
+    session: Box<dyn AttributionSession>,
+    read: usize,
+}
+
+impl DraftProvenance {
+    fn observe_new_events(&mut self, trace: &Trace) {
+        for id in self.read..trace.events().len() {
+            self.session.observe(trace, EventId(id));
+        }
+        self.read = trace.events().len();
+    }
+
+    /// Returns the label of what the arguments of the calls depend on.
+    fn needed_label(&mut self, draft: &Draft<'_>) -> Label {
+        let trace = draft.monitor.trace();
+        self.observe_new_events(trace);
+        let mut needed = draft.level;
+        for call in &draft.calls {
+            let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
+            let entry = TraceEntry::from(EventBody::Call(call_of_draft));
+            for (argument, source) in &self.session.attribute(trace, &entry).arguments {
+                if !call.payload.contains(argument) {
+                    needed = needed.join(&source_label(source, trace, &draft.label));
+                }
+            }
+        }
+        needed
+    }
+}
+
+impl DraftJudge for DraftProvenance {
+    fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
+        let bits = draft.monitor.policy().space().bits();
+        // A message without calls may stand: it acts on nothing.
+        if !draft.has_calls {
+            return DraftVerdict { label: draft.label, bits };
+        }
+        let needed = self.needed_label(draft);
+        // A label that does not flow to the draft's label belongs to text that the draft was not shown.
+        let label = if needed.flows_to(&draft.label) { needed } else { draft.label };
+        DraftVerdict { label, bits }
+    }
+
+    fn keeps_drafts(&self) -> bool {
+        true
+    }
+}
+
+fn source_label(source: &CallDependency, trace: &Trace, everything: &Label) -> Label {
+    let CallDependency::Regions(regions) = source else { return *everything };
+    let label = |(event, node): &(EventId, usize)| {
+        trace.event(*event).map_or(*everything, |event| event.document.label_of(*node))
+    };
+    regions.iter().fold(Label::BOTTOM, |reach, region| reach.join(&label(region)))
+}

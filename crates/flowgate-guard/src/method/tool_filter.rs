@@ -1,0 +1,28 @@
+//! Tool filter: a step is shown everything, with only the tools that a model [chooses](crate::screener::tool_filter) for
+//! the user's request.
+
+use super::StepMethod;
+use crate::screener::ToolSelector;
+use crate::screener::tool_filter::ToolFilterSelector;
+
+/// The method *tool-filter*.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolFilter;
+
+impl StepMethod for ToolFilter {
+    fn name(&self) -> &'static str {
+        "tool-filter"
+    }
+
+    fn doc(&self) -> &'static str {
+        "everything, with only the tools that a model chooses for what the user asks"
+    }
+
+    fn shows_everything(&self) -> bool {
+        true
+    }
+
+    fn tool_selector(&self) -> Option<&dyn ToolSelector> {
+        Some(&ToolFilterSelector)
+    }
+}
