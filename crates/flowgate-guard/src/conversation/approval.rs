@@ -1,0 +1,84 @@
+//! The request that a person decides on: the call, the reasons of the verdict, and excerpts of what they name.
+//!
+//! The request carries a label: its reader must be cleared for the verdict and for every region that a reason
+//! names. [`super::calls`] builds it when a call needs a person, the gateway when it shows a question again.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Question, Reason, ReasonKind};
+use flowgate::trace::{self, Tool};
+use serde_json::Value;
+
+use super::Conversation;
+use crate::approve::{ApprovalRequest, Excerpt};
+
+/// The length of an excerpt of a region, in characters.
+const EXCERPT: usize = 400;
+
+impl Conversation {
+    /// Builds the approval request for a person.
+    pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
+        let judgement = question.judgement();
+        let call = question.call();
+        let excerpt = |(region, label): &(trace::Region, Vec<String>)| {
+            let event = self.monitor.trace().event(region.event)?;
+            let document = &event.document;
+            let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+            // Of a list or a map, only the structure contributed the label; its contents may carry more.
+            let is_text = matches!(document.node(node)?.content, trace::NodeContent::Scalar(_));
+            let value =
+                if is_text { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = text.chars().take(EXCERPT).collect();
+            Some(Excerpt { region: region.clone(), label: label.clone(), text })
+        };
+        let mut excerpts: Vec<Excerpt> = Vec::new();
+        for excerpt in judgement.reasons.iter().flat_map(|reason| &reason.regions).filter_map(excerpt) {
+            if !excerpts.contains(&excerpt) {
+                excerpts.push(excerpt);
+            }
+        }
+        let arguments = call.and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
+        let reasons_carry: Vec<Label> =
+            judgement.reasons.iter().map(|reason| self.reason_label(reason, judgement.decided)).collect();
+        let carries = reasons_carry.iter().fold(judgement.decided, |all, label| all.join(label));
+        ApprovalRequest {
+            tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
+            arguments: Value::Object(arguments),
+            label: judgement.label.clone(),
+            decided: judgement.decided,
+            reasons: judgement.reasons.clone(),
+            excerpts,
+            digest: self.settings.key.digest(question),
+            state: match question.state() {
+                state if state.is_empty() => state,
+                state => self.settings.key.text_digest(&state),
+            },
+            carries: self.monitor.to_names(&carries),
+            reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
+            expires: self.settings.expires,
+        }
+    }
+
+    /// The label of a reason: the join of the regions that it names and of what is around them, or the label of the verdict if
+    /// it names none.
+    fn reason_label(&self, reason: &Reason, decided: Label) -> Label {
+        // A rule's message may quote its match.
+        if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
+            return decided;
+        }
+        let regions = reason.regions.iter().map(|(region, _)| {
+            let document = self.monitor.trace().event(region.event).map(|event| &event.document);
+            let named = document.and_then(|document| {
+                let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+                // That there is such a region is information of the lists and maps around it.
+                let around = std::iter::successors(Some(node), |node| {
+                    Some(document.node(*node)?.parent).filter(|parent| parent != node)
+                });
+                let around = around.take(document.nodes().len()).filter_map(|node| document.node(node));
+                Some(around.fold(document.label_of(node), |label, node| label.join(&node.label)))
+            });
+            named.unwrap_or_else(|| self.monitor.policy().space().top())
+        });
+        regions.fold(Label::BOTTOM, |all, label| all.join(&label))
+    }
+}
