@@ -20,6 +20,7 @@ mod host_names;
 mod markup;
 pub(crate) mod rendered;
 mod segment;
+mod segment_text;
 mod writer;
 
 use flowgate::label::Label;

@@ -7,7 +7,8 @@
 use super::address;
 use super::host_names;
 use super::markup;
-use super::rendered::{EMPHASIS, RenderedChar, is_mark, is_transparent, rendered_chars};
+use super::rendered::{EMPHASIS, RenderedChar, is_mark, rendered_chars};
+use super::segment_text::{SegmentText, is_label};
 use super::writer::{CleanedTextWriter, LinkDecision, LinkJudge};
 
 /// The entry in the list of refusals for signs that were broken apart without an address.
@@ -38,11 +39,13 @@ pub(super) fn clean(
     }
     let plain: Vec<RenderedChar> = all.iter().copied().filter(|seen| !seen.is_silent).collect();
     let mut reader = SegmentReader {
-        source: segment,
-        chars: plain.iter().map(|seen| seen.c).collect(),
         edits: vec![CharEdit::default(); plain.len() + 1],
-        plain,
-        is_inside: writer.is_inside(),
+        text: SegmentText {
+            source: segment,
+            chars: plain.iter().map(|seen| seen.c).collect(),
+            plain,
+            is_inside: writer.is_inside(),
+        },
         after,
         is_after_dots,
         addresses: Vec::new(),
@@ -54,8 +57,8 @@ pub(super) fn clean(
     };
     reader.read_segment()?;
     reader.separate_slashes(&all);
-    let SegmentReader { plain, edits, addresses, refused, .. } = reader;
-    write(segment, &plain, &edits, &addresses, writer);
+    let SegmentReader { text, edits, addresses, refused, .. } = reader;
+    write(segment, &text.plain, &edits, &addresses, writer);
     Some(refused)
 }
 
@@ -79,13 +82,10 @@ struct PermittedAddress {
 }
 
 struct SegmentReader<'s, 'j> {
-    source: &'s str,
-    chars: Vec<char>,
-    plain: Vec<RenderedChar>,
+    text: SegmentText<'s>,
     /// One for each character, and one for the end.
     edits: Vec<CharEdit>,
-    /// Whether a character directly precedes the segment. `after` is the one that directly follows it.
-    is_inside: bool,
+    /// The character that directly follows the segment.
     after: Option<char>,
     is_after_dots: bool,
     addresses: Vec<PermittedAddress>,
@@ -103,24 +103,6 @@ struct SegmentReader<'s, 'j> {
 struct UndecidedAddressError;
 
 impl SegmentReader<'_, '_> {
-    fn char_at(&self, index: usize) -> Option<char> {
-        self.chars.get(index).copied()
-    }
-
-    fn char_before(&self, index: usize) -> Option<char> {
-        index.checked_sub(1).and_then(|index| self.char_at(index))
-    }
-
-    fn text(&self, start: usize, end: usize) -> String {
-        self.chars.get(start..end).unwrap_or_default().iter().collect()
-    }
-
-    fn starts_with_at(&self, start: usize, word: &str) -> bool {
-        word.chars()
-            .enumerate()
-            .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
-    }
-
     fn insert_space(&mut self, index: usize) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.has_space_before = true;
@@ -142,7 +124,7 @@ impl SegmentReader<'_, '_> {
 
     fn read_segment(&mut self) -> Option<()> {
         let mut index = 0;
-        while index < self.chars.len() {
+        while index < self.text.chars.len() {
             index = self.read_token(index).ok()?;
         }
         Some(())
@@ -150,19 +132,21 @@ impl SegmentReader<'_, '_> {
 
     /// Processes the token at a character, and returns the index of the next one.
     fn read_token(&mut self, index: usize) -> Result<usize, UndecidedAddressError> {
-        let (Some(c), before) = (self.char_at(index), self.char_before(index)) else { return Ok(index + 1) };
+        let (Some(c), before) = (self.text.char_at(index), self.text.char_before(index)) else {
+            return Ok(index + 1);
+        };
         let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
         if is_label(c) && (is_after_address || !before.is_some_and(is_label)) {
             if let Some(end) = self.judge_address(index)? {
                 return Ok(end);
             }
-            if self.starts_with_at(index, "http://") || self.starts_with_at(index, "https://") {
+            if self.text.starts_with_at(index, "http://") || self.text.starts_with_at(index, "https://") {
                 self.replace_char(index, if c == 'H' { "HXXP" } else { "hxxp" });
             }
             self.break_host_name(index);
         }
-        let next = self.char_at(index + 1).or(self.after);
-        if let Some(broken) = markup::broken_before(&self.chars, index, self.is_after_dots) {
+        let next = self.text.char_at(index + 1).or(self.after);
+        if let Some(broken) = markup::broken_before(&self.text.chars, index, self.is_after_dots) {
             self.insert_space(broken);
             self.add_refused(MARKUP);
         }
@@ -170,7 +154,7 @@ impl SegmentReader<'_, '_> {
             ':' => self.read_colon(index, next),
             '@' => {
                 // Some renderers take characters without a shape of their own for letters.
-                let is_first = before.is_none() && !self.has_before(index);
+                let is_first = before.is_none() && !self.text.has_before(index);
                 let is_mention = is_first || before.is_some_and(|c| matches!(c, '(' | '[' | '{'));
                 if !is_mention && next.is_some() {
                     self.insert_space(index);
@@ -178,14 +162,14 @@ impl SegmentReader<'_, '_> {
                     self.add_refused(MARKUP);
                 }
             }
-            '.' if next.is_some() && self.is_after_www(index) => {
+            '.' if next.is_some() && self.text.is_after_www(index) => {
                 self.insert_space(index);
                 self.add_refused("www.");
             }
             // Some renderers take every sign for a letter.
             '.' if (!before.is_some_and(is_label) || next.is_some_and(markup::is_mark))
-                && self.is_preceded(index)
-                && self.ends_name(index) =>
+                && self.text.is_preceded(index)
+                && self.text.ends_name(index) =>
             {
                 self.insert_space(index);
                 self.add_refused(MARKUP);
@@ -193,7 +177,7 @@ impl SegmentReader<'_, '_> {
             '<' => return self.read_angle_bracket(index, next),
             ']' => return self.read_bracket(index, next),
             '[' if next == Some('[') => self.insert_space(index + 1),
-            '&' if self.begins_entity(index) => self.insert_space(index + 1),
+            '&' if self.text.begins_entity(index) => self.insert_space(index + 1),
             _ => {}
         }
         Ok(index + 1)
@@ -204,35 +188,38 @@ impl SegmentReader<'_, '_> {
         if start < self.refused_until {
             return Ok(None);
         }
-        if self.starts_with_at(start, "http://") || self.starts_with_at(start, "https://") {
-            let end = self.end_of_address(start);
+        if self.text.starts_with_at(start, "http://") || self.text.starts_with_at(start, "https://") {
+            let end = self.text.end_of_address(start);
             return self.judge_web_address(start, end, start, end);
         }
-        if self.starts_with_at(start, "mailto:") {
-            let end = self.end_of_address(start);
-            let written = address::canonical_mail_address(&self.text(start + 7, end));
+        if self.text.starts_with_at(start, "mailto:") {
+            let end = self.text.end_of_address(start);
+            let written = address::canonical_mail_address(&self.text.slice(start + 7, end));
             return self.decide(written, "mailto:", start, end);
         }
         // Each name is read once, from its start.
         if start < self.name_until.max(self.local_until) {
             return Ok(None);
         }
-        let local = self.run_end(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
+        let local =
+            self.text.run_end(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
         self.local_until = local;
-        if self.char_at(local) == Some('@') && self.char_at(local + 1).is_some_and(char::is_alphanumeric) {
-            let domain = self.run_end(local + 1, |c| is_label(c) || c == '.');
-            let end = self.trimmed_end(start, domain);
-            let written = address::canonical_mail_address(&self.text(start, end));
+        if self.text.char_at(local) == Some('@')
+            && self.text.char_at(local + 1).is_some_and(char::is_alphanumeric)
+        {
+            let domain = self.text.run_end(local + 1, |c| is_label(c) || c == '.');
+            let end = self.text.trimmed_end(start, domain);
+            let written = address::canonical_mail_address(&self.text.slice(start, end));
             return self.decide(written, "mailto:", start, end);
         }
-        let is_inside = self.char_before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
-        let (end, is_host) = self.name_end(start);
+        let is_inside = self.text.char_before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
+        let (end, is_host) = self.text.name_end(start);
         if is_host && !is_inside {
-            let end = match self.char_at(end) {
-                Some('/' | ':' | '?' | '#') => self.end_of_address(start),
+            let end = match self.text.char_at(end) {
+                Some('/' | ':' | '?' | '#') => self.text.end_of_address(start),
                 _ => end,
             };
-            let written = address::canonical_web_address(&format!("https://{}", self.text(start, end)));
+            let written = address::canonical_web_address(&format!("https://{}", self.text.slice(start, end)));
             return self.decide(written, "", start, end);
         }
         Ok(None)
@@ -247,7 +234,7 @@ impl SegmentReader<'_, '_> {
         start: usize,
         end: usize,
     ) -> Result<Option<usize>, UndecidedAddressError> {
-        let text = self.text(from, to);
+        let text = self.text.slice(from, to);
         let written = address::canonical_web_address(&text);
         if written.is_none() {
             self.add_refused(text);
@@ -264,15 +251,15 @@ impl SegmentReader<'_, '_> {
         start: usize,
         end: usize,
     ) -> Result<Option<usize>, UndecidedAddressError> {
-        let marked = match (self.plain.get(start), self.plain.get(end.saturating_sub(1))) {
-            (Some(first), Some(last)) => self.source.get(first.start..last.end.max(last.start)),
+        let marked = match (self.text.plain.get(start), self.text.plain.get(end.saturating_sub(1))) {
+            (Some(first), Some(last)) => self.text.source.get(first.start..last.end.max(last.start)),
             _ => None,
         };
         // A renderer that does not drop marks or emphasis would see a different address.
         let is_other = |c: char| is_mark(c) || EMPHASIS.contains(&c);
         let is_marked = marked.is_none_or(|source| source.chars().any(is_other));
         let Some(written) = written.filter(|_| !is_marked) else {
-            let text = self.text(start, end);
+            let text = self.text.slice(start, end);
             self.add_refused(text);
             self.refused_until = self.refused_until.max(end);
             return Ok(None);
@@ -297,97 +284,27 @@ impl SegmentReader<'_, '_> {
         if start < self.name_until {
             return;
         }
-        let (end, is_host) = self.name_end(start);
+        let (end, is_host) = self.text.name_end(start);
         self.name_until = end;
         for dot in start..end {
-            if self.char_at(dot) != Some('.') {
+            if self.text.char_at(dot) != Some('.') {
                 continue;
             }
-            if is_host || self.ends_name(dot) {
+            if is_host || self.text.ends_name(dot) {
                 self.insert_space(dot);
-                if !is_host && !self.is_after_www(dot) {
-                    let name = self.text(start, end);
+                if !is_host && !self.text.is_after_www(dot) {
+                    let name = self.text.slice(start, end);
                     self.add_refused(name);
                 }
             }
         }
     }
 
-    /// Whether a character other than emphasis directly precedes this one.
-    fn is_preceded(&self, index: usize) -> bool {
-        self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
-    }
-
-    /// Whether any character other than emphasis precedes this one in the segment.
-    fn has_before(&self, index: usize) -> bool {
-        self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
-    }
-
-    fn head(&self, index: usize) -> &str {
-        self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
-    }
-
-    /// Whether some renderer takes the label after a dot for the end of a host name.
-    fn ends_name(&self, dot: usize) -> bool {
-        let marked = self.text(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
-        let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
-        let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
-        // A renderer that drops nothing ends the label at the first character that others drop, and one that turns
-        // markup into elements at any of these.
-        let end = self.run_end(dot + 1, is_label).min(dot + 1 + host_names::LONGEST_END);
-        let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
-        let is_ended = ends.any(|last| host_names::begins_top_level(&self.text(dot + 1, last + 1)));
-        is_ended || [&label, &joined].into_iter().any(|label| host_names::begins_top_level(label))
-    }
-
-    /// Returns the end of the labels joined by dots, and whether they are a host name.
-    fn name_end(&self, start: usize) -> (usize, bool) {
-        let mut end = self.run_end(start, is_label);
-        while self.char_at(end) == Some('.') && self.char_at(end + 1).is_some_and(is_label) {
-            end = self.run_end(end + 1, is_label);
-        }
-        let name = self.text(start, end);
-        let labels: Vec<&str> = name.split('.').collect();
-        let is_path_next =
-            self.char_at(end) == Some('/') && !matches!(self.char_before(start), Some('/' | '.'));
-        (end, host_names::is_host(&labels, is_path_next))
-    }
-
-    fn run_end(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
-        let length = self.chars.get(start..).unwrap_or_default().iter().take_while(|c| is_part(**c)).count();
-        start + length
-    }
-
-    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence.
-    fn end_of_address(&self, start: usize) -> usize {
-        let mut open = Vec::new();
-        let mut end = start;
-        while let Some(c) = self.char_at(end) {
-            if end > start && self.has_emphasis_before(end) {
-                break;
-            }
-            match c {
-                '(' => open.push(end),
-                ')' if open.pop().is_none() => break,
-                ')' => {}
-                c if c.is_alphanumeric() || "-._~%+@:/?#=&!$,;*'".contains(c) => {}
-                _ => break,
-            }
-            end += 1;
-        }
-        self.trimmed_end(start, open.first().copied().unwrap_or(end))
-    }
-
-    fn trimmed_end(&self, start: usize, end: usize) -> usize {
-        let is_end = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
-        (start..end).rev().find(is_end).map_or(start, |last| last + 1)
-    }
-
     fn read_colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
-        let before = self.chars.get(..index).unwrap_or_default();
+        let before = self.text.chars.get(..index).unwrap_or_default();
         let length = before.iter().rev().take_while(|c| is_part(**c)).count();
-        let word = self.text(index - length, index);
+        let word = self.text.slice(index - length, index);
         let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
         // The same word without emphasis signs that some renderer drops.
         let marked = before.iter().rev().take(LONGEST_SCHEME);
@@ -402,17 +319,18 @@ impl SegmentReader<'_, '_> {
             self.insert_space(index);
             self.add_refused(MARKUP);
         }
-        let next = next.or_else(|| self.is_slash_after(index).then_some('/'));
+        let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
         let Some(next) = next.filter(|next| {
-            (is_known || word.len().max(joined.len()) >= 2) && (*next != ':' || self.is_slash_after(index))
+            (is_known || word.len().max(joined.len()) >= 2)
+                && (*next != ':' || self.text.is_slash_after(index))
         }) else {
             return;
         };
-        if is_known || !"\"'*)]},;.!|`".contains(next) || self.is_slash_after(index) {
+        if is_known || !"\"'*)]},;.!|`".contains(next) || self.text.is_slash_after(index) {
             self.insert_space(index + 1);
             // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.
             let is_replaced =
-                word.to_ascii_lowercase().starts_with("http") && self.starts_with_at(index + 1, "//");
+                word.to_ascii_lowercase().starts_with("http") && self.text.starts_with_at(index + 1, "//");
             if is_known && !is_replaced {
                 self.insert_space(index);
             }
@@ -426,13 +344,6 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Whether a slash directly follows a character in the source, including one that is an escape.
-    fn is_slash_after(&self, index: usize) -> bool {
-        let end = self.plain.get(index).map_or(self.source.len(), |seen| seen.end);
-        let mut rest = self.source.get(end..).unwrap_or_default().chars();
-        rest.find(|c| !is_transparent(*c)).is_some_and(|c| matches!(c, '/' | '\\'))
-    }
-
     /// Handles `<`: angle brackets make an element, unless they enclose a permitted address.
     fn read_angle_bracket(
         &mut self,
@@ -442,9 +353,9 @@ impl SegmentReader<'_, '_> {
         if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
             return Ok(index + 1);
         }
-        if self.starts_with_at(index + 1, "http") && index + 1 >= self.refused_until {
-            let end = self.end_of_address(index + 1);
-            if self.char_at(end) == Some('>')
+        if self.text.starts_with_at(index + 1, "http") && index + 1 >= self.refused_until {
+            let end = self.text.end_of_address(index + 1);
+            if self.text.char_at(end) == Some('>')
                 && let Some(end) = self.judge_web_address(index + 1, end, index, end + 1)?
             {
                 return Ok(end);
@@ -457,26 +368,29 @@ impl SegmentReader<'_, '_> {
 
     /// Handles `]`: the text of a link ends here, if a permitted address follows.
     fn read_bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, UndecidedAddressError> {
-        if next == Some('(') && self.is_adjacent(index) {
+        if next == Some('(') && self.text.is_adjacent(index) {
             let mut from = index + 2;
-            let spaced = self.char_at(from) == Some(' ');
+            let spaced = self.text.char_at(from) == Some(' ');
             from += usize::from(spaced);
-            let angled = self.char_at(from) == Some('<');
+            let angled = self.text.char_at(from) == Some('<');
             from += usize::from(angled);
-            let to = self.end_of_address(from);
+            let to = self.text.end_of_address(from);
             let mut end = to + usize::from(angled);
-            let is_closed = !angled || self.char_at(to) == Some('>');
-            end += usize::from(self.char_at(end) == Some(' '));
+            let is_closed = !angled || self.text.char_at(to) == Some('>');
+            end += usize::from(self.text.char_at(end) == Some(' '));
             // Some renderers end an address at the bracket alone, whatever precedes it.
-            let is_whole = (to.max(1) - 1..end).all(|index| self.is_adjacent(index));
-            let is_link =
-                is_closed && is_whole && self.char_at(end) == Some(')') && self.starts_with_at(from, "http");
+            let is_whole = (to.max(1) - 1..end).all(|index| self.text.is_adjacent(index));
+            let is_link = is_closed
+                && is_whole
+                && self.text.char_at(end) == Some(')')
+                && self.text.starts_with_at(from, "http");
             if is_link
                 && from >= self.refused_until
                 && let Some(after) = self.judge_web_address(from, to, index + 2, end)?
             {
                 // The following character must not be read as part of the link.
-                let next = self.char_at(end + 1).or(self.after.filter(|_| end + 1 == self.chars.len()));
+                let next =
+                    self.text.char_at(end + 1).or(self.after.filter(|_| end + 1 == self.text.chars.len()));
                 if next.is_some_and(|c| !".,;:!?)]*_\"'".contains(c)) {
                     self.insert_space(end + 1);
                 }
@@ -488,40 +402,6 @@ impl SegmentReader<'_, '_> {
             self.add_refused(MARKUP);
         }
         Ok(index + 1)
-    }
-
-    /// Whether a character and the next one are adjacent in the source.
-    fn is_adjacent(&self, index: usize) -> bool {
-        match (self.plain.get(index), self.plain.get(index + 1)) {
-            (Some(first), Some(second)) => first.end == second.start,
-            _ => false,
-        }
-    }
-
-    fn has_emphasis_before(&self, index: usize) -> bool {
-        let ends = (index.checked_sub(1).and_then(|before| self.plain.get(before)), self.plain.get(index));
-        let (Some(before), Some(seen)) = ends else { return false };
-        self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
-    }
-
-    /// Whether `www` precedes a dot, as a separate word to some renderer.
-    fn is_after_www(&self, dot: usize) -> bool {
-        let (mut start, mut count) = (dot, 0);
-        while count < 3
-            && let Some(c) = self.char_before(start)
-            && (c.eq_ignore_ascii_case(&'w') || markup::is_mark(c))
-        {
-            start -= 1;
-            count += usize::from(!markup::is_mark(c));
-        }
-        let is_word = !self.char_before(start).is_some_and(|c| c.is_ascii_alphanumeric());
-        count == 3 && (is_word || !self.is_adjacent(start - 1))
-    }
-
-    fn begins_entity(&self, index: usize) -> bool {
-        let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
-        self.char_at(index + 1) == Some('#')
-            || end > index + 1 && end <= index + 33 && self.char_at(end) == Some(';')
     }
 
     /// Breaks apart runs of slashes that precede something they could lead to.
@@ -538,7 +418,7 @@ impl SegmentReader<'_, '_> {
             plain += usize::from(!seen.is_silent);
         }
         let is_followed =
-            all.last().is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.source.len());
+            all.last().is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());
         // After other signs, a greedy renderer reads the last slash as a path; three slashes alone are a comment.
         let is_path = run.len() > 2 && run.first().is_some_and(|first| *first > 0);
         if is_followed || self.after.is_some() || is_path {
@@ -549,11 +429,6 @@ impl SegmentReader<'_, '_> {
     fn separate_run(&mut self, run: &mut Vec<usize>) {
         run.drain(..).skip(1).for_each(|slash| self.insert_space(slash));
     }
-}
-
-/// Whether some renderer accepts a character in a label of a host name.
-fn is_label(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '-' | '_')
 }
 
 fn write(

@@ -5,8 +5,11 @@
 
 mod ambiguous;
 mod attacks;
+mod beside;
 mod concealed;
+mod edited;
 mod endpoints;
+mod external_agent;
 mod handed;
 mod histories;
 mod links;

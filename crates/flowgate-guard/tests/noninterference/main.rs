@@ -35,6 +35,7 @@ mod labels;
 mod model;
 mod observed_run;
 mod oracle;
+mod oracle_conditions;
 mod oracle_label;
 mod policy;
 mod proxy_activity;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::chat::INSTRUCTIONS;
 use crate::declared_policy::DeclaredPolicy;
 use crate::observed_run::ObservedRun;
-use crate::oracle;
+use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;
 use crate::policy::policy;
 use crate::random::Random;
@@ -78,7 +78,7 @@ impl NoninterferenceCase {
     pub(crate) fn monitor(&self) -> Monitor {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
         let mut predicates = Predicates::new();
-        predicates.define("known", |arguments| Ok(json!(oracle::is_known(&arguments[0]))));
+        predicates.define("known", |arguments| Ok(json!(oracle_conditions::is_known(&arguments[0]))));
         monitor.set_predicates(predicates, Vec::new());
         assert_eq!(monitor.from_names(&self.observer), self.label);
         if self.method == Method::Judge {

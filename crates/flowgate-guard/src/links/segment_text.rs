@@ -1,0 +1,153 @@
+//! The characters of a segment as renderers read them: where names and addresses begin and end.
+//!
+//! [`super::segment`] asks it before every decision. It only reads: what is written in place of the segment is decided
+//! there.
+
+use super::host_names;
+use super::markup;
+use super::rendered::{EMPHASIS, RenderedChar, is_transparent};
+
+/// A segment of a text.
+pub(super) struct SegmentText<'s> {
+    pub(super) source: &'s str,
+    pub(super) chars: Vec<char>,
+    pub(super) plain: Vec<RenderedChar>,
+    /// Whether a character directly precedes the segment.
+    pub(super) is_inside: bool,
+}
+
+impl SegmentText<'_> {
+    pub(super) fn char_at(&self, index: usize) -> Option<char> {
+        self.chars.get(index).copied()
+    }
+
+    pub(super) fn char_before(&self, index: usize) -> Option<char> {
+        index.checked_sub(1).and_then(|index| self.char_at(index))
+    }
+
+    pub(super) fn slice(&self, start: usize, end: usize) -> String {
+        self.chars.get(start..end).unwrap_or_default().iter().collect()
+    }
+
+    pub(super) fn starts_with_at(&self, start: usize, word: &str) -> bool {
+        word.chars()
+            .enumerate()
+            .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
+    }
+
+    /// Whether a character other than emphasis directly precedes this one.
+    pub(super) fn is_preceded(&self, index: usize) -> bool {
+        self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
+    }
+
+    /// Whether any character other than emphasis precedes this one in the segment.
+    pub(super) fn has_before(&self, index: usize) -> bool {
+        self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
+    }
+
+    pub(super) fn head(&self, index: usize) -> &str {
+        self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
+    }
+
+    /// Whether some renderer takes the label after a dot for the end of a host name.
+    pub(super) fn ends_name(&self, dot: usize) -> bool {
+        let marked = self.slice(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
+        let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
+        let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
+        // A renderer that drops nothing ends the label at the first character that others drop, and one that turns
+        // markup into elements at any of these.
+        let end = self.run_end(dot + 1, is_label).min(dot + 1 + host_names::LONGEST_END);
+        let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
+        let is_ended = ends.any(|last| host_names::begins_top_level(&self.slice(dot + 1, last + 1)));
+        is_ended || [&label, &joined].into_iter().any(|label| host_names::begins_top_level(label))
+    }
+
+    /// Returns the end of the labels joined by dots, and whether they are a host name.
+    pub(super) fn name_end(&self, start: usize) -> (usize, bool) {
+        let mut end = self.run_end(start, is_label);
+        while self.char_at(end) == Some('.') && self.char_at(end + 1).is_some_and(is_label) {
+            end = self.run_end(end + 1, is_label);
+        }
+        let name = self.slice(start, end);
+        let labels: Vec<&str> = name.split('.').collect();
+        let is_path_next =
+            self.char_at(end) == Some('/') && !matches!(self.char_before(start), Some('/' | '.'));
+        (end, host_names::is_host(&labels, is_path_next))
+    }
+
+    pub(super) fn run_end(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
+        let length = self.chars.get(start..).unwrap_or_default().iter().take_while(|c| is_part(**c)).count();
+        start + length
+    }
+
+    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence.
+    pub(super) fn end_of_address(&self, start: usize) -> usize {
+        let mut open = Vec::new();
+        let mut end = start;
+        while let Some(c) = self.char_at(end) {
+            if end > start && self.has_emphasis_before(end) {
+                break;
+            }
+            match c {
+                '(' => open.push(end),
+                ')' if open.pop().is_none() => break,
+                ')' => {}
+                c if c.is_alphanumeric() || "-._~%+@:/?#=&!$,;*'".contains(c) => {}
+                _ => break,
+            }
+            end += 1;
+        }
+        self.trimmed_end(start, open.first().copied().unwrap_or(end))
+    }
+
+    pub(super) fn trimmed_end(&self, start: usize, end: usize) -> usize {
+        let is_end = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
+        (start..end).rev().find(is_end).map_or(start, |last| last + 1)
+    }
+
+    /// Whether a slash directly follows a character in the source, including one that is an escape.
+    pub(super) fn is_slash_after(&self, index: usize) -> bool {
+        let end = self.plain.get(index).map_or(self.source.len(), |seen| seen.end);
+        let mut rest = self.source.get(end..).unwrap_or_default().chars();
+        rest.find(|c| !is_transparent(*c)).is_some_and(|c| matches!(c, '/' | '\\'))
+    }
+
+    /// Whether a character and the next one are adjacent in the source.
+    pub(super) fn is_adjacent(&self, index: usize) -> bool {
+        match (self.plain.get(index), self.plain.get(index + 1)) {
+            (Some(first), Some(second)) => first.end == second.start,
+            _ => false,
+        }
+    }
+
+    pub(super) fn has_emphasis_before(&self, index: usize) -> bool {
+        let ends = (index.checked_sub(1).and_then(|before| self.plain.get(before)), self.plain.get(index));
+        let (Some(before), Some(seen)) = ends else { return false };
+        self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
+    }
+
+    /// Whether `www` precedes a dot, as a separate word to some renderer.
+    pub(super) fn is_after_www(&self, dot: usize) -> bool {
+        let (mut start, mut count) = (dot, 0);
+        while count < 3
+            && let Some(c) = self.char_before(start)
+            && (c.eq_ignore_ascii_case(&'w') || markup::is_mark(c))
+        {
+            start -= 1;
+            count += usize::from(!markup::is_mark(c));
+        }
+        let is_word = !self.char_before(start).is_some_and(|c| c.is_ascii_alphanumeric());
+        count == 3 && (is_word || !self.is_adjacent(start - 1))
+    }
+
+    pub(super) fn begins_entity(&self, index: usize) -> bool {
+        let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
+        self.char_at(index + 1) == Some('#')
+            || end > index + 1 && end <= index + 33 && self.char_at(end) == Some(';')
+    }
+}
+
+/// Whether some renderer accepts a character in a label of a host name.
+pub(super) fn is_label(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_')
+}
