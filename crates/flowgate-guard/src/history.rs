@@ -15,7 +15,7 @@ pub(crate) mod pieces;
 mod query;
 mod quotation_memory;
 mod readings;
-mod remembered_views;
+mod remembered_texts;
 mod windows;
 
 use std::collections::{BTreeSet, HashSet};

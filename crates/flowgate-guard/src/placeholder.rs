@@ -39,7 +39,7 @@ enum PlaceholderMatch {
 
 /// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides.
 pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
-    let seen = decoded_view(text);
+    let seen = decoded_chars(text);
     let mut found: Vec<Placeholder> = Vec::new();
     for (index, first) in seen.iter().enumerate() {
         let is_open =
@@ -54,8 +54,8 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
     found
 }
 
-/// Returns the normalised view of a text, with percent and numeric character escapes decoded.
-fn decoded_view(text: &str) -> Vec<RenderedChar> {
+/// Returns the normalized characters of a text, with percent and numeric character escapes decoded.
+fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     let seen = rendered_chars(text);
     if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
         return seen;
@@ -199,7 +199,7 @@ impl StreamNeutralizer {
 
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
-        let mut seen = decoded_view(&self.pending);
+        let mut seen = decoded_chars(&self.pending);
         // A possible escape at the end waits for its remaining characters.
         let tail = seen.len().saturating_sub(LONGEST_ESCAPE);
         let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
@@ -286,7 +286,7 @@ fn is_separator(c: char) -> bool {
         )
 }
 
-/// Reads a placeholder from the characters of a view.
+/// Reads a placeholder from normalized characters.
 struct PlaceholderReader<'s> {
     seen: &'s [RenderedChar],
     /// The byte offset at which the longest possible placeholder ends.

@@ -187,7 +187,7 @@ impl Conversation {
 }
 
 /// The maximum number of messages that one report labels again.
-const MOST_PROBED: usize = 32;
+const MAX_PROBED: usize = 32;
 
 /// Queries to the policy for one report, with cached results.
 struct PolicyProbe<'c> {
@@ -202,7 +202,7 @@ struct PolicyProbe<'c> {
 
 impl<'c> PolicyProbe<'c> {
     fn new(conversation: &'c Conversation) -> Self {
-        Self { conversation, known: Vec::new(), left: MOST_PROBED, bounds: OnceCell::new() }
+        Self { conversation, known: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
     }
 
     /// Returns the first tool on offer that does not accept a label. The strictest tools determine the base label.

@@ -43,7 +43,7 @@ impl Conversation {
                 && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
         };
         let made = self.items.steps().flat_map(|(_, step)| &step.calls);
-        let without_answer = made.filter_map(|made| match made.answer {
+        let passed_without_answer = made.filter_map(|made| match made.answer {
             CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
                 EventBody::Call(call) => Some(call),
                 _ => None,
@@ -51,7 +51,7 @@ impl Conversation {
             _ => None,
         });
         // Those of earlier messages may still be answered.
-        let equal: Vec<&Call> = without_answer.filter(is_same).collect();
+        let equal: Vec<&Call> = passed_without_answer.filter(is_same).collect();
         let key = &self.settings.key;
         self.handed.take(&equal, |call| key.digest_of(call))
     }

@@ -7,7 +7,7 @@
 //! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
 //! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
 //!
-//! Four [views](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any;
+//! Four [normal forms](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any;
 //! other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ const LONGEST_MARKUP: usize = 1 << 18;
 /// The same once the search for ends of markup has read this many times the text: many beginnings without an end must
 /// not cost the square of the length.
 const LONGEST_MARKUP_OF_MANY: usize = 2_000;
-const MOST_SEARCHED: usize = 8;
+const MAX_SEARCHED: usize = 8;
 /// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
 /// so that a short text does not become a long one.
 const GROWTH: usize = 4;
@@ -44,7 +44,7 @@ impl SourceChar {
     }
 }
 
-/// One view of a text: bytes to compare, each with the place that it comes from.
+/// One normal form of a text: bytes to compare, each with the place that it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NormalizedText<P> {
     pub(super) bytes: Vec<u8>,
@@ -80,7 +80,7 @@ impl<P: Copy> NormalizedText<P> {
     }
 }
 
-/// Appends a character to the views that it contributes to.
+/// Appends a character to the normal forms that it contributes to.
 pub(super) fn append_normalized<P: Copy>(
     c: char,
     place: P,
@@ -366,7 +366,7 @@ fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
 pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
     let mut is_markup = vec![false; all.len()];
     let (mut at, mut is_there) = (0, false);
-    let mut budget = MOST_SEARCHED.saturating_mul(all.len());
+    let mut budget = MAX_SEARCHED.saturating_mul(all.len());
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
         let most = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
@@ -502,15 +502,15 @@ fn terminal(rest: &[SourceChar]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::remembered_views::views;
+    use super::super::remembered_texts::normalized_texts;
     use super::*;
 
     #[test]
     fn texts_that_read_alike_are_alike() {
         let check = |text: &str, expected: [&str; 3]| {
-            let views: Vec<String> =
-                views(text).into_iter().map(|view| String::from_utf8(view).unwrap()).collect();
-            assert_eq!(views.get(..3).unwrap(), expected, "{text}");
+            let normalized: Vec<String> =
+                normalized_texts(text).into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect();
+            assert_eq!(normalized.get(..3).unwrap(), expected, "{text}");
         };
         check("Please, wire 500 EUR!", ["pleasewire500eur", "", ""]);
         check("\u{ff30}\u{1d425}\u{24d4}\u{fb01}\u{17f}\u{301}\u{200b}\u{ad}\u{fe0f}", ["plefis", "", ""]);

@@ -13,7 +13,7 @@ use super::normalization::fold;
 use super::windows::LEAST_ACROSS_BORDER;
 
 /// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
-const MOST_SOURCES: usize = 64;
+const MAX_SOURCES: usize = 64;
 
 /// The end of the last texts of one source.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Pieces {
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
-            if self.ends.len() >= MOST_SOURCES {
+            if self.ends.len() >= MAX_SOURCES {
                 self.ends.pop_first();
             }
             let (text, tiny) = (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), String::new());

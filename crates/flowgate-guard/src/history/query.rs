@@ -13,28 +13,28 @@ use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
 /// The most text that is compared with lines left out, in bytes of the normal form. Assumes that a longer text does
 /// not consist of short lines.
-const MOST_LINES: usize = 1 << 18;
+const MAX_LINES: usize = 1 << 18;
 
 /// One reading of consecutive texts.
 type ConsecutiveTexts = Arc<[Arc<Vec<SourceChar>>]>;
 
-/// One view of consecutive texts: each byte has the number of its character in its text.
+/// One normal form of consecutive texts: each byte has the number of its character in its text.
 #[derive(Debug, Default)]
-struct JoinedView {
-    view: NormalizedText<u32>,
-    /// The start of each run of adjacent bytes, as an offset into the view, and the text that the run comes from.
+struct JoinedText {
+    normalized: NormalizedText<u32>,
+    /// The start of each run of adjacent bytes, as an offset into the bytes, and the text that the run comes from.
     runs: Vec<(usize, usize)>,
     texts: ConsecutiveTexts,
 }
 
-impl JoinedView {
+impl JoinedText {
     fn new(texts: &ConsecutiveTexts) -> Self {
         Self { texts: Arc::clone(texts), ..Self::default() }
     }
 
     /// Begins a run: what follows is not adjacent to what precedes it.
     fn begin_run(&mut self, text: usize) {
-        self.runs.push((self.view.bytes.len(), text));
+        self.runs.push((self.normalized.bytes.len(), text));
     }
 
     /// Returns the number of the run that contains an offset.
@@ -45,17 +45,18 @@ impl JoinedView {
     /// Returns the character of a byte.
     fn char_at(&self, at: usize) -> Option<&SourceChar> {
         let (_, text) = self.runs.get(self.run_at(at)?)?;
-        self.texts.get(*text)?.get(usize::try_from(*self.view.places.get(at)?).ok()?)
+        self.texts.get(*text)?.get(usize::try_from(*self.normalized.places.get(at)?).ok()?)
     }
 
     fn bytes(&self, range: &Range<usize>) -> &[u8] {
-        self.view.bytes.get(range.clone()).unwrap_or_default()
+        self.normalized.bytes.get(range.clone()).unwrap_or_default()
     }
 
     /// Shortens a range that covers fewer than [`LEAST_ACROSS_BORDER`] bytes of its first or last text or line, and
     /// not all of them.
     fn trimmed_at_borders(&self, range: Range<usize>) -> Range<usize> {
-        let start_of = |run: usize| self.runs.get(run).map_or(self.view.bytes.len(), |(start, _)| *start);
+        let start_of =
+            |run: usize| self.runs.get(run).map_or(self.normalized.bytes.len(), |(start, _)| *start);
         let (first, last) = (self.run_at(range.start), self.run_at(range.end.saturating_sub(1)));
         let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return range };
         let (border, is_whole) = (start_of(first + 1), range.start == start_of(first));
@@ -66,12 +67,12 @@ impl JoinedView {
         start..end
     }
 
-    /// Returns the bytes of the texts that a range of the view comes from, one range for each run.
+    /// Returns the bytes of the texts that a range comes from, one range for each run.
     fn source_ranges(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let runs = self.run_at(range.start).unwrap_or(0)..self.runs.len();
         runs.map_while(move |number| {
             let (start, text) = *self.runs.get(number)?;
-            let end = self.runs.get(number + 1).map_or(self.view.bytes.len(), |(next, _)| *next);
+            let end = self.runs.get(number + 1).map_or(self.normalized.bytes.len(), |(next, _)| *next);
             let (from, to) = (start.max(range.start), end.min(range.end));
             (start < range.end).then_some((text, from, to))
         })
@@ -83,10 +84,10 @@ impl JoinedView {
     }
 }
 
-/// Texts in normal form, in every view that is compared.
+/// Texts in normal form, in every form that is compared.
 #[derive(Debug)]
 pub(super) struct QuotationQuery {
-    views: Vec<JoinedView>,
+    normalized_texts: Vec<JoinedText>,
     texts: usize,
 }
 
@@ -95,23 +96,24 @@ impl QuotationQuery {
     pub(super) fn new(texts: &[&str]) -> Self {
         let read: Vec<Readings> =
             texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();
-        let mut views = Vec::new();
+        let mut normalized_texts = Vec::new();
         for number in 0..READINGS {
             let all: Vec<Option<_>> = read.iter().map(|readings| readings.get(number)).collect();
             if all.iter().any(Option::is_some) {
                 // A text without this reading contributes its last decoding, so that texts stay adjacent.
                 let all = read.iter().zip(all).map(|(read, all)| all.unwrap_or_else(|| read.last()));
-                add_views(&all.collect(), number == 0, &mut views);
+                add_normalized(&all.collect(), number == 0, &mut normalized_texts);
             }
         }
-        Self { views, texts: texts.len() }
+        Self { normalized_texts, texts: texts.len() }
     }
 
     /// Whether any window satisfies `is_asked`.
     pub(super) fn has_window(&self, is_asked: impl Fn(&WindowFingerprint) -> bool) -> bool {
-        let windows =
-            |joined: &JoinedView| super::windows::windows(&joined.view.bytes).any(|window| is_asked(&window));
-        self.views.iter().any(windows)
+        let windows = |joined: &JoinedText| {
+            super::windows::windows(&joined.normalized.bytes).any(|window| is_asked(&window))
+        };
+        self.normalized_texts.iter().any(windows)
     }
 
     /// Returns for each text the byte ranges of marked windows with their marks.
@@ -120,8 +122,8 @@ impl QuotationQuery {
         mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
     ) -> Vec<Vec<(Range<usize>, M)>> {
         let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
-        for joined in &self.views {
-            for (range, mark) in marked_ranges(&joined.view.bytes, &mut marks) {
+        for joined in &self.normalized_texts {
+            for (range, mark) in marked_ranges(&joined.normalized.bytes, &mut marks) {
                 for (text, bytes) in joined.source_ranges(&joined.trimmed_at_borders(range)) {
                     if let Some(at) = all.get_mut(text) {
                         at.push((bytes, mark));
@@ -133,10 +135,10 @@ impl QuotationQuery {
     }
 }
 
-/// Adds the views of one reading of the texts.
-fn add_views(texts: &ConsecutiveTexts, has_lines: bool, views: &mut Vec<JoinedView>) {
+/// Adds the normal forms of one reading of the texts.
+fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (letters, starts) = lines_of(texts);
-    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedView::new(texts));
+    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
     for (text, all) in texts.iter().enumerate() {
         [&mut signs, &mut unseen, &mut plain].into_iter().for_each(|joined| joined.begin_run(text));
@@ -149,26 +151,26 @@ fn add_views(texts: &ConsecutiveTexts, has_lines: bool, views: &mut Vec<JoinedVi
                     char.c,
                     place,
                     &mut NormalizedText::default(),
-                    &mut signs.view,
-                    &mut unseen.view,
+                    &mut signs.normalized,
+                    &mut unseen.normalized,
                 );
             }
             if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
                 append_normalized(
                     char.c,
                     place,
-                    &mut plain.view,
+                    &mut plain.normalized,
                     &mut NormalizedText::default(),
                     &mut NormalizedText::default(),
                 );
             }
         }
     }
-    if has_lines && letters.view.bytes.len() <= MOST_LINES {
-        views.extend(without_lines(&letters, &starts));
+    if has_lines && letters.normalized.bytes.len() <= MAX_LINES {
+        normalized_texts.extend(without_lines(&letters, &starts));
     }
-    views.extend([letters, signs, unseen]);
-    views.extend(has_markup.then_some(plain));
+    normalized_texts.extend([letters, signs, unseen]);
+    normalized_texts.extend(has_markup.then_some(plain));
 }
 
 /// Whether a line ends at a character: cells of tables count as lines.
@@ -177,27 +179,27 @@ fn ends_line(c: char) -> bool {
 }
 
 /// Returns the letters of consecutive texts, and where each line begins, as offsets into them.
-fn lines_of(texts: &ConsecutiveTexts) -> (JoinedView, Vec<usize>) {
-    let (mut letters, mut starts) = (JoinedView::new(texts), vec![0]);
+fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
+    let (mut letters, mut starts) = (JoinedText::new(texts), vec![0]);
     let length = texts.iter().map(|all| all.len()).sum();
-    letters.view.bytes.reserve(length);
-    letters.view.places.reserve(length);
+    letters.normalized.bytes.reserve(length);
+    letters.normalized.places.reserve(length);
     for (text, all) in texts.iter().enumerate() {
         letters.begin_run(text);
         for (at, char) in all.iter().enumerate() {
             if ends_line(char.c) {
-                starts.push(letters.view.bytes.len());
+                starts.push(letters.normalized.bytes.len());
             }
             let place = u32::try_from(at).unwrap_or(u32::MAX);
             append_normalized(
                 char.c,
                 place,
-                &mut letters.view,
+                &mut letters.normalized,
                 &mut NormalizedText::default(),
                 &mut NormalizedText::default(),
             );
         }
-        starts.push(letters.view.bytes.len());
+        starts.push(letters.normalized.bytes.len());
     }
     starts.dedup();
     (letters, starts)
@@ -208,34 +210,38 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
     starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect()
 }
 
-/// Returns the views with some of the lines, or parts of all lines, left out.
-fn without_lines(letters: &JoinedView, starts: &[usize]) -> Vec<JoinedView> {
+/// Returns the normal forms with some of the lines, or parts of all lines, left out.
+fn without_lines(letters: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
-        let mut joined = JoinedView::new(&letters.texts);
+        let mut joined = JoinedText::new(&letters.texts);
         for line in lines {
             let run = letters.run_at(line.start).and_then(|run| letters.runs.get(run));
             let Some((_, text)) = run else { continue };
             joined.begin_run(*text);
-            joined.view.bytes.extend_from_slice(letters.bytes(line));
-            joined.view.places.extend_from_slice(letters.view.places.get(line.clone()).unwrap_or_default());
+            joined.normalized.bytes.extend_from_slice(letters.bytes(line));
+            joined
+                .normalized
+                .places
+                .extend_from_slice(letters.normalized.places.get(line.clone()).unwrap_or_default());
         }
         joined
     };
-    let mut views = Vec::new();
+    let mut normalized_texts = Vec::new();
     for step in [2, 3] {
         if lines.len() > step {
-            views.extend((0..step).map(|from| join(&mut lines.iter().skip(from).step_by(step))));
+            normalized_texts.extend((0..step).map(|from| join(&mut lines.iter().skip(from).step_by(step))));
         }
     }
-    views.extend(without_prefixes(letters, &lines).iter().map(|lines| join(&mut lines.iter())));
-    views
+    normalized_texts
+        .extend(prefix_stripped_variants(letters, &lines).iter().map(|lines| join(&mut lines.iter())));
+    normalized_texts
 }
 
 /// Returns up to two variants of the lines: without their leading numbers and the prefix that each shares with its
 /// neighbours; and this variant without the number that each line begins with then. A variant that changes nothing is
 /// left out.
-fn without_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+fn prefix_stripped_variants(letters: &JoinedText, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();
     }
@@ -250,7 +256,7 @@ fn without_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Vec<Ran
 pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(all)]);
     let (letters, starts) = lines_of(&texts);
-    if starts.len() < 3 || letters.view.bytes.len() > MOST_LINES {
+    if starts.len() < 3 || letters.normalized.bytes.len() > MAX_LINES {
         return Vec::new();
     }
     let lines: Vec<Range<usize>> = ranges(&starts);
@@ -261,12 +267,12 @@ pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
         let changed = stripped.iter().zip(&lines).filter(|(stripped, line)| stripped != line).count();
         changed * 2 >= lines.len()
     };
-    without_prefixes(&letters, &lines).iter().filter(is_list).map(join).collect()
+    prefix_stripped_variants(&letters, &lines).iter().filter(is_list).map(join).collect()
 }
 
 /// Returns the line without its leading number or letter: up to three digits, one letter or a Roman numeral of up to five,
 /// followed by a character that is not a letter.
-fn without_number(letters: &JoinedView, line: &Range<usize>) -> Range<usize> {
+fn without_number(letters: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = letters.bytes(line);
     let touches = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| letters.char_at(line.start + before));
@@ -285,7 +291,7 @@ fn without_number(letters: &JoinedView, line: &Range<usize>) -> Range<usize> {
 }
 
 /// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
-fn without_line_prefixes(letters: &JoinedView, lines: &[Range<usize>]) -> Vec<Range<usize>> {
+fn without_line_prefixes(letters: &JoinedText, lines: &[Range<usize>]) -> Vec<Range<usize>> {
     let of = |line: &Range<usize>| letters.bytes(line);
     let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(letters, line)).collect();
     let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::query::QuotationQuery;
-use super::remembered_views::views;
+use super::remembered_texts::normalized_texts;
 pub use super::windows::SHORTEST;
 use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 
@@ -28,13 +28,13 @@ const ROOM: usize = 8 << 20;
 /// The divisor of the room that gives the share of one source.
 pub const SHARE: usize = 8;
 /// The most sources with a room of their own; the others share that of the first.
-const MOST_SOURCES: usize = 64;
+const MAX_SOURCES: usize = 64;
 /// The most labels that are distinguished.
-const MOST_LABELS: usize = 10_000;
+const MAX_LABELS: usize = 10_000;
 /// The most bytes of the user's own texts that wait to be stored; they are stored with the next text of a source.
-const MOST_WAITING: usize = 1 << 18;
+const MAX_WAITING: usize = 1 << 18;
 /// The most spans into which one text is split: their bounds reveal what was compared.
-const MOST_SPANS: usize = 8;
+const MAX_SPANS: usize = 8;
 
 /// The source of the user's own texts.
 const OWN: &str = "user";
@@ -155,15 +155,15 @@ impl QuotationMemory {
     /// Restores a stored text.
     pub fn restore_text(&mut self, kept: &RememberedText) {
         // The normal form may have changed since the text was stored.
-        let all = views(&kept.normalized);
+        let all = normalized_texts(&kept.normalized);
         if kept.source == OWN {
-            all.iter().for_each(|view| self.own.add(view, self.source_room()));
+            all.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
         }
         let new = self.new.take();
         let label = self.label_number(&kept.label);
-        for view in &all {
-            self.remember(&kept.source, view, label);
+        for normalized in &all {
+            self.remember(&kept.source, normalized, label);
         }
         self.new = new;
     }
@@ -174,11 +174,11 @@ impl QuotationMemory {
             return;
         }
         let number = self.label_number(label);
-        for view in views(text) {
-            if self.remember(source, &view, number)
+        for normalized in normalized_texts(text) {
+            if self.remember(source, &normalized, number)
                 && let Some(new) = &mut self.new
             {
-                let letters = String::from_utf8_lossy(&view).into_owned();
+                let letters = String::from_utf8_lossy(&normalized).into_owned();
                 new.texts.push(RememberedText {
                     source: source.to_owned(),
                     label: label.clone(),
@@ -193,22 +193,22 @@ impl QuotationMemory {
         if text.len() < SHORTEST {
             return;
         }
-        for view in views(text) {
-            self.add_own_view(&view);
+        for normalized in normalized_texts(text) {
+            self.add_own_normalized(&normalized);
         }
         let mut waiting: usize = self.waiting.iter().map(|own| own.normalized.len()).sum();
-        while waiting > MOST_WAITING && !self.waiting.is_empty() {
+        while waiting > MAX_WAITING && !self.waiting.is_empty() {
             waiting -= self.waiting.remove(0).normalized.len();
         }
     }
 
-    fn add_own_view(&mut self, view: &[u8]) {
-        if !windows(view).any(|window| !self.own.has(&window)) {
+    fn add_own_normalized(&mut self, normalized: &[u8]) {
+        if !windows(normalized).any(|window| !self.own.has(&window)) {
             return;
         }
-        self.own.add(view, self.source_room());
+        self.own.add(normalized, self.source_room());
         if self.new.is_some() {
-            let letters = String::from_utf8_lossy(view).into_owned();
+            let letters = String::from_utf8_lossy(normalized).into_owned();
             self.waiting.push(RememberedText {
                 source: OWN.to_owned(),
                 label: Value::Null,
@@ -224,7 +224,7 @@ impl QuotationMemory {
     fn label_number(&mut self, label: &Value) -> usize {
         let known = self.labels.iter().position(|known| known == label);
         known.unwrap_or_else(|| {
-            if self.labels.len() >= MOST_LABELS {
+            if self.labels.len() >= MAX_LABELS {
                 return 0;
             }
             self.labels.push(label.clone());
@@ -237,7 +237,7 @@ impl QuotationMemory {
             return known;
         }
         let name = if self.sources.is_empty() { OTHERS } else { name };
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             return 0;
         }
         self.sources.push(RememberedSource {
@@ -249,12 +249,12 @@ impl QuotationMemory {
         self.sources.len() - 1
     }
 
-    /// Remembers a view of a text, except for what the user said first. Returns whether any window is new.
-    fn remember(&mut self, source: &str, view: &[u8], label: usize) -> bool {
+    /// Remembers a normal form of a text, except for what the user said first. Returns whether any window is new.
+    fn remember(&mut self, source: &str, normalized: &[u8], label: usize) -> bool {
         self.source_number(OTHERS);
         let (source, share) = (self.source_number(source), self.source_room());
         let mut is_new = false;
-        for window in windows(view) {
+        for window in windows(normalized) {
             if self.own.has(&window) {
                 continue;
             }
@@ -432,15 +432,15 @@ impl SessionTexts {
             self.labels.push(Value::Null);
         }
         let label = self.labels.iter().position(|known| known == label).unwrap_or_else(|| {
-            if self.labels.len() >= MOST_LABELS {
+            if self.labels.len() >= MAX_LABELS {
                 return 0;
             }
             self.labels.push(label.clone());
             self.labels.len() - 1
         });
         let mark = |label| WindowMark { source: 0, generation: 0, label };
-        for view in views(text) {
-            for window in windows(&view) {
+        for normalized in normalized_texts(text) {
+            for window in windows(&normalized) {
                 self.windows.add(window, mark(label), mark(0));
             }
         }
@@ -502,10 +502,10 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
 
 /// Limits the number of spans: the last ones merge into one that carries the labels of all.
 fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
-    if spans.len() <= MOST_SPANS {
+    if spans.len() <= MAX_SPANS {
         return spans;
     }
-    let rest = spans.split_off(MOST_SPANS - 1);
+    let rest = spans.split_off(MAX_SPANS - 1);
     let (start, end) =
         (rest.first().map_or(0, |span| span.range.start), rest.last().map_or(0, |span| span.range.end));
     let mut labels: Vec<Value> = Vec::new();

@@ -19,7 +19,7 @@ const PRIME: u64 = (1 << 61) - 1;
 const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
 
 /// The most combinations of marks that are distinguished.
-const MOST_SETS: usize = 60_000;
+const MAX_SETS: usize = 60_000;
 
 /// 48 bits of the fingerprint of a window.
 pub(super) type WindowFingerprint = [u16; 3];
@@ -140,7 +140,7 @@ impl MarkedWindows {
         if let Some(known) = self.numbers.get(&marks) {
             return Some(*known);
         }
-        (self.marks.len() < MOST_SETS).then(|| self.insert_set(marks))
+        (self.marks.len() < MAX_SETS).then(|| self.insert_set(marks))
     }
 
     /// Returns the number of a set regardless of the limit, for the few sets that always have room.
@@ -175,7 +175,7 @@ impl MarkedWindows {
     }
 }
 
-/// Returns the marked byte ranges of a view, in order.
+/// Returns the marked byte ranges of a normalized text, in order.
 pub(super) fn marked_ranges<M: Copy + Ord>(
     bytes: &[u8],
     mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),

@@ -20,7 +20,7 @@ const SIGNS: &[char] = &['.', ':', '@', '/', '\\', '[', ']', '<', '&', '=', '(',
 /// The longest scheme, including emphasis signs in it, in characters.
 const LONGEST_SCHEME: usize = 64;
 /// The longest spelling of two dots, including characters without a shape of their own, in bytes.
-const MOST_OF_DOTS: usize = 64;
+const MAX_DOTS_LENGTH: usize = 64;
 
 /// Writes a segment so that it contains only permitted addresses. Returns what was refused; `None` if an address cannot
 /// be decided yet. `after` is the visible character after the segment, if there is one, and `is_after_dots` tells
@@ -64,7 +64,7 @@ pub(super) fn clean(
 
 /// Whether some renderer reads a segment as `..`.
 pub(super) fn is_dots(segment: &str) -> bool {
-    segment.len() < MOST_OF_DOTS && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
+    segment.len() < MAX_DOTS_LENGTH && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
 }
 
 /// The edit of one character.
@@ -447,7 +447,7 @@ fn write(
             at = at.max(seen.end);
             continue;
         }
-        // Source text outside the view: marks, escapes, characters without a shape of their own.
+        // Source text without normalized characters: marks, escapes, characters without a shape of their own.
         let between = source.get(at..seen.start).unwrap_or_default();
         // A closing emphasis sign stays with what it closes; a character that some renderer takes for a letter is
         // separated.

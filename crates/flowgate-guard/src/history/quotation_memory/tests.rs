@@ -146,7 +146,7 @@ fn all_sources_together_have_a_bound() {
         let name = format!("{source:03}");
         seen.add_text(&name, &distinct(400, &name), &json!({ "of": source }));
     }
-    assert!(seen.windows.len() <= 10_000 && seen.sources.len() <= MOST_SOURCES);
+    assert!(seen.windows.len() <= 10_000 && seen.sources.len() <= MAX_SOURCES);
     assert_eq!(marked(&seen, "a small source that says little"), "[a small source that says little]");
 }
 
@@ -207,7 +207,7 @@ fn the_bits_of_cuts_are_bounded() {
     words.iter().for_each(|word| seen.add_text("a", word, &json!("high")));
     let text = words.join(" -- and then, as I have said so often: -- ");
     let spans = seen.spans(&text);
-    assert_eq!(spans.len(), MOST_SPANS);
+    assert_eq!(spans.len(), MAX_SPANS);
     assert_eq!(spans.last().unwrap().range.end, text.len());
     assert!(revealed_bits(&text, &spans) <= 8 * 13, "{}", revealed_bits(&text, &spans));
     assert_eq!(revealed_bits("nothing", &seen.spans("nothing")), 1);

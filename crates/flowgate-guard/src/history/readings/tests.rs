@@ -3,16 +3,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::super::QuotationMemory;
-use super::super::remembered_views::views;
+use super::super::remembered_texts::normalized_texts;
 use super::*;
 
 fn base64(text: &[u8]) -> String {
     STANDARD.encode(text)
 }
 
-/// Returns the views of a text beyond those of the text as it is written.
+/// Returns the normal forms of a text beyond those of the text as it is written.
 fn others(text: &str) -> Vec<String> {
-    views(text).into_iter().skip(3).map(|view| String::from_utf8(view).unwrap()).collect()
+    normalized_texts(text).into_iter().skip(3).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_text_is_read_as_clients_do() {
     {
         check(text, &none);
     }
-    // A character with the same look-alike and transliteration gives one view.
+    // A character with the same look-alike and transliteration gives one normal form.
     check("\u{420}l\u{435}\u{430}se", &["please", "rlease"]);
     check("f\u{f8}r \u{142}", &["forl"]);
     check("\u{406}t \u{41d}\u{0410}S \u{399}T", &["ithasit", "itnasit"]);
@@ -81,7 +81,7 @@ fn readings_have_a_bound() {
         long(page) + &twice,
     ];
     for text in &all {
-        let bytes: usize = views(text).iter().map(Vec::len).sum();
+        let bytes: usize = normalized_texts(text).iter().map(Vec::len).sum();
         assert!(bytes <= MOST * text.len(), "{bytes} of {}: {:.40}", text.len(), text);
         let readings = Readings::of(text, ComparisonSide::Remembered);
         for all in (0..READINGS).filter_map(|number| readings.get(number)) {
@@ -89,7 +89,7 @@ fn readings_have_a_bound() {
         }
         assert!(readings.decoded.len() <= 1 + DEPTH);
         let marked = format!("<b>{text}</b>");
-        let bytes: usize = views(&marked).iter().map(Vec::len).sum();
+        let bytes: usize = normalized_texts(&marked).iter().map(Vec::len).sum();
         assert!(bytes <= 2 * MOST * marked.len(), "{bytes} of {}: {marked:.40}", marked.len());
     }
     let mut seen = QuotationMemory::with_room(16_000);

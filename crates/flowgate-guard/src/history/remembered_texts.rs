@@ -4,10 +4,10 @@ use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 
-/// Returns the views of a text to be remembered, as the bytes that are compared.
-pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
+/// Returns the normal forms of a text to be remembered, as the bytes that are compared.
+pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
-    let mut views: Vec<Vec<u8>> = Vec::new();
+    let mut normalized: Vec<Vec<u8>> = Vec::new();
     for (number, all) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
         let (mut letters, mut signs, mut unseen) =
             (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
@@ -23,10 +23,10 @@ pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
         if number == 0 {
             new.extend(stripped_lines(&all));
         }
-        if !views.is_empty() {
-            new.retain(|view| !views.contains(view));
+        if !normalized.is_empty() {
+            new.retain(|one| !normalized.contains(one));
         }
-        views.append(&mut new);
+        normalized.append(&mut new);
     }
-    views
+    normalized
 }
