@@ -2,7 +2,7 @@
 //! them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
@@ -21,7 +21,7 @@ struct MeasuredRoute {
 
 pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let folder = std::env::temp_dir().join(format!("flowgate-latency-{}", std::process::id()));
-    let upstream = process::upstream();
+    let upstream = process::upstream(Duration::ZERO);
     let mut ways = Vec::new();
     let mut add = |name: &'static str, process: Option<BenchProcess>| {
         let address = process.as_ref().map_or(&upstream.address, |process| &process.address);

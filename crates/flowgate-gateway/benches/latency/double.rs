@@ -1,6 +1,7 @@
 //! A double of a model's server: it answers Chat Completions requests with a short text at once, streamed or not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -10,12 +11,14 @@ use axum::response::{IntoResponse, Response};
 /// The number of answers so far, which makes each answer unique.
 static ANSWERS: AtomicU64 = AtomicU64::new(0);
 
-pub(crate) async fn serve() {
-    let router = Router::new().fallback(answer);
+/// Serves on a free port; each answer begins after `delay`.
+pub(crate) async fn serve(delay: Duration) {
+    let router = Router::new().fallback(move |body| answer(delay, body));
     crate::proxy::listen(router.layer(axum::extract::DefaultBodyLimit::max(64 << 20))).await;
 }
 
-async fn answer(body: Bytes) -> Response {
+async fn answer(delay: Duration, body: Bytes) -> Response {
+    tokio::time::sleep(delay).await;
     let number = ANSWERS.fetch_add(1, Ordering::Relaxed);
     let words = [
         "Noted as item ",

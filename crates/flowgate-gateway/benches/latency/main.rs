@@ -15,6 +15,7 @@ mod chat;
 mod compare;
 mod connections;
 mod double;
+mod in_flight;
 mod load;
 mod memory;
 mod options;
@@ -30,9 +31,10 @@ fn main() {
     // The same runtime as in `flowgate serve`.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match options.mode {
-        LatencyMode::Upstream => runtime.block_on(double::serve()),
+        LatencyMode::Upstream => runtime.block_on(double::serve(options.delay)),
         LatencyMode::Proxy => runtime.block_on(proxy::serve(&options.url)),
         LatencyMode::Compare => compare::run(&runtime, &options),
         LatencyMode::Memory => memory::run(&runtime, &options),
+        LatencyMode::InFlight => in_flight::run(&runtime, &options),
     }
 }

@@ -1,6 +1,7 @@
 //! The options of the benchmark.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LatencyMode {
@@ -8,6 +9,8 @@ pub(crate) enum LatencyMode {
     Compare,
     /// Measures the memory of the gateway.
     Memory,
+    /// Measures many turns at the same time, whose model takes its time.
+    InFlight,
     Upstream,
     Proxy,
 }
@@ -34,6 +37,10 @@ pub(crate) struct LatencyOptions {
     pub(crate) named: bool,
     /// Whether only the gateway is measured.
     pub(crate) only_flowgate: bool,
+    /// The number of turns at the same time.
+    pub(crate) in_flight: usize,
+    /// The time that the model takes before an answer.
+    pub(crate) delay: Duration,
     /// The URL of the gateway's store.
     pub(crate) store: String,
 }
@@ -52,6 +59,8 @@ impl LatencyOptions {
             messages: 199,
             named: false,
             only_flowgate: false,
+            in_flight: 0,
+            delay: Duration::ZERO,
             store: "sqlite:flowgate.db".to_owned(),
         };
         while let Some(word) = words.next() {
@@ -59,6 +68,10 @@ impl LatencyOptions {
             match word.as_str() {
                 "upstream" => options.mode = LatencyMode::Upstream,
                 "proxy" => (options.mode, options.url) = (LatencyMode::Proxy, value()),
+                "--in-flight" => {
+                    (options.mode, options.in_flight) = (LatencyMode::InFlight, value().parse().unwrap());
+                }
+                "--delay" => options.delay = Duration::from_secs_f64(value().parse().unwrap()),
                 "--memory" => options.mode = LatencyMode::Memory,
                 // The gateway is started in another folder, so the path must be absolute.
                 "--flowgate" => options.flowgate.push(std::path::absolute(value()).unwrap()),

@@ -100,9 +100,19 @@ impl BenchProcess {
 
     /// Returns the resident memory in MiB.
     pub(crate) fn resident(&self) -> f64 {
+        self.status("VmRSS:") / 1024.0
+    }
+
+    /// Returns the number of threads.
+    pub(crate) fn threads(&self) -> f64 {
+        self.status("Threads:")
+    }
+
+    /// Returns the first number of a line of `/proc`; zero if that does not exist.
+    fn status(&self, name: &str) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0.0)
     }
 }
 
@@ -117,8 +127,10 @@ fn own_command() -> Command {
     Command::new(std::env::current_exe().unwrap())
 }
 
-pub(crate) fn upstream() -> BenchProcess {
-    BenchProcess::start(own_command().arg("upstream"), None).unwrap()
+/// Starts the double of a model's server, whose answers begin after `delay`.
+pub(crate) fn upstream(delay: Duration) -> BenchProcess {
+    let delay = delay.as_secs_f64().to_string();
+    BenchProcess::start(own_command().args(["upstream", "--delay", &delay]), None).unwrap()
 }
 
 pub(crate) fn start_bare_proxy(upstream: &str) -> BenchProcess {
@@ -138,7 +150,7 @@ pub(crate) fn flowgate(
     let config = format!(
         "[upstreams.double]\nurl = \"http://{upstream}/v1\"\napi = \"chat-completions\"\nmodels = [\"double\"]\n\
          [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\nuser-messages = \"trust-unmarked-even-if-pasted\"\n\
-         pinned = [\"{SYSTEM}\"]\nrequests-per-minute = 10000000\nparallel = 250\nsessions = 20000\n\
+         pinned = [\"{SYSTEM}\"]\nrequests-per-minute = 10000000\nparallel = 10000\nsessions = 20000\n\
          [store]\nurl = \"{}\"\n",
         options.store
     );
