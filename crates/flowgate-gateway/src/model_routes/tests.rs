@@ -1,4 +1,5 @@
-//! Measures how the work of a request grows with the number of its messages.
+//! Tests of the model routes without sockets: how the work of a request grows with the number of its messages, and what
+//! a request that is cut off leaves.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -72,7 +73,11 @@ fn model() -> String {
 
 /// Opens model routes without sockets.
 async fn routes() -> ModelRoutes {
-    let folder = std::env::temp_dir().join(format!("flowgate-work-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!(
+        "flowgate-work-{}-{}",
+        std::process::id(),
+        crate::random::name().unwrap()
+    ));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("policy.flow"), POLICY).unwrap();
     let text = format!(
@@ -143,4 +148,39 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
     }
     // By default, the gateway refuses such a body before any of it is read, and names the option that allows it.
     assert!(estimated_memory(answers(90_000).as_bytes()) > ServerLimits::default().values / 4);
+}
+
+/// A request that ends between its use of a conversation and its storage, by a panic or a dropped future, leaves nothing
+/// in memory that is not stored; one that is stored leaves what it did.
+#[tokio::test]
+async fn a_request_that_is_cut_off_leaves_nothing_in_memory() {
+    let routes = routes().await;
+    let client = routes.clients.find_by_name("agent").unwrap();
+    let found = routes.sessions.find_by_name(&client, "one");
+    let waiting = ClientPresence::default();
+    for (is_stored, remains) in [(false, None), (true, Some("a record"))] {
+        let mut held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+        held.get().unwrap().recalled = Some("a record".to_owned());
+        if is_stored {
+            routes.sessions.persist(&client, &found, &mut held).await.unwrap();
+        }
+        drop(held);
+        let mut held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+        assert_eq!(held.get().unwrap().recalled.as_deref(), remains, "{is_stored}");
+        routes.sessions.persist(&client, &found, &mut held).await.unwrap();
+    }
+}
+
+/// A request whose client has disconnected does not wait for its conversation.
+#[tokio::test]
+async fn a_request_without_a_client_does_not_wait_for_its_conversation() {
+    let routes = routes().await;
+    let client = routes.clients.find_by_name("agent").unwrap();
+    let found = routes.sessions.find_by_name(&client, "one");
+    let waiting = ClientPresence::default();
+    let _held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+    let gone = ClientPresence::default();
+    drop(gone.gone_on_drop());
+    let refused = routes.sessions.lock(&client, &found, &gone).await.unwrap_err();
+    assert_eq!(refused.status.as_u16(), 408);
 }

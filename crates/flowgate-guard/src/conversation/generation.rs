@@ -129,7 +129,11 @@ impl Conversation {
         let has_roster = self.turn.roster.is_some();
         let begun = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&label) };
         let (view, calls) = self.view_builder(None).build_from(label, begun);
-        debug_assert_eq!(view, self.view_at(label), "what was shown is shown again as it would be anew");
+        debug_assert_eq!(
+            view,
+            self.view_at(label),
+            "a continued view must equal the view that is computed from the trace"
+        );
         if !has_roster {
             self.items.cache_view(view.clone(), calls);
         }

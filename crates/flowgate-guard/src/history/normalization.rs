@@ -7,7 +7,7 @@
 //! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
 //! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
 //!
-//! Four [normal forms](NormalizedText) of a text are compared: letters and digits; the same without markup, if there is any;
+//! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if there is any;
 //! other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
 
 use std::ops::Range;
@@ -84,13 +84,13 @@ impl<P: Copy> NormalizedText<P> {
 pub(super) fn append_normalized<P: Copy>(
     c: char,
     place: P,
-    letters: &mut NormalizedText<P>,
+    alphanumeric: &mut NormalizedText<P>,
     signs: &mut NormalizedText<P>,
     unseen: &mut NormalizedText<P>,
 ) {
     if c.is_ascii() {
         if c.is_ascii_alphanumeric() {
-            letters.push_char(c.to_ascii_lowercase(), place);
+            alphanumeric.push_char(c.to_ascii_lowercase(), place);
         }
         return;
     }
@@ -101,7 +101,7 @@ pub(super) fn append_normalized<P: Copy>(
     let mut is_sign = false;
     fold(c, &mut |c| {
         if c.is_alphanumeric() {
-            letters.push_char(c, place);
+            alphanumeric.push_char(c, place);
         } else {
             is_sign |= !c.is_ascii();
         }

@@ -137,7 +137,7 @@ impl QuotationQuery {
 
 /// Adds the normal forms of one reading of the texts.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
-    let (letters, starts) = lines_of(texts);
+    let (alphanumeric, starts) = lines_of(texts);
     let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
     for (text, all) in texts.iter().enumerate() {
@@ -166,10 +166,10 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
             }
         }
     }
-    if has_lines && letters.normalized.bytes.len() <= MAX_LINES {
-        normalized_texts.extend(without_lines(&letters, &starts));
+    if has_lines && alphanumeric.normalized.bytes.len() <= MAX_LINES {
+        normalized_texts.extend(without_lines(&alphanumeric, &starts));
     }
-    normalized_texts.extend([letters, signs, unseen]);
+    normalized_texts.extend([alphanumeric, signs, unseen]);
     normalized_texts.extend(has_markup.then_some(plain));
 }
 
@@ -178,31 +178,31 @@ fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t' | '|' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Returns the letters of consecutive texts, and where each line begins, as offsets into them.
+/// Returns the letters and digits of consecutive texts, and where each line begins, as offsets into them.
 fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
-    let (mut letters, mut starts) = (JoinedText::new(texts), vec![0]);
+    let (mut alphanumeric, mut starts) = (JoinedText::new(texts), vec![0]);
     let length = texts.iter().map(|all| all.len()).sum();
-    letters.normalized.bytes.reserve(length);
-    letters.normalized.places.reserve(length);
+    alphanumeric.normalized.bytes.reserve(length);
+    alphanumeric.normalized.places.reserve(length);
     for (text, all) in texts.iter().enumerate() {
-        letters.begin_run(text);
+        alphanumeric.begin_run(text);
         for (at, char) in all.iter().enumerate() {
             if ends_line(char.c) {
-                starts.push(letters.normalized.bytes.len());
+                starts.push(alphanumeric.normalized.bytes.len());
             }
             let place = u32::try_from(at).unwrap_or(u32::MAX);
             append_normalized(
                 char.c,
                 place,
-                &mut letters.normalized,
+                &mut alphanumeric.normalized,
                 &mut NormalizedText::default(),
                 &mut NormalizedText::default(),
             );
         }
-        starts.push(letters.normalized.bytes.len());
+        starts.push(alphanumeric.normalized.bytes.len());
     }
     starts.dedup();
-    (letters, starts)
+    (alphanumeric, starts)
 }
 
 /// Returns the ranges between consecutive offsets.
@@ -211,19 +211,19 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// Returns the normal forms with some of the lines, or parts of all lines, left out.
-fn without_lines(letters: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
+fn without_lines(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
-        let mut joined = JoinedText::new(&letters.texts);
+        let mut joined = JoinedText::new(&alphanumeric.texts);
         for line in lines {
-            let run = letters.run_at(line.start).and_then(|run| letters.runs.get(run));
+            let run = alphanumeric.run_at(line.start).and_then(|run| alphanumeric.runs.get(run));
             let Some((_, text)) = run else { continue };
             joined.begin_run(*text);
-            joined.normalized.bytes.extend_from_slice(letters.bytes(line));
+            joined.normalized.bytes.extend_from_slice(alphanumeric.bytes(line));
             joined
                 .normalized
                 .places
-                .extend_from_slice(letters.normalized.places.get(line.clone()).unwrap_or_default());
+                .extend_from_slice(alphanumeric.normalized.places.get(line.clone()).unwrap_or_default());
         }
         joined
     };
@@ -234,49 +234,49 @@ fn without_lines(letters: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
         }
     }
     normalized_texts
-        .extend(prefix_stripped_variants(letters, &lines).iter().map(|lines| join(&mut lines.iter())));
+        .extend(prefix_stripped_variants(alphanumeric, &lines).iter().map(|lines| join(&mut lines.iter())));
     normalized_texts
 }
 
 /// Returns up to two variants of the lines: without their leading numbers and the prefix that each shares with its
 /// neighbours; and this variant without the number that each line begins with then. A variant that changes nothing is
 /// left out.
-fn prefix_stripped_variants(letters: &JoinedText, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();
     }
-    let bare = without_line_prefixes(letters, lines);
-    let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(letters, line)).collect();
+    let bare = without_line_prefixes(alphanumeric, lines);
+    let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(alphanumeric, line)).collect();
     let is_new = [bare != lines, barer != bare];
     [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new).map(|(lines, _)| lines).collect()
 }
 
-/// Returns the letters of a remembered text without the prefix or number that each line begins with, if it has any: a
+/// Returns the letters and digits of a remembered text without the prefix or number that each line begins with, if it has any: a
 /// client may strip them.
 pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(all)]);
-    let (letters, starts) = lines_of(&texts);
-    if starts.len() < 3 || letters.normalized.bytes.len() > MAX_LINES {
+    let (alphanumeric, starts) = lines_of(&texts);
+    if starts.len() < 3 || alphanumeric.normalized.bytes.len() > MAX_LINES {
         return Vec::new();
     }
     let lines: Vec<Range<usize>> = ranges(&starts);
     let join =
-        |lines: &Vec<Range<usize>>| lines.iter().flat_map(|line| letters.bytes(line)).copied().collect();
+        |lines: &Vec<Range<usize>>| lines.iter().flat_map(|line| alphanumeric.bytes(line)).copied().collect();
     // A few lines begin alike by chance.
     let is_list = |stripped: &&Vec<Range<usize>>| {
         let changed = stripped.iter().zip(&lines).filter(|(stripped, line)| stripped != line).count();
         changed * 2 >= lines.len()
     };
-    prefix_stripped_variants(&letters, &lines).iter().filter(is_list).map(join).collect()
+    prefix_stripped_variants(&alphanumeric, &lines).iter().filter(is_list).map(join).collect()
 }
 
 /// Returns the line without its leading number or letter: up to three digits, one letter or a Roman numeral of up to five,
 /// followed by a character that is not a letter.
-fn without_number(letters: &JoinedText, line: &Range<usize>) -> Range<usize> {
-    let bytes = letters.bytes(line);
+fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
+    let bytes = alphanumeric.bytes(line);
     let touches = |at: usize| {
-        let before = at.checked_sub(1).and_then(|before| letters.char_at(line.start + before));
-        let next = letters.char_at(line.start + at).filter(|_| line.start + at < line.end);
+        let before = at.checked_sub(1).and_then(|before| alphanumeric.char_at(line.start + before));
+        let next = alphanumeric.char_at(line.start + at).filter(|_| line.start + at < line.end);
         matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
     let run = (1..bytes.len().min(6)).find(|at| !touches(*at)).unwrap_or(bytes.len());
@@ -291,9 +291,9 @@ fn without_number(letters: &JoinedText, line: &Range<usize>) -> Range<usize> {
 }
 
 /// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
-fn without_line_prefixes(letters: &JoinedText, lines: &[Range<usize>]) -> Vec<Range<usize>> {
-    let of = |line: &Range<usize>| letters.bytes(line);
-    let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(letters, line)).collect();
+fn without_line_prefixes(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Range<usize>> {
+    let of = |line: &Range<usize>| alphanumeric.bytes(line);
+    let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(alphanumeric, line)).collect();
     let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {
         let both = one.zip(other)?;
         Some(of(both.0).iter().zip(of(both.1)).take_while(|(one, other)| one == other).count())

@@ -178,11 +178,11 @@ impl QuotationMemory {
             if self.remember(source, &normalized, number)
                 && let Some(new) = &mut self.new
             {
-                let letters = String::from_utf8_lossy(&normalized).into_owned();
+                let text = String::from_utf8_lossy(&normalized).into_owned();
                 new.texts.push(RememberedText {
                     source: source.to_owned(),
                     label: label.clone(),
-                    normalized: letters,
+                    normalized: text,
                 });
             }
         }
@@ -208,11 +208,11 @@ impl QuotationMemory {
         }
         self.own.add(normalized, self.source_room());
         if self.new.is_some() {
-            let letters = String::from_utf8_lossy(normalized).into_owned();
+            let text = String::from_utf8_lossy(normalized).into_owned();
             self.waiting.push(RememberedText {
                 source: OWN.to_owned(),
                 label: Value::Null,
-                normalized: letters,
+                normalized: text,
             });
         }
     }
