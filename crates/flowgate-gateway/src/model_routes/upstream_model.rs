@@ -47,3 +47,38 @@ impl ChatModel for UpstreamModel<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::ignore_deltas;
+
+    use super::*;
+
+    /// A model whose answer never begins.
+    struct SilentModel;
+
+    impl ChatModel for SilentModel {
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+
+        fn complete<'a>(
+            &'a self,
+            _: &'a Request,
+            _: &'a mut dyn Listener,
+        ) -> BoxFuture<'a, Result<Completion, Error>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_ends_the_wait_for_its_model() {
+        let (client, micros) = (ClientPresence::default(), AtomicU64::new(0));
+        let gone = client.gone_on_drop();
+        let model = UpstreamModel::new(&SilentModel, &client, &micros);
+        let request = Request::default();
+        let mut listener = ignore_deltas;
+        let (answer, ()) = tokio::join!(model.complete(&request, &mut listener), async { drop(gone) });
+        assert_eq!(answer, Err(Error::Cancelled));
+    }
+}
