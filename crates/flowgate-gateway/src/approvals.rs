@@ -28,16 +28,16 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::client_presence::ClientPresence;
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
     AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
     OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
 use crate::log::{self, Limit, OperatorLog};
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
-use crate::request_error::RequestError;
 use flowgate_audit::AuditEvent;
 use freeze_kind::FreezeKind;
 use freeze_targets::FreezeTargets;

@@ -64,7 +64,7 @@ pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::ROUTES;
+    use crate::http::service::ROUTES;
     use serde_json::{Value, json};
 
     #[test]

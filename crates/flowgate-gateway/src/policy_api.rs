@@ -14,10 +14,10 @@ use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::{TraceEntry, read};
 use serde_json::{Map, Value};
 
+use crate::http::reply::HttpReply;
 use crate::limits::ServerLimits;
 use crate::metrics::Metric;
 use crate::predicates::PredicateSources;
-use crate::reply::HttpReply;
 use cache::PolicyCache;
 use request::{BatchRequest, CheckRequest, LoadRequest};
 use response::{

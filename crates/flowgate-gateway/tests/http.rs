@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::{AccessControl, BearerToken};
+use flowgate_gateway::http::access::{AccessControl, BearerToken};
+use flowgate_gateway::http::server::{HttpServer, ServeConfig, ShutdownOutcome};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::openapi;
 use flowgate_gateway::predicates::PredicateSources;
-use flowgate_gateway::server::{HttpServer, ServeConfig, ShutdownOutcome};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, Request};

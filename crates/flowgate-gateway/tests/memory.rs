@@ -4,12 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use flowgate_gateway::access::AccessControl;
 use flowgate_gateway::config as file;
+use flowgate_gateway::http::access::AccessControl;
+use flowgate_gateway::http::server::{HttpServer, ServeConfig};
 use flowgate_gateway::limits::{ServerLimits, estimated_memory};
 use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::predicates::PredicateSources;
-use flowgate_gateway::server::{HttpServer, ServeConfig};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::{AccessControl, BearerToken};
 use flowgate_gateway::config;
+use flowgate_gateway::http::access::{AccessControl, BearerToken};
+use flowgate_gateway::http::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::OperatorLog;
-use flowgate_gateway::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::visibility;
 
 use crate::args::ServeArgs;

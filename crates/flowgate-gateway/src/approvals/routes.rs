@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use super::ApprovalService;
 use super::freeze_kind::FreezeKind;
 use super::freeze_targets::FreezeTargetMatch;
-use crate::client_presence::ClientPresence;
+use crate::chat::stream::{self, ReplyPart};
 use crate::config::{Person, Role};
 use crate::database::{DatabaseError, DecideError, QuestionState, StoredQuestion};
-use crate::model_routes::stream::{self, ReplyPart};
-use crate::reply::HttpReply;
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
 use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
 
 /// The most questions in one answer, for each tenant of the person.

@@ -6,7 +6,7 @@ use flowgate::trace::Tool;
 
 use super::file::ServerSpec;
 use super::{ClientSettings, ConfigReader, UpstreamConfig};
-use crate::model_routes::McpServerClient;
+use crate::mcp_proxy::upstream::McpServerClient;
 
 /// An MCP server.
 #[derive(Debug)]

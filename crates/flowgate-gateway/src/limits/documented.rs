@@ -40,7 +40,7 @@ fn documented_defaults_are_those_of_the_code() {
     let expected: Vec<(&str, String)> = vec![
         ("bytes of one body", mib(limits.body)),
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
-        (crate::value_budget::WHAT, mib(limits.values)),
+        (crate::http::value_budget::WHAT, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
@@ -52,12 +52,12 @@ fn documented_defaults_are_those_of_the_code() {
         ("seconds for a turn of an agent", seconds(limits.turn_time)),
         ("requests of one client in a minute", one.requests_per_minute.to_string()),
         ("requests of one client at the same time", one.parallel.to_string()),
-        ("streams of one client at the same time", crate::model_routes::MOST_LISTENING.to_string()),
+        ("streams of one client at the same time", crate::mcp_proxy::stream_slot::MOST_LISTENING.to_string()),
         ("conversations of one client", one.sessions.to_string()),
         ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
         (
             "memory of one conversation, which has many short values",
-            mib(usize::try_from(store.conversation).unwrap() * crate::model_routes::GROWTH),
+            mib(usize::try_from(store.conversation).unwrap() * crate::chat::GROWTH),
         ),
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),
@@ -80,8 +80,11 @@ fn documented_defaults_are_those_of_the_code() {
             "hidden items that are reported for one conversation",
             crate::visibility::MOST_EXPLAINED.to_string(),
         ),
-        ("messages of one stream of a server", crate::model_routes::MAX_UNSOLICITED.to_string()),
-        ("cancelled requests that are remembered", crate::model_routes::MOST_CANCELLED.to_string()),
+        ("messages of one stream of a server", crate::mcp_proxy::listening::MAX_UNSOLICITED.to_string()),
+        (
+            "cancelled requests that are remembered",
+            crate::mcp_proxy::pending_requests::MOST_CANCELLED.to_string(),
+        ),
     ];
     let rows = rows();
     for (limit, default) in &expected {

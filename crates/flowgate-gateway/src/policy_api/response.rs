@@ -200,8 +200,8 @@ mod tests {
             ("Failed", value(failed())),
             ("Batched", value(BatchResponse { result: vec![judged()] })),
             ("Judged", value(judged())),
-            ("Detail", value(crate::reply::Detail { detail: "m" })),
-            ("Health", value(crate::service::Health::new(vec!["store"], vec!["witness file"]))),
+            ("Detail", value(crate::http::reply::Detail { detail: "m" })),
+            ("Health", value(crate::http::service::Health::new(vec!["store"], vec!["witness file"]))),
         ]
     }
 

@@ -4,9 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use flowgate_audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
-use flowgate_gateway::model_routes::recheck::{
-    LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
-};
+use flowgate_gateway::chat::recheck::{LoggedVerdicts, RecheckReport, read_database_snapshot, recheck};
 use serde_json::json;
 
 use crate::FORMS;

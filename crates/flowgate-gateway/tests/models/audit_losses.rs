@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use flowgate_audit::{
     AuditLoss, LineHash, LogExpectations, LogHead, LogSummary, VerifiedRecords, VerifyError, verify,
 };
-use flowgate_gateway::model_routes::recheck::{
-    LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
-};
+use flowgate_gateway::chat::recheck::{LoggedVerdicts, RecheckReport, read_database_snapshot, recheck};
 use flowgate_gateway::recorder::accept_loss;
 
 use crate::FORMS;

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flowgate::policy::Dialect;
-use flowgate_gateway::access::AccessControl;
 use flowgate_gateway::config as file;
+use flowgate_gateway::http::access::AccessControl;
+use flowgate_gateway::http::server::{HttpServer, ServeConfig};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::{LogLineFormat, OperatorLog};
 use flowgate_gateway::predicates::PredicateSources;
-use flowgate_gateway::server::{HttpServer, ServeConfig};
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
 use flowgate_lm::{ChatModel, Delta, RemoteModel};
@@ -305,7 +305,7 @@ impl TestGateway {
                 limits,
                 log: OperatorLog::default(),
             };
-            let _ = flowgate_gateway::server::serve(config, |address| ready.send(address).unwrap());
+            let _ = flowgate_gateway::http::server::serve(config, |address| ready.send(address).unwrap());
         });
         Self { address: is_ready.recv().unwrap(), stop: None, thread: None }
     }

@@ -1,7 +1,7 @@
 //! The policy API of a gateway with clients: it is available to holders of its token, and to others only if the
 //! configuration enables it.
 
-use flowgate_gateway::access::{AccessControl, BearerToken};
+use flowgate_gateway::http::access::{AccessControl, BearerToken};
 use serde_json::json;
 
 use crate::gateway::{GatewayHome, KEY, POLICY, config};

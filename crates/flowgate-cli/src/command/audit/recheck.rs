@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use flowgate_audit::{DatabaseLogAnchors, LineHash, VerifiedRecords};
-use flowgate_gateway::model_routes::recheck::{
-    LoggedVerdicts, RecheckReport, read_database_snapshot, recheck,
-};
+use flowgate_gateway::chat::recheck::{LoggedVerdicts, RecheckReport, read_database_snapshot, recheck};
 
 use super::verify::{self, VerifyOptions};
 use crate::command::serve;

@@ -1,0 +1,520 @@
+//! Model routes: agents' chats pass the guard on their way to a model.
+//!
+//! An agent uses the gateway as its base URL instead of a provider; it needs no other change. The gateway decodes a
+//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::accept_messages) to
+//! the guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
+//! All routes take this one path, streaming or not.
+//!
+//! * `clients`: clients by their keys, and their quotas.
+//! * `prefix_cache`: the cache of decoded chat prefixes.
+//! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
+//! * `report`: the log line of a request.
+//! * `conversations`: the conversation that a request belongs to.
+//! * `quotations`: administration of the texts that clients were shown.
+//! * `turn`: one request, from its chat to its completion; `upstream_model`: the model that it asks.
+//! * `stream`: streamed answers.
+//! * `maintenance`: periodic maintenance of the store.
+
+pub(crate) mod clients;
+pub(crate) mod conversations;
+mod maintenance;
+mod prefix_cache;
+mod quotations;
+pub mod recheck;
+pub(crate) mod report;
+pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod upstream_model;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use flowgate_guard::history::SentChat;
+use flowgate_lm::chat::{Completion, Source};
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Sender;
+
+use crate::approvals::ApprovalService;
+use crate::approvals::freeze_targets::FreezeTargets;
+use crate::approvals::people::People;
+use crate::approvals::webhook::Webhook;
+use crate::config::{self, AuditSpec, GatewayConfig};
+use crate::database::{self, Database, DatabaseError};
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::{RequestError, RequestErrorCause};
+use crate::http::value_budget::ValueBudget;
+use crate::log::{Limit, LogEvent, OperatorLog};
+use crate::mcp_proxy::pending_requests::PendingRequests;
+use crate::mcp_proxy::stream_slot::MOST_LISTENING;
+use crate::recorder::{AuditEntry, Recorder};
+use crate::visibility::{self, ANSWER, EXPLAIN_HEADER, HIDDEN};
+use crate::witness::HeadDestinations;
+use clients::{ClientState, Clients, RequestSlot};
+#[cfg(test)]
+pub(crate) use conversations::GROWTH;
+use conversations::{ConversationHandle, Conversations, LockedConversation};
+use prefix_cache::with_default_provenance;
+use report::RequestReport;
+use stream::{OutgoingReply, ReplyPart};
+use turn::TurnRequest;
+
+/// The header in which a client names the conversation of a request.
+pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
+/// The header in which a client declares the provenance of those parts of the user's messages that it does not mark.
+pub(crate) const SOURCE: &str = "x-flowgate-source";
+
+/// The state that all model routes share.
+#[derive(Debug)]
+pub(crate) struct ModelRoutes {
+    pub(crate) clients: Clients,
+    pub(crate) sessions: Conversations,
+    pub(crate) approvals: Arc<ApprovalService>,
+    pub(crate) recorder: Recorder,
+    answers: AtomicU64,
+    /// Requests to MCP servers that are in progress.
+    pub(crate) pending: PendingRequests,
+    pub(crate) log: OperatorLog,
+    /// The bound on the memory of parsed JSON values.
+    pub(crate) values: ValueBudget,
+    /// Whether the gateway is shutting down.
+    pub(crate) is_closing: AtomicBool,
+}
+
+/// A limit on the requests of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClientLimit {
+    /// Requests per minute.
+    Requests,
+    /// Requests in parallel.
+    Parallel,
+    /// Parallel streams of server messages that answer no request.
+    Listening,
+}
+
+/// A client's request whose body has not been read.
+#[derive(Debug)]
+pub(crate) struct ModelRouteRequest {
+    pub(crate) api: Api,
+    pub(crate) client: Arc<ClientState>,
+    /// The key for the upstream, if the client brings its own.
+    pub(crate) key: Option<String>,
+    /// The conversation, if the client names it.
+    pub(crate) conversation: Option<String>,
+    /// Whether the client asks for an explanation of what is hidden from the model.
+    explains: bool,
+    /// The provenance of unmarked parts of the user's messages, if the client declares it.
+    pub(crate) unmarked: Option<Source>,
+    _at_work: RequestSlot,
+}
+
+impl ModelRoutes {
+    /// Opens the store and starts its maintenance tasks.
+    ///
+    /// # Errors
+    /// If the store, the audit log or the webhook cannot be opened.
+    pub(crate) async fn open(
+        config: GatewayConfig,
+        values: ValueBudget,
+        log: OperatorLog,
+    ) -> Result<Self, DatabaseError> {
+        log.redact_keys(&config.keys);
+        for client in &config.clients {
+            for advice in visibility::of_client(client) {
+                let event = if advice.is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden };
+                log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
+            }
+        }
+        let open = Arc::new(Database::open(&config.store.place).await?);
+        let started = Self::start(config, Arc::clone(&open), values, log).await;
+        if started.is_err() {
+            open.close().await;
+        }
+        started
+    }
+
+    /// Starts what an open store needs.
+    async fn start(
+        config: GatewayConfig,
+        open: Arc<Database>,
+        values: ValueBudget,
+        log: OperatorLog,
+    ) -> Result<Self, DatabaseError> {
+        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
+        open.accept_database()?;
+        remark_open_files(&store.place, audit.as_ref(), &log);
+        let webhook =
+            webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes(), log.clone())).transpose();
+        let webhook = webhook.map_err(DatabaseError::Runtime)?;
+        let people = People::new(people, &clients);
+        let approvals = ApprovalService::new(
+            Arc::clone(&open),
+            people,
+            recorder.clone(),
+            asking,
+            webhook,
+            FreezeTargets::of(&clients),
+            log.clone(),
+        );
+        let approvals = Arc::new(approvals);
+        maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
+        let sessions =
+            Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone());
+        let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
+        let pending = PendingRequests::default();
+        let is_closing = AtomicBool::new(false);
+        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, is_closing })
+    }
+
+    /// Signs the audit log, stores its head and closes the store before the process exits. A killed process does neither; the next start
+    /// catches up.
+    pub(crate) async fn finish(&self) {
+        if self.recorder.sign_head().is_ok() {
+            let _ = self.sessions.store().persist_log_head().await;
+        }
+        let recorder = self.recorder.clone();
+        let told = move || recorder.witnesses().map(HeadDestinations::finish);
+        let _ = tokio::task::spawn_blocking(told).await;
+        self.sessions.store().close().await;
+    }
+
+    /// Returns the names of failing parts that do not stop the gateway from working.
+    pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
+        self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default()
+    }
+
+    /// Returns the names of the parts that cannot be written now.
+    pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
+        let mut failing = Vec::new();
+        if !self.sessions.store().is_writable().await {
+            failing.push("store");
+        }
+        if !self.recorder.is_writable() {
+            failing.push("audit log");
+        }
+        failing.extend(self.recorder.witnesses().and_then(HeadDestinations::overdue_destination));
+        failing
+    }
+
+    /// Writes a remark for the operator; it may contain names that others chose.
+    pub(crate) fn remark(&self, remark: &str) {
+        self.log.write(LogEvent::Remark, "", Vec::new(), remark);
+    }
+
+    /// Logs that a client has reached a limit on its requests.
+    pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
+        let (what, setting, most) = match bound {
+            ClientLimit::Requests => {
+                let most = client.spec.requests_per_minute.into();
+                ("requests of one client in a minute", "[clients.NAME] requests-per-minute", most)
+            }
+            ClientLimit::Parallel => {
+                let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
+                ("requests of one client at the same time", "[clients.NAME] parallel", most)
+            }
+            ClientLimit::Listening => {
+                let most = u64::try_from(MOST_LISTENING).unwrap_or(u64::MAX);
+                ("streams of one client at the same time", "none; end streams that nobody reads", most)
+            }
+        };
+        let effect = "the request was refused with 429";
+        self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
+    }
+
+    /// Authenticates the client and checks its limits before any of the body is read.
+    pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<ModelRouteRequest, HttpReply> {
+        let (client, key) =
+            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let named = conversation_of(headers);
+        let name = named.as_ref().ok().and_then(Option::as_deref);
+        let refuse =
+            |status, message: &str| with_conversation_header(error_reply(api, status, message), name);
+        if let Err(seconds) = client.take_turn() {
+            self.client_limit(&client, name, ClientLimit::Requests);
+            let message = format!("this client may not ask more often: wait {seconds} s");
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message).mark_logged());
+        }
+        let Some(at_work) = RequestSlot::acquire(&client) else {
+            self.client_limit(&client, name, ClientLimit::Parallel);
+            let message = "this client has as many requests open as it may: wait for one of them";
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
+        };
+        let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
+        let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
+        let explains =
+            headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
+        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
+    }
+
+    /// Answers a request. What is streamed before the turn ends goes to `parts`; the result is then `None`.
+    pub(crate) async fn answer(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+    ) -> Option<HttpReply> {
+        let mut report = RequestReport::begin(received.conversation.as_deref());
+        let reply = self.answer_with_report(received, body, waiting, parts, &mut report).await;
+        if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
+            report.set_rejected(reply.status);
+        }
+        report.write(&self.log, &received.client.spec.name, received.key.as_deref());
+        reply.map(HttpReply::mark_logged)
+    }
+
+    async fn answer_with_report(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Option<HttpReply> {
+        let api = received.api;
+        let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
+        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is not UTF-8")) };
+        let request = match received.client.beginnings.decode(api, body) {
+            Ok(request) => request,
+            Err(why) => return Some(bad(&why)),
+        };
+        let failed = |report: &mut RequestReport, failure: RequestError| {
+            report.set_failure(&failure);
+            error_reply(api, failure.status, &failure.message)
+        };
+        let chat = request.chat(received.unmarked);
+        received.client.beginnings.insert(&request, &chat);
+        let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
+        {
+            Ok(found) => found,
+            Err(failure) => return Some(failed(report, failure)),
+        };
+        report.set_conversation(found.name());
+        let done = self.stream_turn(received, &found, (body, &request, &chat), waiting, parts, report).await;
+        done.unwrap_or_else(|failure| {
+            Some(with_conversation_header(failed(report, failure), Some(found.name())))
+        })
+    }
+
+    async fn stream_turn(
+        &self,
+        received: &ModelRouteRequest,
+        found: &ConversationHandle,
+        (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Result<Option<HttpReply>, RequestError> {
+        let client = &received.client;
+        let mut held = self.sessions.lock(client, found, waiting).await?;
+        // The cached prefix may contain messages that the history of this conversation does not.
+        let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
+        let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
+            Ok(whole) => whole,
+            Err(why) => {
+                self.sessions.persist(client, found, &mut held).await?;
+                return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
+            }
+        };
+        let whole = whole.as_ref().map(|asked| {
+            let messages = &asked.request.messages;
+            SentChat::of(messages).with_sources(with_default_provenance(
+                asked.sources.clone(),
+                messages,
+                received.unmarked,
+            ))
+        });
+        let chat = whole.as_ref().unwrap_or(chat);
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let id = format!("{}-{created}-{number}", prefix(received.api));
+        let asked = &request.asked;
+        let head = ResponseHead { id: &id, model: &asked.model, created };
+        let stream = OutgoingReply::new(received.api, head, asked.usage, found.name(), parts);
+        let mut stream = asked.stream.then_some(stream);
+        let reply = (&mut stream, &mut *report);
+        let done = self.run_guarded(received, found.name(), &mut held, (asked, chat), waiting, reply).await;
+        // The turn is recorded and stored before its reply is sent, whether or not it failed.
+        let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
+        let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
+            Ok(()) => self.sessions.persist(client, found, &mut held).await,
+            Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error).await),
+        };
+        if kept.is_err() {
+            self.record_taken_back(&events);
+        }
+        drop(held);
+        let done = done.and_then(|completion| kept.map(|()| completion));
+        match (done, stream) {
+            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
+            (Ok(completion), None) => {
+                let mut body = received.api.encode_response(&completion, head);
+                report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
+                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, found.name());
+                let reply = match &report.waits {
+                    Some(waits) => waits.add_to_reply(reply),
+                    None => reply,
+                };
+                Ok(Some(match &report.explained {
+                    Some(told) => reply.with_header(ANSWER, told),
+                    None => reply,
+                }))
+            }
+            (Err(failure), Some(mut stream)) if stream.has_begun() => {
+                report.set_failure(&failure);
+                stream.fail(failure.status, &failure.message).await;
+                Ok(None)
+            }
+            (Err(failure), _) => Err(failure),
+        }
+    }
+
+    /// Records that approved calls of a turn did not run, since the turn could not be stored.
+    pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
+        let cause = "the turn could not be kept";
+        let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
+        if let Err(error) = self.recorder.record(&notes) {
+            let sentence = format!("it is not recorded that approved calls did not run: {error}");
+            self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
+        }
+    }
+
+    async fn run_guarded(
+        &self,
+        received: &ModelRouteRequest,
+        name: &str,
+        held: &mut LockedConversation<'_>,
+        (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
+        waiting: &ClientPresence,
+        (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
+    ) -> Result<Completion, RequestError> {
+        let Some(session) = held.get() else {
+            let message = "the conversation is not there";
+            return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        };
+        if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
+            let message = "the conversation is as long as this gateway keeps them: begin a new one";
+            return Err(
+                RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
+            );
+        }
+        turn::check(&received.client, asked)?;
+        self.recorder.check_witness_lag()?;
+        self.approvals.check_frozen(&received.client.spec, name).await?;
+        self.sessions.catch_up(&received.client, session).await?;
+        let (client, key) = (&received.client, received.key.as_deref());
+        turn::run(
+            TurnRequest {
+                client,
+                name,
+                asked,
+                chat,
+                key,
+                waiting,
+                approvals: &self.approvals,
+                log: &self.log,
+                explains: received.explains,
+            },
+            session,
+            stream,
+            report,
+        )
+        .await
+    }
+
+    /// Lists the models that a client may ask for.
+    pub(crate) fn models(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+        let (client, _) =
+            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
+        let model = |name: &String| match api {
+            Api::Messages => {
+                json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
+            }
+            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
+        };
+        let models: Vec<Value> = upstream.models.iter().map(model).collect();
+        let list = match api {
+            Api::Messages => {
+                let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
+                json!({"first_id": end(models.first()), "last_id": end(models.last()), "has_more": false, "data": models})
+            }
+            _ => json!({"object": "list", "data": models}),
+        };
+        Ok(HttpReply::json(StatusCode::OK, &list))
+    }
+}
+
+/// Reads the declared provenance of unmarked parts of the user's messages.
+fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
+    let mut values = headers.get_all(SOURCE).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(format!("`{SOURCE}` stands there twice: send it once")),
+        (Some(value), None) => match value.to_str().ok().and_then(Source::from_name) {
+            Some(source) => Ok(Some(source)),
+            None => {
+                let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
+                Err(format!("`{SOURCE}` is one of: {}", names.join(", ")))
+            }
+        },
+    }
+}
+
+/// Warns the operator of files that other users of the system can read.
+fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
+    let mut paths = match place {
+        config::DatabaseAddress::File(path) => database::sqlite_file::database_files(path),
+        _ => Vec::new(),
+    };
+    paths.extend(
+        audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
+    );
+    for path in database::sqlite_file::readable_by_others(&paths) {
+        let path = path.display();
+        let sentence = format!("{path} can be read or written by others than its owner: chmod 600 {path}");
+        log.write(LogEvent::Remark, "", Vec::new(), &sentence);
+    }
+}
+
+/// Reads the name of the conversation from the headers of a request.
+pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
+    let mut values = headers.get_all(CONVERSATION).iter();
+    let (value, other) = (values.next().map(|value| value.to_str()), values.next());
+    match value {
+        // Another reader of the request might use the other value.
+        _ if other.is_some() => Err(format!("`{CONVERSATION}` stands there twice: send it once")),
+        None => Ok(None),
+        Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
+        Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),
+    }
+}
+
+/// Adds the name of the conversation to a reply, if it is known.
+pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
+    match name {
+        Some(name) => reply.with_header(CONVERSATION, name),
+        None => reply,
+    }
+}
+
+fn prefix(api: Api) -> &'static str {
+    match api {
+        Api::ChatCompletions => "chatcmpl",
+        Api::Responses => "resp",
+        Api::Messages => "msg",
+    }
+}
+
+/// Builds an error reply in the form of an API.
+pub(crate) fn error_reply(api: Api, status: StatusCode, message: &str) -> HttpReply {
+    let reply = HttpReply::json(status, &api.encode_error(status.as_u16(), message));
+    if status == StatusCode::TOO_MANY_REQUESTS { reply.header(header::RETRY_AFTER, "1") } else { reply }
+}

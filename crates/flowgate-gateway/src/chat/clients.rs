@@ -1,0 +1,245 @@
+//! Clients by their keys, their quotas, and the texts that they were shown.
+//!
+//! Model and MCP routes authenticate every request here.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderMap;
+use flowgate_guard::history::{self, QuotationMemory};
+
+use super::prefix_cache::PrefixCache;
+use crate::config::ClientSettings;
+
+/// The header of the client's key where `Authorization` contains the upstream's.
+const KEY: &str = "x-flowgate-key";
+
+/// A client and its state.
+#[derive(Debug)]
+pub(crate) struct ClientState {
+    pub(crate) spec: ClientSettings,
+    /// The texts that it was shown.
+    pub(crate) history: tokio::sync::Mutex<ClientHistory>,
+    /// The cache of its decoded chat prefixes.
+    pub(crate) beginnings: PrefixCache,
+    quota: Mutex<RequestQuota>,
+    at_work: AtomicUsize,
+    /// The number of conversations begun by this process.
+    begun: AtomicUsize,
+    /// The number of its listening streams.
+    pub(crate) listening: Arc<AtomicUsize>,
+    /// The maximum number of bits of the shown texts that may leak through the choice of the user's words that are
+    /// hidden.
+    bits: AtomicU64,
+    /// Windows of text that were forgotten for lack of room: about one per byte of normalised text.
+    forgotten: AtomicU64,
+}
+
+/// The texts that a client was shown, as far as they are loaded.
+#[derive(Debug)]
+pub(crate) struct ClientHistory {
+    pub(crate) client: history::ClientProfile,
+    /// The number of the next text that is not loaded.
+    pub(crate) next: i64,
+    /// The clear count of the store at the last load.
+    pub(crate) cleared: i64,
+    /// Whether the stored texts have been loaded.
+    pub(crate) is_loaded: bool,
+    /// The time of the last ageing step.
+    pub(crate) aged: Instant,
+}
+
+impl ClientHistory {
+    /// Forgets all texts, so that the stored ones are loaded again.
+    pub(crate) fn reset(&mut self) {
+        self.client.quotations.clear(None);
+        (self.next, self.is_loaded) = (0, false);
+    }
+}
+
+/// A token bucket that refills over a minute.
+#[derive(Debug)]
+struct RequestQuota {
+    left: f64,
+    since: Instant,
+}
+
+impl ClientState {
+    /// Returns an empty history for a replay: what the client was shown is part of the replayed inputs.
+    pub(crate) fn replay_profile(&self) -> history::ClientProfile {
+        history::ClientProfile {
+            is_interactive: self.spec.user_messages.trusts_unmarked(),
+            marks_typed: self.spec.user_messages.believes_marks(),
+            pinned: self.spec.pinned.clone(),
+            ..history::ClientProfile::default()
+        }
+    }
+
+    /// Adds the bits that a turn may have leaked.
+    pub(crate) fn add_leaked_bits(&self, bits: u32) {
+        self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
+    }
+
+    pub(crate) fn leaked_bits(&self) -> u64 {
+        self.bits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_forgotten(&self, letters: u64) {
+        self.forgotten.fetch_add(letters, Ordering::Relaxed);
+    }
+
+    pub(crate) fn forgotten_windows(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    /// Makes the next use load the texts that it was shown again.
+    pub(crate) async fn reload_history(&self) {
+        self.history.lock().await.reset();
+    }
+
+    /// Counts a new conversation, and returns whether to look for surplus ones. Looking is slow where there are many
+    /// conversations, and a small excess does not matter then.
+    pub(crate) fn count_new_conversation(&self) -> bool {
+        self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
+    }
+
+    /// Takes one request from the quota.
+    ///
+    /// # Errors
+    /// The number of seconds until the next request is allowed.
+    pub(crate) fn take_turn(&self) -> Result<(), u64> {
+        let most = f64::from(self.spec.requests_per_minute);
+        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let filled = now.saturating_duration_since(quota.since).as_secs_f64() * most / 60.0;
+        quota.left = (quota.left + filled).min(most);
+        quota.since = now;
+        if quota.left >= 1.0 {
+            quota.left -= 1.0;
+            return Ok(());
+        }
+        let wait = Duration::from_secs_f64((1.0 - quota.left) * 60.0 / most);
+        Err(wait.as_secs() + 1)
+    }
+}
+
+/// One of a client's parallel requests, released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct RequestSlot(Arc<ClientState>);
+
+impl RequestSlot {
+    /// Takes a slot for a request; `None` if the client has reached its limit.
+    pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
+        let place = Self(Arc::clone(client));
+        (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
+    }
+}
+
+impl Drop for RequestSlot {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All clients.
+#[derive(Debug)]
+pub(crate) struct Clients(Vec<Arc<ClientState>>);
+
+impl Clients {
+    pub(crate) fn new(clients: Vec<ClientSettings>) -> Self {
+        let known = clients.into_iter().map(|spec| {
+            let mut client = history::ClientProfile {
+                is_interactive: spec.user_messages.trusts_unmarked(),
+                marks_typed: spec.user_messages.believes_marks(),
+                pinned: spec.pinned.clone(),
+                quotations: QuotationMemory::with_room(spec.quotations),
+            };
+            client.quotations.record_learned();
+            let history =
+                ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
+            let quota = RequestQuota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
+            let (history, quota) = (tokio::sync::Mutex::new(history), Mutex::new(quota));
+            let (at_work, begun, listening) = Default::default();
+            let beginnings = PrefixCache::default();
+            let (bits, forgotten) = Default::default();
+            Arc::new(ClientState {
+                spec,
+                history,
+                beginnings,
+                quota,
+                at_work,
+                begun,
+                listening,
+                bits,
+                forgotten,
+            })
+        });
+        Self(known.collect())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ClientState>> {
+        self.0.iter()
+    }
+
+    pub(crate) fn find_by_name(&self, name: &str) -> Option<Arc<ClientState>> {
+        self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
+    }
+
+    /// Finds the client whose key a request carries, and returns the key for the upstream if the client brings one.
+    ///
+    /// # Errors
+    /// The reason why the key is rejected.
+    pub(crate) fn find_by_key(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
+        let one = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (None, _) => Ok(None),
+                (Some(value), None) => {
+                    value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
+                }
+                // A reader of the other value could authenticate another client.
+                (Some(_), Some(_)) => Err("a key is sent twice"),
+            }
+        };
+        let bearer = |text: &'_ str| {
+            let (scheme, key) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+        };
+        let provider = match (one("authorization")?, one("x-api-key")?) {
+            (Some(_), Some(_)) => return Err("a key is sent twice"),
+            (Some(text), None) => Some(bearer(text).ok_or("send the key as `Authorization: Bearer KEY`")?),
+            (None, key) => key.map(str::to_owned),
+        };
+        let own = one(KEY)?.map(str::to_owned);
+        let (key, upstream) = match own {
+            Some(own) => (own, provider),
+            None => (
+                provider.ok_or("this gateway asks for a key: send the one that its operator gave you")?,
+                None,
+            ),
+        };
+        let client = self
+            .0
+            .iter()
+            .fold(None, |found, client| if client.spec.key.matches(&key) { Some(client) } else { found });
+        let client = client.ok_or("this gateway does not know the key")?;
+        Ok((Arc::clone(client), upstream))
+    }
+
+    /// Finds the client of a request to a model: if its upstream takes the client's own key, that key must be present.
+    pub(crate) fn find(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
+        let (client, key) = self.find_by_key(headers)?;
+        let pass_key = client.spec.upstream()?.pass_key;
+        if pass_key && key.is_none() {
+            return Err("send the provider's key as usual, and the gateway's in `x-flowgate-key`");
+        }
+        Ok((client, key.filter(|_| pass_key)))
+    }
+}

@@ -1,0 +1,231 @@
+//! Stores a turn: the inputs of its conversation, with everything that follows from them.
+//!
+//! A turn is stored in one transaction with its changes to questions, to the labels of its tenant's stores and to the
+//! texts that its client was shown.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use flowgate_guard::history::{self, ChatPrefixDigest, RememberedText};
+
+use super::{
+    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, hex,
+    load_history,
+};
+use crate::chat::clients::ClientState;
+use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, Transaction};
+use crate::http::request_error::RequestError;
+use crate::limits::count_values;
+use crate::log::LogEvent;
+use crate::random;
+
+impl Conversations {
+    /// Stores the inputs of a turn, with everything that follows from them. Only then may the part of the turn be sent
+    /// that could not be released early.
+    pub(crate) async fn persist(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        held: &mut LockedConversation<'_>,
+    ) -> Result<(), RequestError> {
+        let Some(session) = held.session.as_mut() else { return Ok(()) };
+        if session.is_unasked {
+            self.drop_turn(found, held).await;
+            return Ok(());
+        }
+        for (predicate, why) in session.answers.take_failures() {
+            let fields =
+                vec![("conversation", found.name().into()), ("predicate", predicate.as_str().into())];
+            let sentence = format!("a predicate has no answer, and what asks it fails: {why}");
+            self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
+        }
+        // A rejected request is no turn.
+        let is_empty = !session.has_unpersisted_inputs();
+        if is_empty && session.used.is_empty() && session.void.is_empty() {
+            held.is_unsettled = false;
+            return Ok(self.store.release_lease(&client.spec.name, found.name()).await?);
+        }
+        // The lock orders what a client was shown in memory as it is ordered in the store.
+        let mut known = client.history.lock().await;
+        session.conversation.memorize(&mut known.client, &mut session.history);
+        let learned = known.client.quotations.take_learned();
+        let kept = self.persist_turn(client, found, session, known.next, &learned).await;
+        match kept {
+            Ok((others, next)) => {
+                known.next = next;
+                load_history(&mut known.client, others);
+                let full = known.client.quotations.take_full_sources();
+                drop(known);
+                self.report_full(client, found.name(), &full);
+                self.memory().set_size(&found.key, session.memory());
+                held.is_unsettled = false;
+                Ok(())
+            }
+            Err(error) => {
+                known.client.quotations.restore_learned(learned);
+                drop(known);
+                Err(self.evict_unpersisted(found, held, error).await)
+            }
+        }
+    }
+
+    /// Drops a conversation from memory that is ahead of the store.
+    pub(crate) async fn evict_unpersisted(
+        &self,
+        found: &ConversationHandle,
+        held: &mut LockedConversation<'_>,
+        error: DatabaseError,
+    ) -> RequestError {
+        self.drop_turn(found, held).await;
+        error.into()
+    }
+
+    /// Drops a conversation from memory; the next request finds it as it was stored last.
+    async fn drop_turn(&self, found: &ConversationHandle, held: &mut LockedConversation<'_>) {
+        *held.session = None;
+        let _ = self.store.release_lease(&found.key.0, found.name()).await;
+    }
+
+    async fn persist_turn(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        session: &mut ConversationState,
+        next: i64,
+        learned: &history::LearnedTexts,
+    ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
+        let (spec, name) = (&client.spec, found.name());
+        // Most turns change nothing but their conversation: these are stored in one step on this thread.
+        let is_alone = session.used.is_empty()
+            && session.void.is_empty()
+            && learned.texts.is_empty()
+            && learned.full.is_empty()
+            && self.leaves_external_state(client, session)?;
+        let tx = if is_alone {
+            None
+        } else {
+            Some(database::with_timeout(self.begin_turn(client, session)).await?)
+        };
+        let inputs =
+            session.take_stored_turn().map_err(|_| DatabaseError::Damaged("an input has no JSON"))?;
+        let prefixes = session.history.prefixes();
+        let longest = prefixes.last().map(hex);
+        let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
+        let kept = PersistedTurn {
+            client: &spec.name,
+            name,
+            conversation: session.id,
+            is_stale,
+            turns: session.turns,
+            bytes: session.bytes,
+            inputs: &inputs,
+            prefixes: &digests_not_in(&prefixes, &session.prefixes),
+            forgotten: &digests_not_in(&session.prefixes, &prefixes),
+            longest: longest.as_deref(),
+        };
+        let (others, next) = match tx {
+            None => {
+                self.store.persist_turn_alone(&kept)?;
+                (Vec::new(), next)
+            }
+            Some(mut tx) => {
+                database::with_timeout(async {
+                    database::persist_turn(&self.store, &mut tx, &kept).await?;
+                    let kept = persist_learned_texts(&self.store, &mut tx, client, next, learned).await?;
+                    tx.commit().await?;
+                    Ok(kept)
+                })
+                .await?
+            }
+        };
+        if is_stale {
+            session.touched = Instant::now();
+        }
+        session.turns += 1;
+        session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+        session.values = session.values.saturating_add(count_values(inputs.as_bytes()));
+        session.prefixes = prefixes;
+        Ok((others, next))
+    }
+
+    /// Returns whether a turn leaves the labels of its tenant's stores unchanged.
+    fn leaves_external_state(
+        &self,
+        client: &ClientState,
+        session: &mut ConversationState,
+    ) -> Result<bool, DatabaseError> {
+        let Some(Some(before)) = self.store.cached_tenant(&client.spec.tenant) else { return Ok(false) };
+        if session.conversation.monitor().has_written() {
+            return Ok(false);
+        }
+        session.join_external_state(&before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+        let now = Some(session.conversation.monitor().external_state_changes());
+        if session.settled != now {
+            let written = session.conversation.monitor().external_state_record().to_string();
+            session.settled = now.filter(|_| written == before);
+        }
+        Ok(session.settled == now)
+    }
+
+    /// Begins the transaction of a turn with its changes to questions and to the labels of its tenant's stores.
+    async fn begin_turn(
+        &self,
+        client: &ClientState,
+        session: &mut ConversationState,
+    ) -> Result<Transaction, DatabaseError> {
+        let spec = &client.spec;
+        let mut tx = self.store.begin().await?;
+        for asked in std::mem::take(&mut session.used) {
+            database::use_approval(&self.store, &mut tx, &asked.id).await?;
+        }
+        for asked in std::mem::take(&mut session.void) {
+            database::void_approval(&mut tx, &asked.id).await?;
+        }
+        // Joins the labels that others of the tenant have written to stores in the meantime with those of this
+        // conversation.
+        let before = database::lock_tenant(&self.store, &mut tx, &spec.tenant).await?;
+        if let Some(before) = &before {
+            session.join_external_state(before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+        }
+        let stamp = random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        session.conversation.stamp_writes(&stamp);
+        let written = session.conversation.monitor().external_state_record().to_string();
+        if before.as_ref() != Some(&written) {
+            database::persist_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
+        }
+        Ok(tx)
+    }
+}
+
+/// Stores the texts that a client was shown in a turn. Returns the texts that others have stored from number `next`
+/// on, and the number after the last.
+async fn persist_learned_texts(
+    store: &Database,
+    tx: &mut Transaction,
+    client: &ClientState,
+    next: i64,
+    learned: &history::LearnedTexts,
+) -> Result<(Vec<ShownText>, i64), DatabaseError> {
+    let name = &client.spec.name;
+    let new: Vec<ShownText> = learned.texts.iter().map(to_shown_text).collect();
+    if new.is_empty() && learned.full.is_empty() {
+        return Ok((Vec::new(), next));
+    }
+    let (others, next) = database::persist_shown_texts(store, tx, name, next, &new).await?;
+    for (source, most) in &learned.full {
+        database::trim_shown_texts(tx, name, source, i64::try_from(*most).unwrap_or(i64::MAX)).await?;
+    }
+    Ok((others, next))
+}
+
+/// Returns the digests of `prefixes` that are not in `others`, in hexadecimal.
+fn digests_not_in(prefixes: &[ChatPrefixDigest], others: &[ChatPrefixDigest]) -> Vec<String> {
+    // Two versions of a chat mostly share their first prefixes.
+    let same = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
+    let others: HashSet<&ChatPrefixDigest> = others.iter().skip(same).collect();
+    prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).map(hex).collect()
+}
+
+fn to_shown_text(text: &RememberedText) -> ShownText {
+    ShownText { source: text.source.clone(), label: text.label.to_string(), text: text.normalized.clone() }
+}

@@ -1,0 +1,128 @@
+//! The inputs of a conversation in their stored form: those of its chat and of the servers' state machines, in order.
+
+use flowgate::monitor::Question;
+use flowgate_guard::conversation::CallVerdict;
+use flowgate_guard::journal::Input;
+use flowgate_mcp::{Pins, ProxyAction};
+use serde::{Deserialize, Serialize};
+
+use super::ConversationState;
+use crate::chat::clients::ClientState;
+use crate::config::ClientSettings;
+use crate::mcp_proxy::proxies::ServerProxyEvent;
+use crate::predicates::journal::RecordedPredicateAnswer;
+
+/// An element of the stored inputs of a conversation, which are in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StoredInput {
+    /// Inputs of its chat.
+    Chat(Vec<Input>),
+    /// An input of a server's state machine.
+    Server(ServerProxyEvent),
+}
+
+/// The stored form of a turn that has more than chat inputs.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredTurn {
+    steps: Vec<StoredInput>,
+    /// The answers of extern predicates in this turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<RecordedPredicateAnswer>,
+}
+
+impl StoredTurn {
+    /// Reads a stored row: a list, if it has only chat inputs.
+    fn read(row: &str) -> serde_json::Result<Self> {
+        if row.starts_with('[') {
+            let steps = vec![StoredInput::Chat(serde_json::from_str(row)?)];
+            return Ok(Self { steps, answers: Vec::new() });
+        }
+        serde_json::from_str(row)
+    }
+}
+
+impl ConversationState {
+    /// Hands an input to the machine of a server. Returns the actions that follow, and the verdicts.
+    pub(crate) fn handle_proxy_event(
+        &mut self,
+        client: &ClientSettings,
+        put: ServerProxyEvent,
+    ) -> (Vec<ProxyAction>, Vec<CallVerdict>) {
+        let chat = self.conversation.journal_mut().take();
+        if !chat.is_empty() {
+            self.unpersisted.push(StoredInput::Chat(chat));
+        }
+        let out = self.machines.handle_event(&mut self.conversation, client, &put);
+        let judged = self.machines.take_judgements(&put.server);
+        self.unpersisted.push(StoredInput::Server(put));
+        (out, judged)
+    }
+
+    /// Returns the actions for a server's message that changes nothing and is therefore not stored; `None` if it must
+    /// be processed as an input.
+    pub(crate) fn handle_stateless_message(
+        &mut self,
+        client: &ClientSettings,
+        server: &str,
+        text: &str,
+    ) -> Option<Vec<ProxyAction>> {
+        let machine = self.machines.proxy_of(&self.conversation, client, server)?;
+        machine.handle_stateless_message(&mut self.conversation, text.as_bytes())
+    }
+
+    /// Returns the approved tools of a server, as far as its machine has received them.
+    pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
+        self.machines.pins(server)
+    }
+
+    /// Returns an open question of a machine.
+    pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
+        self.machines.question(server, name)
+    }
+
+    /// Returns whether it has inputs that are not stored yet.
+    pub(super) fn has_unpersisted_inputs(&self) -> bool {
+        !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
+    }
+
+    /// Takes the inputs since the last call, in their stored form.
+    pub(super) fn take_stored_turn(&mut self) -> serde_json::Result<String> {
+        let (chat, answers) = (self.conversation.journal_mut().take(), self.answers.take_answers());
+        if self.unpersisted.is_empty() && answers.is_empty() {
+            return serde_json::to_string(&chat);
+        }
+        let mut steps = std::mem::take(&mut self.unpersisted);
+        if !chat.is_empty() {
+            steps.push(StoredInput::Chat(chat));
+        }
+        serde_json::to_string(&StoredTurn { steps, answers })
+    }
+
+    /// Replays one stored row. Returns its verdicts, or `None` if the replay diverges.
+    pub(in crate::chat) fn replay_stored_turn(
+        &mut self,
+        client: &ClientState,
+        row: &str,
+    ) -> Option<Vec<CallVerdict>> {
+        let mut own = client.replay_profile();
+        let mut judged = Vec::new();
+        let StoredTurn { steps, answers } = StoredTurn::read(row).ok()?;
+        self.answers.begin_replay(answers);
+        for step in steps {
+            let (inputs, put) = match step {
+                StoredInput::Chat(inputs) => (inputs, None),
+                StoredInput::Server(put) => (Vec::new(), Some(put)),
+            };
+            if let Some(put) = put {
+                self.machines.handle_event(&mut self.conversation, &client.spec, &put);
+                judged.extend(self.machines.take_judgements(&put.server));
+            }
+            // The history of the client includes what it was shown by machines.
+            judged.extend(self.conversation.replay(&mut own, &mut self.history, &inputs).ok()?);
+        }
+        // Calls that ran were recorded when they first ran.
+        self.conversation.drain_taken_calls();
+        Some(judged)
+    }
+}

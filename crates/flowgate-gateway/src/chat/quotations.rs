@@ -1,0 +1,125 @@
+//! Administration of the texts that clients were shown: admins list and clear them.
+//!
+//! A list contains only sources, numbers and times, never the texts.
+
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ModelRoutes;
+use crate::config::Role;
+use crate::database::DatabaseError;
+use crate::http::reply::HttpReply;
+use crate::metrics::Metric;
+use crate::witness::HeadDestinations;
+use flowgate_audit::AuditEvent;
+
+/// The body of a request to clear texts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClearQuotationsRequest {
+    client: String,
+    /// The source to clear; all sources, if none is named.
+    source: Option<String>,
+}
+
+impl ModelRoutes {
+    /// Lists the remembered texts of each client in the admin's tenants.
+    pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let mut shown: Vec<Value> = Vec::new();
+        for client in self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant)) {
+            let (held, forgotten) = self
+                .sessions
+                .store()
+                .shown_sources(&client.spec.name)
+                .await
+                .map_err(|error| database_error_reply(&error))?;
+            let sources: Vec<Value> = held
+                .iter()
+                .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.characters, "oldest": held.oldest, "newest": held.newest}))
+                .collect();
+            let room = client.spec.quotations;
+            let (letters, each) = (room, room / flowgate_guard::history::SHARE);
+            shown.push(json!({
+                "client": client.spec.name,
+                "tenant": client.spec.tenant,
+                "most_letters": letters,
+                "most_letters_of_a_source": each,
+                "forgotten": forgotten,
+                "sources": sources,
+            }));
+        }
+        Ok(HttpReply::json(StatusCode::OK, &json!({"clients": shown})))
+    }
+
+    /// Clears the remembered texts of a client, or of one source of it, in all gateways that share the store.
+    pub(crate) async fn clear_quotations(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let clear: ClearQuotationsRequest = serde_json::from_slice(body).map_err(|error| {
+            let form = "{\"client\": \"...\", \"source\": \"...\"}";
+            let message = format!("the body is not `{form}`, the source being optional: {error}");
+            HttpReply::detail(StatusCode::BAD_REQUEST, &message)
+        })?;
+        let client =
+            self.clients.find_by_name(&clear.client).filter(|client| person.sees_tenant(&client.spec.tenant));
+        let Some(client) = client else {
+            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "there is no such client"));
+        };
+        let event = AuditEvent::QuotationsCleared {
+            client: clear.client.clone(),
+            tenant: client.spec.tenant.clone(),
+            what: clear.source.clone().unwrap_or_else(|| "all".to_owned()),
+            who: person.name.clone(),
+        };
+        self.recorder.record(&[event.into()]).map_err(|error| database_error_reply(&error))?;
+        let store = self.sessions.store();
+        let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
+        // Whether or not clearing succeeded, the texts are loaded again before they are used.
+        client.reload_history().await;
+        let cleared = cleared.map_err(|error| database_error_reply(&error))?;
+        Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
+    }
+
+    /// Returns the metrics of remembered texts and of the witnesses.
+    pub(crate) fn figures(&self) -> [Metric; 4] {
+        let (behind, failures) =
+            self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();
+        let sum =
+            |of: fn(&super::clients::ClientState) -> u64| self.clients.all().map(|client| of(client)).sum();
+        [
+            (
+                "flowgate_quotations_forgotten_total",
+                "Letters of texts that clients were shown and that were forgotten for want of room.",
+                sum(super::clients::ClientState::forgotten_windows),
+                true,
+            ),
+            (
+                "flowgate_quotation_bits_total",
+                "Bits of what clients were shown that may show in which words of users are hidden, at most.",
+                sum(super::clients::ClientState::leaked_bits),
+                true,
+            ),
+            (
+                "flowgate_witness_behind_lines",
+                "Lines of the audit log that a witness was not told of.",
+                behind,
+                false,
+            ),
+            (
+                "flowgate_witness_failures_total",
+                "How often a witness of the audit log could not be told.",
+                failures,
+                true,
+            ),
+        ]
+    }
+}
+
+fn database_error_reply(error: &DatabaseError) -> HttpReply {
+    HttpReply::of_database_error(error)
+}

@@ -1,0 +1,250 @@
+//! The log line of one request of an agent to a model: its outcome, the verdicts, and the time it took. It has no
+//! content.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use flowgate::monitor::{Outcome, ReasonKind};
+use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
+use flowgate_lm::Error;
+use flowgate_lm::remote::UNTRUSTED;
+use serde_json::Value;
+
+use crate::http::request_error::{RequestError, RequestErrorCause};
+use crate::http::waiting_status::WaitingStatus;
+use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::secret::Secret;
+
+/// The outcome of a request, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct RequestReport {
+    begun: Instant,
+    conversation: Option<String>,
+    verdicts: VerdictTotals,
+    /// The number of calls that the client received.
+    calls: usize,
+    questions: usize,
+    hidden: usize,
+    messages: usize,
+    withheld: usize,
+    ended: Option<TurnEnd>,
+    upstream: Duration,
+    failure: Option<(StatusCode, RequestErrorCause)>,
+    /// The detail of the failure.
+    detail: Option<String>,
+    /// The explanation of what is hidden from the model, if the client asks for it.
+    pub(crate) explained: Option<String>,
+    /// The question that the turn waits for, if any.
+    pub(crate) waits: Option<WaitingStatus>,
+}
+
+/// The numbers of judged calls by verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct VerdictTotals {
+    permitted: usize,
+    asked: usize,
+    denied: usize,
+    /// The number of calls whose evaluation a limit cut off.
+    unfinished: usize,
+}
+
+impl VerdictTotals {
+    pub(crate) fn count(&mut self, judged: &[CallVerdict]) {
+        for call in judged {
+            let count = match call.outcome {
+                Outcome::Permit => &mut self.permitted,
+                Outcome::Confirm => &mut self.asked,
+                Outcome::Deny => &mut self.denied,
+            };
+            *count += 1;
+            let is_unfinished = call.reasons.iter().any(|reason| reason.kind == ReasonKind::Limit);
+            self.unfinished += usize::from(is_unfinished);
+        }
+    }
+
+    pub(crate) fn fields(self) -> [(&'static str, Value); 3] {
+        let Self { permitted, asked, denied, unfinished: _ } = self;
+        [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
+    }
+
+    /// Logs that a limit cut off the evaluation of calls.
+    pub(crate) fn report_limit(self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
+        if self.unfinished > 0 {
+            log.limit(&Limit {
+                what: "evaluation of a call, or size of a call or conversation",
+                effect: "the call was denied: its evaluation took too long, or the conversation is full",
+                setting: "none; simplify the policy's rules, or begin a new conversation",
+                most: flowgate::monitor::Limits::default().fuel,
+                client,
+                conversation,
+            });
+        }
+    }
+}
+
+impl RequestReport {
+    pub(crate) fn begin(named: Option<&str>) -> Self {
+        Self {
+            begun: Instant::now(),
+            conversation: named.map(str::to_owned),
+            verdicts: VerdictTotals::default(),
+            calls: 0,
+            questions: 0,
+            hidden: 0,
+            messages: 0,
+            withheld: 0,
+            ended: None,
+            upstream: Duration::ZERO,
+            failure: None,
+            detail: None,
+            explained: None,
+            waits: None,
+        }
+    }
+
+    /// Sets the conversation of the request.
+    pub(crate) fn set_conversation(&mut self, conversation: &str) {
+        self.conversation = Some(conversation.to_owned());
+    }
+
+    /// Adds the outcome of the turn.
+    pub(crate) fn add_turn(&mut self, turn: &Turn) {
+        self.add_judged(&turn.judged);
+        self.calls = turn.calls.len();
+        self.questions = turn.spent.questions;
+        self.hidden = turn.spent.hidden;
+        self.messages = turn.spent.messages;
+        self.withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty()).count();
+        self.ended = turn.ended;
+    }
+
+    pub(crate) fn add_judged(&mut self, judged: &[CallVerdict]) {
+        self.verdicts.count(judged);
+    }
+
+    /// Adds time that models took.
+    pub(crate) fn add_upstream_time(&mut self, took: Duration) {
+        self.upstream += took;
+    }
+
+    pub(crate) fn set_failure(&mut self, failure: &RequestError) {
+        self.failure = Some((failure.status, failure.cause));
+        self.detail.clone_from(&failure.detail);
+    }
+
+    /// Notes a request that was rejected before its failure could be noted.
+    pub(crate) fn set_rejected(&mut self, status: StatusCode) {
+        self.failure.get_or_insert((status, RequestErrorCause::Request));
+    }
+
+    /// Writes the log line of the request. `key` is the key for the upstream, if the client brings one; it is hidden
+    /// in the name of the conversation.
+    pub(crate) fn write(self, log: &OperatorLog, client: &str, key: Option<&str>) {
+        let name = self.conversation.as_ref().map(|name| match key {
+            Some(key) => Secret::new(key).redacted_from(name),
+            None => name.clone(),
+        });
+        let mut fields: Vec<(&'static str, Value)> = Vec::new();
+        fields.extend(name.as_ref().map(|name| ("conversation", name.clone().into())));
+        let (event, sentence) = match self.failure {
+            None => (LogEvent::Turn, ""),
+            Some((status, cause)) => {
+                fields.push(("status", status.as_u16().into()));
+                match cause {
+                    RequestErrorCause::Request => (LogEvent::Refused, sentence_of(status)),
+                    RequestErrorCause::Full => (
+                        LogEvent::Refused,
+                        "the conversation has no room for more: its agent has to begin a new one",
+                    ),
+                    RequestErrorCause::Gone => {
+                        (LogEvent::Refused, "the client went away before there was an answer")
+                    }
+                    RequestErrorCause::Upstream(why) => (LogEvent::Upstream, why),
+                    RequestErrorCause::Store(why) => (LogEvent::Failure, why),
+                }
+            }
+        };
+        fields.push(("calls", self.calls.into()));
+        fields.extend(self.verdicts.fields());
+        fields.push(("questions", self.questions.into()));
+        fields.push(("hidden", self.hidden.into()));
+        fields.push(("withheld", self.withheld.into()));
+        fields.push(("messages", self.messages.into()));
+        fields.extend(self.ended.map(|ended| ("ended", name_of(ended).into())));
+        fields.extend(self.detail.map(|detail| ("detail", detail.into())));
+        fields.push(("ms", millis(self.begun.elapsed())));
+        fields.push(("upstream_ms", millis(self.upstream)));
+        log.write(event, client, fields, sentence);
+        self.verdicts.report_limit(log, client, name.as_deref());
+        if self.ended == Some(TurnEnd::Steps) {
+            log.limit(&Limit {
+                what: "messages of the model in one turn",
+                effect: "the turn ended before the model had said its last word",
+                setting: "none; look at what its calls are refused for",
+                most: u64::try_from(self.messages).unwrap_or(u64::MAX),
+                client,
+                conversation: name.as_deref(),
+            });
+        }
+    }
+}
+
+fn name_of(ended: TurnEnd) -> &'static str {
+    match ended {
+        TurnEnd::Steps => "steps",
+        TurnEnd::Full => "full",
+        TurnEnd::Model => "model",
+        TurnEnd::Clearance => "clearance",
+        TurnEnd::Asked => "asked",
+    }
+}
+
+/// Explains a status of the gateway, without text of the request.
+pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "the request cannot be understood; its client was told where",
+        401 => "the request has no key, or none that this gateway knows",
+        403 => "an operator, or the configuration, forbids it",
+        404 => "the route, model, server or question is not there",
+        405 => "the route has another method",
+        408 => "the request did not arrive in time, or nobody waits for it any more",
+        409 => "something changed meanwhile; the client may try again",
+        413 => "the body is too large",
+        415 => "the body is not said to be JSON",
+        429 => "the client asks too often",
+        500 => "this is a mistake of the gateway",
+        503 => "the gateway is too busy, or its store does not answer",
+        504 => "the answer took too long",
+        _ => "it was refused",
+    }
+}
+
+/// Explains why a model's server did not answer, without text of the server, which may quote the prompt.
+pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
+    if *error == Error::Cancelled {
+        return RequestErrorCause::Gone;
+    }
+    RequestErrorCause::Upstream(match error {
+        Error::Timeout => "the model's server did not answer in time",
+        Error::Unreachable(why) if why == UNTRUSTED => {
+            "no connection that could be trusted to the model's server: look at ca-file in [upstreams]"
+        }
+        Error::Unreachable(_) => "the model's server cannot be reached: look at url in [upstreams]",
+        Error::Busy { .. } => "the model's server is busy",
+        Error::Rejected { status: 401 | 403, .. } => {
+            "the model's server refuses the key: look at key-from in [upstreams]"
+        }
+        Error::Rejected { status: 404, .. } => {
+            "the model's server does not know the model or the path: look at url and models in [upstreams]"
+        }
+        Error::Rejected { status: 413, .. } => "the model's server says that the request is too large",
+        Error::Rejected { status: 500.., .. } => "the model's server failed",
+        Error::Rejected { .. } => "the model's server does not accept the request",
+        Error::Malformed(_) => "the answer of the model's server cannot be read",
+        Error::TooLong(_) => "the answer of the model's server is too long",
+        Error::OverBudget(_) => "the budget for the model is spent",
+        Error::Unsupported(_) => "the model's server does not have what was asked for",
+        Error::NotRecorded(_) => "the answer could not be recorded",
+        _ => "the model's server failed",
+    })
+}

@@ -1,0 +1,237 @@
+//! Streamed answers of the model routes.
+//!
+//! Only text that will be in the final answer unchanged is released early, as the guard decides. Calls are released
+//! when the whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client
+//! that disconnects ends it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use flowgate_lm::chat::Completion;
+use flowgate_lm::sse::SseEvent;
+use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
+use hyper::body::{Body as HttpBody, Bytes, Frame};
+use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::CONVERSATION;
+use crate::http::client_presence::ClientGoneSignal;
+use crate::http::reply::HttpReply;
+use crate::http::waiting_status::WaitingStatus;
+
+/// A part of an answer, from a turn to its client.
+#[derive(Debug)]
+pub(crate) enum ReplyPart {
+    /// The start of the answer, with these headers.
+    Begin(Vec<(&'static str, String)>),
+    Bytes(Vec<u8>),
+}
+
+const EVENTS: &str = "text/event-stream; charset=utf-8";
+
+/// The number of parts that may wait for a client.
+const QUEUE_CAPACITY: usize = 16;
+
+/// Creates the channel of an answer, from the turn to the response.
+pub(crate) fn reply_channel() -> (Sender<ReplyPart>, Receiver<ReplyPart>) {
+    channel(QUEUE_CAPACITY)
+}
+
+/// The answer to one request, as far as it has been sent.
+pub(crate) struct OutgoingReply {
+    api: Api,
+    conversation: String,
+    /// Additional headers of the answer.
+    headers: Vec<(&'static str, String)>,
+    writer: Option<ResponseWriter>,
+    parts: Sender<ReplyPart>,
+    /// The parts that the channel has not taken yet.
+    pending: VecDeque<ReplyPart>,
+    begun: bool,
+    /// The text that was sent, or is pending.
+    sent: String,
+    /// Whether the client has disconnected.
+    pub(crate) is_lost: bool,
+}
+
+impl OutgoingReply {
+    pub(crate) fn new(
+        api: Api,
+        head: ResponseHead<'_>,
+        usage: bool,
+        conversation: &str,
+        parts: Sender<ReplyPart>,
+    ) -> Self {
+        let (writer, conversation) = (Some(ResponseWriter::new(api, head, usage)), conversation.to_owned());
+        let headers = Vec::new();
+        Self {
+            api,
+            conversation,
+            headers,
+            writer,
+            parts,
+            pending: VecDeque::new(),
+            begun: false,
+            sent: String::new(),
+            is_lost: false,
+        }
+    }
+
+    /// Adds a header to the answer. It has no effect once the answer has begun.
+    pub(crate) fn header(&mut self, name: &'static str, value: String) {
+        self.headers.push((name, value));
+    }
+
+    /// Returns whether anything was sent: then no other reply is possible.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Returns the text that was sent.
+    pub(crate) fn sent_text(&self) -> &str {
+        &self.sent
+    }
+
+    /// Sends more text, as far as the channel takes it; [`flush`](Self::flush) sends the rest.
+    pub(crate) fn text(&mut self, piece: &str) {
+        self.sent.push_str(piece);
+        let events = self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default();
+        self.send(&events);
+    }
+
+    /// Sends the rest of the answer; or returns all of it, if nothing has been sent.
+    pub(crate) async fn finish(
+        &mut self,
+        completion: &Completion,
+        waits: Option<&WaitingStatus>,
+    ) -> Option<HttpReply> {
+        let mut events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
+        waits.into_iter().for_each(|waits| waits.add_to_events(&mut events));
+        if self.begun {
+            self.send(&events);
+            self.flush().await;
+            return None;
+        }
+        let reply =
+            HttpReply::document(EVENTS, encoded(&events)).with_header(CONVERSATION, &self.conversation);
+        let reply = waits.into_iter().fold(reply, |reply, waits| waits.add_to_reply(reply));
+        Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value)))
+    }
+
+    /// Ends the answer with an error.
+    pub(crate) async fn fail(&mut self, status: StatusCode, message: &str) {
+        self.send(&[stream_error_event(self.api, status, message)]);
+        self.flush().await;
+    }
+
+    /// Sends the pending parts. A client that reads slowly makes its turn wait here.
+    pub(crate) async fn flush(&mut self) {
+        while let Some(part) = self.pending.pop_front() {
+            if self.parts.send(part).await.is_err() {
+                self.lose_client();
+            }
+        }
+    }
+
+    fn send(&mut self, events: &[SseEvent]) {
+        if events.is_empty() || self.is_lost {
+            return;
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            let mut headers = vec![(CONVERSATION, self.conversation.clone())];
+            headers.append(&mut self.headers);
+            self.send_part(ReplyPart::Begin(headers));
+        }
+        self.send_part(ReplyPart::Bytes(encoded(events)));
+    }
+
+    fn send_part(&mut self, part: ReplyPart) {
+        if !self.pending.is_empty() {
+            self.pending.push_back(part);
+            return;
+        }
+        match self.parts.try_send(part) {
+            Ok(()) => {}
+            Err(TrySendError::Full(part)) => self.pending.push_back(part),
+            Err(TrySendError::Closed(_)) => self.lose_client(),
+        }
+    }
+
+    fn lose_client(&mut self) {
+        self.is_lost = true;
+        self.pending.clear();
+    }
+}
+
+fn encoded(events: &[SseEvent]) -> Vec<u8> {
+    events.iter().map(SseEvent::encode).collect::<Vec<_>>().concat().into_bytes()
+}
+
+/// Builds the event that ends a broken stream.
+pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) -> SseEvent {
+    let mut body = api.encode_error(status.as_u16(), message);
+    let name = if api == Api::ChatCompletions { "" } else { "error" };
+    if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
+        body.insert("type".to_owned(), Value::from("error"));
+    }
+    SseEvent::new(name, body.to_string())
+}
+
+/// Builds a response with these headers that streams parts as they come. Its drop signals to the turn that the client
+/// has disconnected.
+pub(crate) fn response(
+    headers: &[(&'static str, String)],
+    parts: Receiver<ReplyPart>,
+    gone: ClientGoneSignal,
+) -> Response {
+    let mut response = events(parts, gone);
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(*name, value);
+        }
+    }
+    response
+}
+
+/// Builds a response that streams events as they come. Its drop signals to their sender that the client has
+/// disconnected.
+pub(crate) fn events(parts: Receiver<ReplyPart>, gone: ClientGoneSignal) -> Response {
+    let mut response = Response::new(Body::new(StreamedBody { parts, _gone: gone }));
+    let headers = response.headers_mut();
+    let known = |text: &'static str| HeaderValue::from_static(text);
+    headers.insert(header::CONTENT_TYPE, known(EVENTS));
+    headers.insert(header::CACHE_CONTROL, known("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, known("nosniff"));
+    response
+}
+
+struct StreamedBody {
+    parts: Receiver<ReplyPart>,
+    _gone: ClientGoneSignal,
+}
+
+impl HttpBody for StreamedBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        loop {
+            return match self.parts.poll_recv(context) {
+                Poll::Ready(Some(ReplyPart::Bytes(bytes))) => {
+                    Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+                }
+                Poll::Ready(Some(ReplyPart::Begin(_))) => continue,
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! Runs one turn: from the decoded request of a client to the completion that it receives.
+//!
+//! The request's conversation is held while the turn runs. The model routes call [`run`] and store the outcome
+//! afterwards.
+
+use std::fmt::Write as _;
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use flowgate::monitor::{AuthorizedCall, PushError};
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
+use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
+use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
+use flowgate_guard::history::SentChat;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::wire;
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+
+use super::clients::ClientState;
+use super::conversations::ConversationState;
+use super::report::{self, RequestReport};
+use super::stream::OutgoingReply;
+use super::upstream_model::UpstreamModel;
+use crate::approvals::freeze_targets::FreezeTargets;
+use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
+use crate::config::{ClientSettings, UpstreamConfig};
+use crate::database::DatabaseError;
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
+use crate::http::waiting_status::WaitingStatus;
+use crate::log::OperatorLog;
+use crate::recorder::{self, AuditEntry};
+use crate::visibility;
+use flowgate_audit::AuditEvent;
+
+/// The number of tools that a client may offer.
+const MAX_TOOLS: usize = 512;
+
+/// A request with everything needed to answer it.
+#[derive(Clone, Copy)]
+pub(crate) struct TurnRequest<'t> {
+    pub(crate) client: &'t ClientState,
+    /// The name of the conversation.
+    pub(crate) name: &'t str,
+    /// The request without its messages.
+    pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
+    /// Its messages.
+    pub(crate) chat: &'t SentChat<'t>,
+    /// The client's key for the upstream, if it brings one.
+    pub(crate) key: Option<&'t str>,
+    pub(crate) waiting: &'t ClientPresence,
+    pub(crate) approvals: &'t ApprovalService,
+    pub(crate) log: &'t OperatorLog,
+    /// Whether the client asks for an explanation of what is hidden from the model.
+    pub(crate) explains: bool,
+}
+
+/// Rejects requests that no model may receive, before the chat is added to the conversation.
+pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
+    let upstream = upstream(client)?;
+    if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
+        let message =
+            format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    if asked.request.tools.len() > MAX_TOOLS {
+        let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
+        return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(())
+}
+
+fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
+    client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
+}
+
+/// Adds a chat to its conversation and runs the agent until the client has to act.
+pub(crate) async fn run(
+    turn: TurnRequest<'_>,
+    session: &mut ConversationState,
+    stream: &mut Option<OutgoingReply>,
+    report: &mut RequestReport,
+) -> Result<Completion, RequestError> {
+    let TurnRequest { client, name, asked, chat, key, waiting, approvals, log, explains } = turn;
+    let upstream = upstream(client)?;
+    let request = &asked.request;
+    let mut remote = upstream.remote.with_model(&asked.model);
+    if let Some(key) = key {
+        remote = remote
+            .key(key)
+            .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
+    }
+    let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
+
+    let withdrawn = approvals.frozen_consents(&client.spec).await?;
+    let has_changed = session.conversation.withdraw_consents(&withdrawn);
+    let mut is_resumed = false;
+    let asker =
+        ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
+    let mut person = PersonApprover { approvals, asker, used: Vec::new(), question: None, failure: None };
+    let mut given_up = Vec::new();
+    if session.conversation.try_resume(&mut session.history, chat) {
+        let digest = session.conversation.pending_question_digest().unwrap_or_default();
+        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(asker, &digest).await?;
+        match decision {
+            Decision::Later => {
+                let completion =
+                    waiting_completion(&client.spec, asked.as_ref(), &session.conversation.postpone());
+                session.push_completion(client, &completion).await;
+                report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
+                return Ok(completion);
+            }
+            Decision::Allow => person.used.extend(asked),
+            Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+        }
+        // In the meantime others may have written to the stores that the question refers to.
+        let tenant = &client.spec.tenant;
+        if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
+            session.join_external_state(&record).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+        }
+        session.conversation.accept_decision(decision);
+        is_resumed = true;
+    } else {
+        if session.conversation.waits_for_decision() {
+            approvals.void_questions(&client.spec, name).await?;
+            let cause = "the conversation went on without the answer";
+            given_up = session.conversation.running_turn_mut().void_approved_calls(cause);
+        }
+        session.offer(&client.spec, asked, &approvals.names)?;
+        session.conversation.set_sampling(request.sampling.clone());
+        let mut known = client.history.lock().await;
+        let sent = session.conversation.accept_chat(&mut known.client, &mut session.history, chat)?;
+        let sent = sent.ok_or_else(|| {
+            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
+        })?;
+        client.add_leaked_bits(sent.bits);
+    }
+    let known = client.history.lock().await;
+    let ConversationState { conversation, explained, .. } = session;
+    visibility::log(log, &client.spec, &known.client, name, conversation, explained);
+    if explains {
+        let told = visibility::header(&client.spec, &known.client, conversation);
+        if let Some(stream) = stream.as_mut() {
+            stream.header(visibility::ANSWER, told.clone());
+        }
+        report.explained = Some(told);
+    }
+    drop(known);
+    let micros = AtomicU64::new(0);
+    let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
+    let begun = Instant::now();
+    let mut watch = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let (model, small) =
+        (UpstreamModel::new(&model, waiting, &micros), UpstreamModel::new(&small, waiting, &micros));
+    let mut agent = Agent {
+        model: &model,
+        screener: &small,
+        filler: &small,
+        tools: &Toolbox::external(),
+        approver: &mut person,
+        clock: &|| begun.elapsed(),
+        observer: &mut watch,
+    };
+    let ended = agent.continue_turn(&mut session.conversation).await;
+    let PersonApprover { used, question, failure: unasked, .. } = person;
+    report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
+    if let Some(error) = unasked {
+        ended.iter().for_each(|turn| report.add_turn(turn));
+        session.is_unasked = true;
+        return Err(error.into());
+    }
+    let mut turn = match ended {
+        Ok(turn) => turn,
+        Err(error) => {
+            let judged = session.conversation.running_turn_mut().take_judged_calls();
+            report.add_judged(&judged);
+            given_up.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
+            session.events =
+                take_audit_events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
+            session.void = used;
+            return Err(match error {
+                TurnError::Model(error) => model_error(&error),
+                TurnError::Full(error) => error.into(),
+            });
+        }
+    };
+    report.add_turn(&turn);
+    turn.void.splice(0..0, given_up);
+    let is_void = |asked: &ApprovalReference| turn.void.iter().any(|void| void.digest == asked.digest);
+    (session.void, session.used) = used.into_iter().partition(is_void);
+    session.events = take_audit_events(client, name, &mut turn);
+    if turn.ended != Some(TurnEnd::Asked) {
+        // A freeze may have stopped calls since they were handed over.
+        let mut calls = turn.calls.iter();
+        let stopped = loop {
+            let Some(call) = calls.next() else { break None };
+            let reason = approvals.freeze_reason(&client.spec, name, &call.tool.to_string()).await;
+            if reason.is_some() {
+                break reason;
+            }
+        };
+        if let Some(why) = stopped {
+            session.withhold_calls(client, name, &mut turn, &why);
+            return Err(RequestError::new(StatusCode::FORBIDDEN, why));
+        }
+        // Calls that were permitted before a person was asked depend on the consents of that time.
+        let is_other =
+            is_resumed && has_changed || approvals.frozen_consents(&client.spec).await? != withdrawn;
+        if !turn.calls.is_empty() && is_other {
+            let why = "what the policy consents to has changed meanwhile: try again";
+            session.withhold_calls(client, name, &mut turn, why);
+            return Err(RequestError::new(StatusCode::CONFLICT, why));
+        }
+    }
+    if turn.ended != Some(TurnEnd::Asked) {
+        for call in &turn.calls {
+            let Some(digest) = call.approved.clone() else { continue };
+            let (conversation, tool) = (name.to_owned(), call.tool.to_string());
+            session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
+        }
+    }
+    let completion = match turn.ended {
+        Some(TurnEnd::Asked) => {
+            let completion = waiting_completion(&client.spec, question.as_ref(), &turn);
+            report.waits = question.map(|asked| WaitingStatus { question: asked.id });
+            completion
+        }
+        _ => completion(&turn, &|tool| client.spec.name_of(tool)),
+    };
+    session.push_completion(client, &completion).await;
+    Ok(completion)
+}
+
+/// The number of requests that a session remembers as carrying the tools on offer.
+const KNOWN_OFFERS: usize = 4;
+
+impl ConversationState {
+    /// Offers the tools of a request to the model.
+    fn offer(
+        &mut self,
+        client: &ClientSettings,
+        asked: &Arc<wire::ReceivedRequest>,
+        names: &FreezeTargets,
+    ) -> Result<(), PushError> {
+        if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
+            return Ok(());
+        }
+        let tools = || asked.request.tools.iter();
+        let said =
+            tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
+        if !self.conversation.has_offered(said) {
+            self.offered.clear();
+            names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
+            self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
+        }
+        self.offered.truncate(KNOWN_OFFERS - 1);
+        // The weak pointer keeps the allocation, so that no other request can have the same address.
+        self.offered.insert(0, Arc::downgrade(asked));
+        Ok(())
+    }
+
+    /// Withholds the calls of a turn: approvals that they used become void.
+    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
+        self.void.append(&mut self.used);
+        for call in &mut turn.calls {
+            let Some(digest) = call.approved.take() else { continue };
+            let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
+            self.events.push(recorder::void_approval_entry(
+                &client.spec,
+                name,
+                VoidedCall { tool, digest, reasons, cause },
+            ));
+        }
+    }
+
+    /// Adds the completion to the conversation as the message that the client receives.
+    async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
+        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let mut known = client.history.lock().await;
+        self.conversation.record_answer(&mut known.client, &mut self.history, &message);
+    }
+}
+
+/// Moves the audit records out of a turn.
+fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
+    let judged = std::mem::take(&mut turn.judged).into_iter();
+    let withheld = std::mem::take(&mut turn.withheld).into_iter();
+    let judged = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
+    let void = std::mem::take(&mut turn.void).into_iter();
+    let judged = judged.chain(void.map(|void| recorder::void_approval_entry(&client.spec, name, void)));
+    judged.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
+}
+
+/// Builds the completion for a turn that waits for a person.
+fn waiting_completion(
+    client: &ClientSettings,
+    question: Option<&ApprovalReference>,
+    turn: &Done,
+) -> Completion {
+    let note = format!(
+        "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
+        question.map_or("unknown", |asked| &asked.id)
+    );
+    let mut completion = completion(turn, &|tool| client.name_of(tool));
+    let _ =
+        write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
+    completion
+}
+
+/// Joins the model's replies into one text.
+fn joined_text(replies: &[ModelReply]) -> String {
+    let mut text = String::new();
+    for reply in replies {
+        let part = match reply.withheld.as_slice() {
+            [] => reply.text.clone(),
+            rules => format!("[withheld by a rule: {}]", rules.join("; ")),
+        };
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
+    }
+    text
+}
+
+/// The separator between two replies of the model in one completion.
+const REPLY_SEPARATOR: &str = "\n\n";
+
+/// Builds the completion of a turn for the client.
+fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
+    let mut text = joined_text(&turn.replies);
+    if turn.ended == Some(TurnEnd::Clearance) {
+        let note = "[the policy does not let the model's server see what it would take to go on]";
+        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
+    }
+    let call = |call: &flowgate_guard::conversation::HandedOverCall| {
+        let (id, name, arguments) = (call.id.clone(), name(&call.tool), call.arguments.clone());
+        ToolCall { id, name, arguments }
+    };
+    let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
+    let stop = match (calls.is_empty(), turn.ended) {
+        (false, _) => Stop::Calls,
+        (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
+        // Calls that were not handed to the client are no reason to stop.
+        (true, _) if turn.stop == Stop::Calls => Stop::End,
+        (true, _) => turn.stop,
+    };
+    Completion { text, calls, stop, usage: turn.spent.tokens }
+}
+
+/// Builds the offer of a client's tool from its description. Its label is up to the policy.
+fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
+    OfferedTool {
+        tool: client.tool_of(&tool.name),
+        description: tool.description.clone(),
+        parameters: tool.parameters.clone(),
+        output: None,
+        words: DescriptionAuthor::Server,
+    }
+}
+
+/// Asks people about calls, and keeps the approvals that the turn uses.
+struct PersonApprover<'a> {
+    approvals: &'a ApprovalService,
+    asker: ApprovalContext<'a>,
+    /// The approvals that the turn has used.
+    used: Vec<ApprovalReference>,
+    /// The question for which the turn waits.
+    question: Option<ApprovalReference>,
+    /// Why a question could not be asked.
+    failure: Option<DatabaseError>,
+}
+
+impl Approver for PersonApprover<'_> {
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(async move {
+            let ApprovalOutcome { decision, asked } =
+                match self.approvals.ask(self.asker, ask, &self.used).await {
+                    Ok(answered) => answered,
+                    Err(error) => {
+                        self.failure = Some(error);
+                        // The error ends the turn, of which nothing is stored.
+                        return Decision::Later;
+                    }
+                };
+            match decision {
+                Decision::Allow => self.used.extend(asked),
+                Decision::Later => self.question = asked,
+                Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+            }
+            decision
+        })
+    }
+}
+
+/// A model whose first message follows the client's choice of tool.
+struct ToolChoiceModel<'a> {
+    model: &'a dyn ChatModel,
+    choice: &'a ToolChoice,
+    is_first: AtomicBool,
+}
+
+impl ChatModel for ToolChoiceModel<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        let is_there = match self.choice {
+            ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
+            ToolChoice::Any => !request.tools.is_empty(),
+            ToolChoice::Auto | ToolChoice::None => true,
+        };
+        // A second message answers a denied call, and may have to explain it in text.
+        if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
+            return self.model.complete(request, listener);
+        }
+        let request = Request { choice: self.choice.clone(), ..request.clone() };
+        Box::pin(async move { self.model.complete(&request, listener).await })
+    }
+}
+
+/// Streams text that may be released early, and cancels the turn when the client has disconnected.
+struct TurnStreamer<'a> {
+    turn: TurnRequest<'a>,
+    stream: &'a mut Option<OutgoingReply>,
+    /// The text of the model's earlier replies.
+    before: String,
+    /// The record of the tenant's stores that the conversation recalled last.
+    recalled: Option<String>,
+}
+
+impl Observer for TurnStreamer<'_> {
+    fn before_need(&mut self, conversation: &Conversation) {
+        // The rest is sent at the end of the answer.
+        if conversation.is_turn_over() {
+            return;
+        }
+        self.before = joined_text(conversation.running_turn().replies());
+        if let Some(stream) = self.stream.as_mut()
+            && let Some(rest) = self.before.strip_prefix(stream.sent_text())
+        {
+            let rest = rest.to_owned();
+            stream.text(&rest);
+        }
+    }
+
+    fn on_text(&mut self, text: &str) {
+        let Some(stream) = self.stream.as_mut() else { return };
+        if stream.sent_text() == self.before && !self.before.is_empty() {
+            stream.text(REPLY_SEPARATOR);
+        }
+        stream.text(text);
+    }
+
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        match self.stream.as_mut() {
+            Some(stream) => Box::pin(stream.flush()),
+            None => Box::pin(ready(())),
+        }
+    }
+
+    fn before_decision<'a>(
+        &'a mut self,
+        conversation: &'a mut Conversation,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let TurnRequest { client, approvals, .. } = self.turn;
+            let record =
+                approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref()).await;
+            let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
+            let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
+            conversation.join_external_state(&read).map_err(|error| error.to_string())?;
+            self.recalled = Some(record);
+            Ok(())
+        })
+    }
+
+    fn before_run<'a>(
+        &'a mut self,
+        _: &'a mut Conversation,
+        call: &'a AuthorizedCall,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let TurnRequest { client, name, approvals, .. } = self.turn;
+            let reason = approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).await;
+            reason.map_or(Ok(()), Err)
+        })
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.turn.waiting.has_gone() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
+    }
+}
+
+/// The constant message to a client for every failure of a model's server.
+const NO_COMPLETION: &str =
+    "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
+
+/// Converts a failure of a model. Whatever a model's server can choose, such as its status, the name of its error or
+/// the time to wait, goes to the log only: the server may have been shown hidden text, and no label and no rule of the
+/// policy covers an error.
+fn model_error(error: &Error) -> RequestError {
+    let (status, message) = match error {
+        // These are decided in the gateway, before anything is sent.
+        Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
+        Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
+        _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),
+    };
+    RequestError::new(status, message).with_cause(report::cause_of_error(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_one_message() {
+        let reply = |text: &str, withheld: &[&str]| ModelReply {
+            text: text.to_owned(),
+            label: Vec::new(),
+            withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
+            disarmed: Vec::new(),
+        };
+        let check = |turn: Done, text: &str, stop: Stop| {
+            let completion = completion(&turn, &|tool| tool.name.to_string());
+            assert_eq!((completion.text.as_str(), completion.stop), (text, stop));
+        };
+        check(Done::default(), "", Stop::End);
+        let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
+        check(
+            Done { replies, ..Done::default() },
+            "one\n\n[withheld by a rule: no secrets]\n\ntwo",
+            Stop::End,
+        );
+        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, "", Stop::Length);
+        let ended = Some(TurnEnd::Clearance);
+        check(
+            Done { ended, ..Done::default() },
+            "[the policy does not let the model's server see what it would take to go on]",
+            Stop::End,
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! The model of a turn: measures the time that its server takes, and stops waiting when the client has disconnected.
+//!
+//! `turn` wraps each model that a turn may ask.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+
+use crate::http::client_presence::ClientPresence;
+
+/// A model that is asked on behalf of a client.
+pub(super) struct UpstreamModel<'a> {
+    model: &'a dyn ChatModel,
+    client: &'a ClientPresence,
+    /// The time that all models of the turn have taken, in microseconds.
+    micros: &'a AtomicU64,
+}
+
+impl<'a> UpstreamModel<'a> {
+    pub(super) fn new(model: &'a dyn ChatModel, client: &'a ClientPresence, micros: &'a AtomicU64) -> Self {
+        Self { model, client, micros }
+    }
+}
+
+impl ChatModel for UpstreamModel<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let done = tokio::select! {
+                biased;
+                done = self.model.complete(request, listener) => done,
+                () = self.client.gone() => Err(Error::Cancelled),
+            };
+            let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.micros.fetch_add(took, Ordering::Relaxed);
+            done
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::ignore_deltas;
+
+    use super::*;
+
+    /// A model whose answer never begins.
+    struct SilentModel;
+
+    impl ChatModel for SilentModel {
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+
+        fn complete<'a>(
+            &'a self,
+            _: &'a Request,
+            _: &'a mut dyn Listener,
+        ) -> BoxFuture<'a, Result<Completion, Error>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_ends_the_wait_for_its_model() {
+        let (client, micros) = (ClientPresence::default(), AtomicU64::new(0));
+        let gone = client.gone_on_drop();
+        let model = UpstreamModel::new(&SilentModel, &client, &micros);
+        let request = Request::default();
+        let mut listener = ignore_deltas;
+        let (answer, ()) = tokio::join!(model.complete(&request, &mut listener), async { drop(gone) });
+        assert_eq!(answer, Err(Error::Cancelled));
+    }
+}

@@ -1,0 +1,23 @@
+//! HTTP: from a socket to a route, and from its answer to the socket.
+//!
+//! * [`server`]: sockets: timeouts and shutdown; `admission`: the bound on connections; `write_timeout`: clients that do
+//!   not read.
+//! * `service`: the routes, with every check that may reject a request.
+//! * [`access`]: access control of the policy API and the metrics.
+//! * `turn_tasks`: turns in flight, as tasks; `workers`: work that blocks, on threads.
+//! * `value_budget`: the bound on the memory of parsed JSON.
+//! * `client_presence`: whether the client still waits; `waiting_status`: the answer of a turn that waits for a person.
+//! * `reply`, `request_error`: answers and failures.
+
+pub mod access;
+pub(crate) mod admission;
+pub(crate) mod client_presence;
+pub(crate) mod reply;
+pub(crate) mod request_error;
+pub mod server;
+pub(crate) mod service;
+pub(crate) mod turn_tasks;
+pub(crate) mod value_budget;
+pub(crate) mod waiting_status;
+pub(crate) mod workers;
+mod write_timeout;

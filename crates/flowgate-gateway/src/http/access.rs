@@ -1,0 +1,213 @@
+//! Access control of routes without keys of their own: holders of the token, or, without a token, programs on this
+//! machine.
+//!
+//! A server without a token that listens on loopback also rejects requests for foreign host names. This prevents DNS
+//! rebinding: a web page whose name resolves to 127.0.0.1 is not a program on this machine.
+
+use std::fmt;
+use std::hint::black_box;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, StatusCode, header};
+
+use crate::http::reply::HttpReply;
+
+/// The minimum length of a token in bytes: a shorter one can be guessed.
+const MIN_TOKEN: usize = 16;
+
+/// A secret that clients send as `Authorization: Bearer`. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken(Vec<u8>);
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl BearerToken {
+    /// Creates a token, without surrounding white space.
+    ///
+    /// # Errors
+    /// If it is too short, or has characters that a header cannot carry.
+    pub fn new(text: &str) -> Result<Self, AccessError> {
+        let text = text.trim();
+        if text.len() < MIN_TOKEN {
+            return Err(AccessError::ShortToken);
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(AccessError::StrangeToken);
+        }
+        Ok(Self(text.as_bytes().to_vec()))
+    }
+
+    /// Compares in a time that depends on the length of `given` only.
+    fn matches(&self, given: &[u8]) -> bool {
+        let expected = self.0.iter().copied().chain(std::iter::repeat(0));
+        let mut difference = u8::from(given.len() != self.0.len());
+        for (given, expected) in given.iter().zip(expected) {
+            difference |= black_box(given ^ expected);
+        }
+        black_box(difference) == 0
+    }
+}
+
+/// The callers that may send requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessControl {
+    /// Holders of the token.
+    Token(BearerToken),
+    /// Programs on this machine.
+    Local,
+    /// All callers that can connect.
+    Anonymous,
+}
+
+/// The reason why the access control of a server would be insecure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessError {
+    /// It would listen beyond this machine without a token.
+    Open,
+    /// The token can be guessed.
+    ShortToken,
+    /// The token cannot be sent in a header.
+    StrangeToken,
+}
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str(
+                "this address can be reached from other machines: give a token with --token-file or FLOWGATE_TOKEN, \
+                 listen on 127.0.0.1, or say --allow-anonymous",
+            ),
+            Self::ShortToken => {
+                write!(f, "the token is too short: make one of at least {MIN_TOKEN} characters, by `openssl rand -hex 32`")
+            }
+            Self::StrangeToken => {
+                f.write_str("the token has space or strange characters within: use letters and digits")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AccessError {}
+
+impl AccessControl {
+    /// Decides who may send requests to a server at `address`.
+    ///
+    /// # Errors
+    /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
+    pub fn for_address(
+        address: SocketAddr,
+        token: Option<BearerToken>,
+        allow_anonymous: bool,
+    ) -> Result<Self, AccessError> {
+        match token {
+            Some(token) => Ok(Self::Token(token)),
+            None if allow_anonymous => Ok(Self::Anonymous),
+            None if address.ip().is_loopback() => Ok(Self::Local),
+            None => Err(AccessError::Open),
+        }
+    }
+
+    /// Rejects a request that is not authorized.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
+        match self {
+            Self::Anonymous => Ok(()),
+            Self::Local if is_local(headers) => Ok(()),
+            Self::Local => Err(HttpReply::detail(
+                StatusCode::FORBIDDEN,
+                "the request is for another host than this machine; a server without a token answers only to \
+                 `localhost` and loopback addresses",
+            )),
+            Self::Token(token) if bearer_token(headers).is_some_and(|given| token.matches(given)) => Ok(()),
+            Self::Token(_) => Err(HttpReply::detail(
+                StatusCode::UNAUTHORIZED,
+                "this server asks for its token: send `Authorization: Bearer TOKEN` (INVARIANT_API_KEY for clients of \
+                 Invariant)",
+            )
+            .header(header::WWW_AUTHENTICATE, "Bearer")),
+        }
+    }
+}
+
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+}
+
+fn is_local(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    // HTTP/1.0 needs no host, and no browser speaks it.
+    let Some(host) = hosts.next() else { return true };
+    let Some(host) = host.to_str().ok().filter(|_| hosts.next().is_none()) else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_server_must_be_asked_for() {
+        let check = |address: &str, token: Option<&str>, anonymous: bool, expected: &str| {
+            let token = token.map(|token| BearerToken::new(token).unwrap());
+            let shown = match AccessControl::for_address(address.parse().unwrap(), token, anonymous) {
+                Ok(access) => format!("{access:?}"),
+                Err(error) => format!("{error:?}"),
+            };
+            assert_eq!(shown, expected, "{address}");
+        };
+        check("127.0.0.1:0", None, false, "Local");
+        check("[::1]:0", None, false, "Local");
+        check("0.0.0.0:80", None, false, "Open");
+        check("[::]:80", None, false, "Open");
+        check("10.0.0.1:80", None, true, "Anonymous");
+        check("10.0.0.1:80", Some("0123456789abcdef\n"), false, "Token(Token(..))");
+        check("127.0.0.1:80", Some("0123456789abcdef"), true, "Token(Token(..))");
+        assert_eq!(BearerToken::new(" short "), Err(AccessError::ShortToken));
+        assert_eq!(BearerToken::new("0123456789 abcdef"), Err(AccessError::StrangeToken));
+    }
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let access = AccessControl::Token(BearerToken::new("0123456789abcdef").unwrap());
+        let check = |header: Option<&str>, expected: bool| {
+            let mut headers = HeaderMap::new();
+            header.map(|header| headers.insert(header::AUTHORIZATION, header.parse().unwrap()));
+            assert_eq!(access.check(&headers).is_ok(), expected, "{header:?}");
+        };
+        check(Some("Bearer 0123456789abcdef"), true);
+        check(Some("bearer 0123456789abcdef"), true);
+        check(Some("Bearer 0123456789abcdeF"), false);
+        check(Some("Bearer 0123456789abcde"), false);
+        check(Some("Bearer 0123456789abcdef0"), false);
+        check(Some("Bearer "), false);
+        check(Some("Basic 0123456789abcdef"), false);
+        check(None, false);
+    }
+
+    #[test]
+    fn a_foreign_name_for_this_machine_is_refused() {
+        let check = |host: &str, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            assert_eq!(AccessControl::Local.check(&headers).is_ok(), expected, "{host}");
+            assert!(AccessControl::Anonymous.check(&headers).is_ok());
+        };
+        check("127.0.0.1:8000", true);
+        check("localhost", true);
+        check("LOCALHOST:1", true);
+        check("[::1]:8000", true);
+        check("evil.example:8000", false);
+        check("localhost.evil.example", false);
+        check("10.0.0.1", false);
+        check("", false);
+    }
+}

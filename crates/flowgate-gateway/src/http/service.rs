@@ -1,0 +1,626 @@
+//! Routes: from a request to a response, with every check that may reject it on the way.
+//!
+//! * `receive`: the body of a request.
+//! * `long_response`: responses that take long, in one piece or as a stream.
+
+mod long_response;
+mod receive;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use flowgate::policy::Dialect;
+use flowgate_lm::wire::Api;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::approvals::ApprovalService;
+use crate::chat::report::sentence_of;
+use crate::chat::stream;
+use crate::chat::{ModelRoutes, error_reply, with_conversation_header};
+use crate::config;
+use crate::database::DatabaseError;
+use crate::http::access::AccessControl;
+use crate::http::admission::ConnectionSlot;
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
+use crate::http::turn_tasks::TurnTasks;
+use crate::http::value_budget::ValueBudget;
+use crate::http::workers::{WorkError, WorkerPool};
+use crate::limits::ServerLimits;
+use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::mcp_proxy::listening::opens_stream;
+use crate::metrics::Metrics;
+use crate::openapi;
+use crate::policy_api::PolicyApi;
+use crate::predicates::PredicateSources;
+use long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
+
+/// The target of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServiceRoute {
+    Load,
+    Check,
+    Batch,
+    OpenApi,
+    Health,
+    Metrics,
+    Model(Api),
+    Models,
+    Questions,
+    QuestionEvents,
+    Question,
+    Decide,
+    Frozen,
+    Freeze,
+    Forget,
+    Quotations,
+    ClearQuotations,
+    Server,
+    Listen,
+    EndConnection,
+}
+
+impl ServiceRoute {
+    /// Returns whether the route authenticates requests by keys of its own, or needs no authentication.
+    fn has_own_access(self) -> bool {
+        match self {
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
+            Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
+            Self::Frozen | Self::Freeze | Self::Forget => true,
+            Self::Quotations | Self::ClearQuotations => true,
+            Self::Server | Self::Listen | Self::EndConnection => true,
+            Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
+        }
+    }
+}
+
+/// Every route: what is served, what `openapi.json` describes, and what the answer to an unknown path lists.
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 23] = [
+    (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
+    (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
+    (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
+    (Method::GET, "/api/openapi.json", ServiceRoute::OpenApi),
+    (Method::GET, "/api/v1/gateway/health", ServiceRoute::Health),
+    (Method::GET, "/health", ServiceRoute::Health),
+    (Method::GET, "/metrics", ServiceRoute::Metrics),
+    (Method::POST, "/v1/chat/completions", ServiceRoute::Model(Api::ChatCompletions)),
+    (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
+    (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
+    (Method::GET, "/v1/models", ServiceRoute::Models),
+    (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
+    (Method::GET, "/api/v1/approvals/events", ServiceRoute::QuestionEvents),
+    (Method::GET, "/api/v1/approvals/{id}", ServiceRoute::Question),
+    (Method::POST, "/api/v1/approvals/{id}", ServiceRoute::Decide),
+    (Method::GET, "/api/v1/freezes", ServiceRoute::Frozen),
+    (Method::POST, "/api/v1/freezes", ServiceRoute::Freeze),
+    (Method::POST, "/api/v1/audit/forget", ServiceRoute::Forget),
+    (Method::GET, "/api/v1/quotations", ServiceRoute::Quotations),
+    (Method::POST, "/api/v1/quotations/clear", ServiceRoute::ClearQuotations),
+    (Method::POST, "/mcp/{server}", ServiceRoute::Server),
+    (Method::GET, "/mcp/{server}", ServiceRoute::Listen),
+    (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),
+];
+
+/// The answer of the health route.
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    status: &'static str,
+    version: &'static str,
+    /// The failing parts that keep the gateway from working: the store, the audit log, or a required witness of it.
+    failing: Vec<&'static str>,
+    /// The failing parts that do not: an optional witness of the audit log.
+    late: Vec<&'static str>,
+}
+
+impl Health {
+    pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>) -> Self {
+        let status = if failing.is_empty() { "ok" } else { "failing" };
+        Self { status, version: env!("CARGO_PKG_VERSION"), failing, late }
+    }
+
+    fn reply(&self) -> HttpReply {
+        let status = if self.failing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        HttpReply::json(status, self)
+    }
+}
+
+/// The state that all connections share.
+#[derive(Debug)]
+pub(crate) struct GatewayService {
+    access: AccessControl,
+    limits: ServerLimits,
+    log: OperatorLog,
+    api: Arc<PolicyApi>,
+    /// Whether the policy API is served to authorized callers.
+    has_policy_api: bool,
+    workers: WorkerPool,
+    /// The model routes; present if the gateway has a configuration.
+    models: Option<Arc<ModelRoutes>>,
+    /// The turns of agents.
+    turns: TurnTasks,
+    /// The workers for messages to MCP servers, which mostly wait for the servers.
+    exchanges: WorkerPool,
+    /// The workers for streams of unsolicited messages of servers, which wait for longer.
+    streams: WorkerPool,
+    /// The bytes of bodies that may still be read.
+    bodies: Arc<Semaphore>,
+    /// The memory budget of parsed values: of bodies, of answers of servers, and of conversations.
+    values: ValueBudget,
+    metrics: Metrics,
+    connections: AtomicU64,
+}
+
+impl GatewayService {
+    /// Opens the service.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub(crate) async fn open(
+        dialect: Dialect,
+        access: AccessControl,
+        asker: PredicateSources,
+        models: Option<config::GatewayConfig>,
+        limits: ServerLimits,
+        log: OperatorLog,
+    ) -> Result<Self, DatabaseError> {
+        // A gateway with clients and without a token authenticates callers by the clients' keys; the policy API has
+        // no such keys.
+        let is_closed = |config: &config::GatewayConfig| {
+            !matches!(access, AccessControl::Token(_)) && !config.policy_api_anonymous
+        };
+        let has_policy_api = !models.as_ref().is_some_and(is_closed);
+        let values = ValueBudget::new(limits.values);
+        let models = match models {
+            Some(config) => Some(Arc::new(ModelRoutes::open(config, values.clone(), log.clone()).await?)),
+            None => None,
+        };
+        Ok(Self {
+            access,
+            has_policy_api,
+            api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
+            workers: WorkerPool::new(limits.workers, limits.queue),
+            models,
+            turns: TurnTasks::new(limits.turns).map_err(DatabaseError::Runtime)?,
+            exchanges: WorkerPool::new(limits.exchanges, limits.queue),
+            streams: WorkerPool::new(limits.streams, 0),
+            bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
+            values,
+            metrics: Metrics::default(),
+            connections: AtomicU64::new(0),
+            limits,
+            log,
+        })
+    }
+
+    /// Reports that a bound of the command line was reached, and returns the rejection.
+    fn refuse(&self, bound: &Bound, reply: HttpReply) -> HttpReply {
+        let Bound { what, effect, setting, most } = *bound;
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        self.log.limit(&Limit { what, effect, setting, most, client: "", conversation: None });
+        reply.mark_logged()
+    }
+
+    /// Reports that a connection was closed for another one.
+    pub(crate) fn note_closed(&self, most: usize) {
+        self.log.limit(&Limit {
+            what: "open connections",
+            effect: "the slowest connection without a valid key was closed for another one",
+            setting: "--max-connections",
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            client: "",
+            conversation: None,
+        });
+    }
+
+    /// Reports that an address has as many connections without a valid key as it may.
+    pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
+        self.log.limit(&Limit {
+            what: "connections of one address without a valid key",
+            effect,
+            setting: "--max-connections-of-address",
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            client: "",
+            conversation: None,
+        });
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub(crate) fn count_connection(self: &Arc<Self>) -> ConnectionGuard {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        ConnectionGuard(Arc::clone(self))
+    }
+
+    /// Returns the router.
+    pub(crate) fn router(self: &Arc<Self>) -> Router {
+        let mut router = Router::new();
+        for (method, path, route) in ROUTES {
+            let filter = match method {
+                Method::POST => MethodFilter::POST,
+                Method::DELETE => MethodFilter::DELETE,
+                _ => MethodFilter::GET,
+            };
+            let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
+                service.count(path, service.route(route, request)).await
+            };
+            router = router.route(path, on(filter, answer));
+        }
+        let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
+            service.count("other", service.unknown(&headers, uri.path())).await
+        };
+        let wrong_method = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
+            service.count("other", service.wrong_method(&headers, uri.path())).await
+        };
+        router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
+    }
+
+    async fn count<T: IntoResponse>(
+        &self,
+        path: &'static str,
+        reply: impl Future<Output = Result<T, HttpReply>>,
+    ) -> Response {
+        let begun = Instant::now();
+        let response = match reply.await {
+            Ok(reply) => reply.into_response(),
+            Err(refusal) => refusal.into_response(),
+        };
+        let status = response.status();
+        self.metrics.count(path, status.as_u16(), begun.elapsed());
+        if status.as_u16() >= 400 && response.extensions().get::<AlreadyLogged>().is_none() {
+            let event = if status.is_server_error() { LogEvent::Failure } else { LogEvent::Refused };
+            let mut fields = vec![
+                ("route", path.into()),
+                ("status", status.as_u16().into()),
+                ("ms", millis(begun.elapsed())),
+            ];
+            let aside = response.extensions().get::<LogAnnotation>();
+            fields.extend(aside.map(|aside| ("detail", aside.0.as_str().into())));
+            self.log.write(event, "", fields, sentence_of(status));
+        }
+        response
+    }
+
+    async fn route(self: &Arc<Self>, route: ServiceRoute, request: Request) -> Result<Response, HttpReply> {
+        // Health and the description of the API are public. Clients and people have keys of their own.
+        if !route.has_own_access() {
+            self.access.check(request.headers())?;
+            if matches!(self.access, AccessControl::Token(_)) {
+                protect_connection(request.extensions());
+            }
+        }
+        if !self.has_policy_api
+            && matches!(route, ServiceRoute::Load | ServiceRoute::Check | ServiceRoute::Batch)
+        {
+            let message = "a gateway with clients serves the policy API to holders of its token: start it with --token-file, \
+                           or write [policy-api] allow-anonymous = true in its configuration";
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message).close());
+        }
+        let reply = match route {
+            ServiceRoute::Model(api) => return self.turn(api, request).await,
+            ServiceRoute::Server => return self.exchange(request).await,
+            ServiceRoute::EndConnection => self.end_connection(request).await,
+            ServiceRoute::Listen => return self.listen(request).await,
+            ServiceRoute::Models => self
+                .chat(Api::ChatCompletions)?
+                .models(request.headers())
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::QuestionEvents => {
+                return self
+                    .approvals()?
+                    .events(request.headers())
+                    .await
+                    .inspect(|_| protect_connection(request.extensions()));
+            }
+            ServiceRoute::Questions => self
+                .approvals()?
+                .list(request.headers(), request.uri().query())
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Question => self
+                .approvals()?
+                .get(request.headers(), last_segment(request.uri()))
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Frozen => self
+                .approvals()?
+                .freezes(request.headers())
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Quotations => self
+                .routes_of_people()?
+                .quotations(request.headers())
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Decide
+            | ServiceRoute::Freeze
+            | ServiceRoute::Forget
+            | ServiceRoute::ClearQuotations => self.serve_person_request(route, request).await,
+            ServiceRoute::Health => Ok(self.health().await.reply()),
+            ServiceRoute::OpenApi => Ok(HttpReply::json_document(openapi::DOCUMENT)),
+            ServiceRoute::Metrics => {
+                Ok(HttpReply::document("text/plain; version=0.0.4; charset=utf-8", self.metrics_text()))
+            }
+            ServiceRoute::Load => self.compute_on_worker(request, PolicyApi::load).await,
+            ServiceRoute::Check => self.compute_on_worker(request, PolicyApi::check).await,
+            ServiceRoute::Batch => self.compute_on_worker(request, PolicyApi::batch).await,
+        };
+        reply.map(IntoResponse::into_response)
+    }
+
+    fn chat(&self, api: Api) -> Result<&Arc<ModelRoutes>, HttpReply> {
+        let message = "this gateway has no model routes: its operator starts it with --config";
+        self.models.as_ref().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
+    }
+
+    fn approvals(&self) -> Result<&Arc<ApprovalService>, HttpReply> {
+        self.routes_of_people().map(|models| &models.approvals)
+    }
+
+    fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
+        let message = "this gateway asks nobody: its operator starts it with --config";
+        self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
+    }
+
+    async fn health(&self) -> Health {
+        let failing = match &self.models {
+            Some(models) => models.failing_parts().await,
+            None => Vec::new(),
+        };
+        let late = self.models.as_ref().map(|models| models.degraded_parts()).unwrap_or_default();
+        Health::new(failing, late)
+    }
+
+    /// Serves a request of a person that has a body.
+    async fn serve_person_request(
+        &self,
+        route: ServiceRoute,
+        request: Request,
+    ) -> Result<HttpReply, HttpReply> {
+        let approvals = self.approvals()?;
+        let (head, body) = request.into_parts();
+        // The body of an unauthenticated request is not read.
+        approvals.check(&head.headers)?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        match route {
+            ServiceRoute::Decide => {
+                approvals.decide(&head.headers, last_segment(&head.uri), &read.bytes).await
+            }
+            ServiceRoute::Forget => approvals.forget(&head.headers, &read.bytes).await,
+            ServiceRoute::ClearQuotations => {
+                self.routes_of_people()?.clear_quotations(&head.headers, &read.bytes).await
+            }
+            _ => approvals.switch(&head.headers, &read.bytes).await,
+        }
+    }
+
+    /// Serves one turn of an agent.
+    async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
+        let routes = Arc::clone(self.chat(api)?);
+        let (head, body) = request.into_parts();
+        let received = routes.receive(api, &head.headers)?;
+        protect_connection(&head.extensions);
+        // Every answer names the conversation that the client has named.
+        let name = received.conversation.clone();
+        let named = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
+        let read = self.receive(&head.headers, body).await.map_err(&named)?;
+        let refused = named.clone();
+        let broken = FailureFormats {
+            reply: move |status, message: &str| refused(error_reply(api, status, message)),
+            event: move |status, message: &str| stream::stream_error_event(api, status, message),
+        };
+        let service = Arc::clone(self);
+        let answer = move |waiting: ClientPresence, parts| async move {
+            let client = received.client.spec.name.clone();
+            let turn = async move { routes.answer(&received, &read.bytes, &waiting, parts).await.map(named) };
+            service.turns.run(&client, turn).await
+        };
+        self.respond(&TURNS, broken, answer).await
+    }
+
+    /// Serves one message of an agent to an MCP server.
+    async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
+        let routes = Arc::clone(self.servers()?);
+        let (head, body) = request.into_parts();
+        let mut received = routes.receive_for(last_segment(&head.uri), &head.headers)?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        let listens = opens_stream(&read.bytes);
+        if listens {
+            received.switch_slot(&routes)?;
+        }
+        let service = Arc::clone(self);
+        let answer = move |waiting: ClientPresence, parts| async move {
+            let workers = if listens { &service.streams } else { &service.exchanges };
+            workers.run(move || routes.exchange(&received, &read.bytes, &waiting, parts)).await
+        };
+        self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_proxy(), answer).await
+    }
+
+    /// Streams the unsolicited messages of a server.
+    async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
+        let routes = Arc::clone(self.servers()?);
+        let received = routes.receive_listener(last_segment(request.uri()), request.headers())?;
+        protect_connection(request.extensions());
+        let service = Arc::clone(self);
+        let listen = move |waiting: ClientPresence, parts| async move {
+            service.streams.run(move || routes.listen(&received, &waiting, parts)).await
+        };
+        self.respond(&STREAMS, for_mcp_proxy(), listen).await
+    }
+
+    /// Ends the streams that have no end of their own, since the gateway stops.
+    pub(crate) fn close(&self) {
+        if let Some(models) = &self.models {
+            models.close();
+        }
+    }
+
+    /// Waits for the turns that still run. Called when no connection is open. Evaluations for the policy API write
+    /// nothing and are not awaited.
+    pub(crate) async fn wait_for_turns(&self) {
+        self.turns.close_when_idle().await;
+        self.exchanges.close_when_idle().await;
+        self.streams.close_when_idle().await;
+    }
+
+    /// Signs the audit log, records its head in the database, sends it to the witnesses that are behind, and closes the
+    /// database. Called after the last answer.
+    pub(crate) async fn finish(&self) {
+        if let Some(models) = &self.models {
+            models.finish().await;
+        }
+    }
+
+    async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
+        let routes = Arc::clone(self.servers()?);
+        let received = routes.receive_for(last_segment(request.uri()), request.headers())?;
+        protect_connection(request.extensions());
+        let work = self.exchanges.run(move || routes.end_connection(&received));
+        work.await.map_err(|_| busy_reply())
+    }
+
+    fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
+        let message = "this gateway has no servers: its operator starts it with --config";
+        self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
+    }
+
+    /// Reads the body and has a worker compute the answer.
+    async fn compute_on_worker(
+        &self,
+        request: Request,
+        answer: fn(&PolicyApi, &[u8]) -> HttpReply,
+    ) -> Result<HttpReply, HttpReply> {
+        let (head, body) = request.into_parts();
+        let read = self.receive(&head.headers, body).await?;
+        // Without a token, a complete request is all that a client can show.
+        protect_connection(&head.extensions);
+        let api = Arc::clone(&self.api);
+        // The worker owns the bytes, and releases them when it is done, also if the request is cancelled.
+        let work = self.workers.run(move || answer(&api, &read.bytes));
+        let limit = self.limits.answer_time;
+        match timeout(limit, work).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(WorkError::Busy)) => Err(self.refuse(
+                &Bound {
+                    what: "evaluations that wait for a worker",
+                    effect: "a request to the policy API was refused with 503",
+                    setting: "--queue, or --workers",
+                    most: self.limits.queue,
+                },
+                busy_reply(),
+            )),
+            Ok(Err(WorkError::Broken)) => Err(HttpReply::detail(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Error during analysis: the evaluation ended unexpectedly; this is a mistake of the server",
+            )),
+            Err(_) => {
+                let detail = format!(
+                    "the answer was not there within {} s: send fewer messages or simpler rules, or try again later",
+                    limit.as_secs_f32()
+                );
+                let reply = HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail)
+                    .header(header::RETRY_AFTER, "5");
+                let bound = Bound {
+                    what: "seconds for an answer of the policy API",
+                    effect: "a request was refused with 503",
+                    setting: "--answer-time",
+                    most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
+                };
+                Err(self.refuse(&bound, reply))
+            }
+        }
+    }
+
+    async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
+        // The other routes of a provider are requested by programs that expect its format of errors.
+        if path.starts_with("/v1/") {
+            let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+            let message = "this gateway does not serve this route, and does not pass it on: there are \
+                 /v1/chat/completions, /v1/responses, /v1/messages and /v1/models";
+            return Err(error_reply(api, StatusCode::NOT_FOUND, message));
+        }
+        self.access.check(headers)?;
+        let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+        let detail = format!("there is no such route; there are {}", routes.join(", "));
+        Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
+    }
+
+    async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
+        self.access.check(headers)?;
+        let route = ROUTES.iter().find(|(_, known, _)| *known == path);
+        let detail = route.map_or_else(
+            || "this route has another method".to_owned(),
+            |(method, path, _)| format!("{path} is asked by {method}"),
+        );
+        Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
+    }
+
+    fn metrics_text(&self) -> String {
+        let held = self.limits.bodies.saturating_sub(self.bodies.available_permits());
+        let mut figures = self.api.figures().to_vec();
+        figures.push((
+            "flowgate_connections",
+            "Open connections.",
+            self.connections.load(Ordering::Relaxed),
+            false,
+        ));
+        figures.push((
+            "flowgate_body_bytes",
+            "Bytes of bodies that are being read or evaluated.",
+            u64::try_from(held).unwrap_or(u64::MAX),
+            false,
+        ));
+        figures.push((
+            "flowgate_value_bytes",
+            "Bytes that the values of bodies, answers and conversations take that are being evaluated, roughly.",
+            u64::try_from(self.values.taken_bytes()).unwrap_or(u64::MAX),
+            false,
+        ));
+        figures.extend(self.models.iter().flat_map(|models| models.figures()));
+        self.metrics.text(&figures, &self.log.limits())
+    }
+}
+
+/// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a complete
+/// request where none is needed.
+fn protect_connection(extensions: &Extensions) {
+    if let Some(place) = extensions.get::<Arc<ConnectionSlot>>() {
+        place.protect();
+    }
+}
+
+/// Returns the last segment of a path.
+fn last_segment(uri: &Uri) -> &str {
+    uri.path().rsplit('/').next().unwrap_or_default()
+}
+
+/// A bound of the command line that was reached.
+struct Bound {
+    what: &'static str,
+    effect: &'static str,
+    setting: &'static str,
+    most: usize,
+}
+
+/// The guard that counts an open connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard(Arc<GatewayService>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn busy_reply() -> HttpReply {
+    HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server has too much to do: try again in a second")
+        .header(header::RETRY_AFTER, "1")
+}

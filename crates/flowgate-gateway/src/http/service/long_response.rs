@@ -1,0 +1,205 @@
+//! Responses that take long to compute: in one piece, or as a stream.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use flowgate_lm::sse::SseEvent;
+use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
+
+use super::{Bound, GatewayService};
+use crate::chat::stream::{self, ReplyPart};
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+use crate::http::workers::WorkError;
+use crate::limits::ServerLimits;
+use crate::mcp_proxy::exchange;
+
+/// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
+pub(super) struct FailureFormats<R, E> {
+    pub(super) reply: R,
+    pub(super) event: E,
+}
+
+/// Formats a status and a message.
+type FailureFormat<T> = fn(StatusCode, &str) -> T;
+
+/// Returns the formats of the route for MCP servers.
+pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, FailureFormat<SseEvent>> {
+    FailureFormats { reply: HttpReply::detail, event: |_, message| exchange::stream_error_event(message) }
+}
+
+/// The message for a turn that ended by a bug of the gateway.
+const UNEXPECTED: &str =
+    "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
+
+/// What bounds the number of responses of a kind that are computed at the same time.
+pub(super) struct ResponseBound {
+    what: &'static str,
+    setting: &'static str,
+    most: fn(&ServerLimits) -> usize,
+}
+
+pub(super) const TURNS: ResponseBound = ResponseBound {
+    what: "turns of agents at the same time",
+    setting: "--max-turns",
+    most: |limits| limits.turns,
+};
+pub(super) const EXCHANGES: ResponseBound = ResponseBound {
+    what: "messages to MCP servers at the same time",
+    setting: "none",
+    most: |limits| limits.exchanges,
+};
+pub(super) const STREAMS: ResponseBound = ResponseBound {
+    what: "streams of MCP servers at the same time",
+    setting: "none; end streams that nobody reads",
+    most: |limits| limits.streams,
+};
+
+impl GatewayService {
+    /// Has `answer` compute a response: in one piece, or as a stream of the parts that it sends.
+    pub(super) async fn respond<A>(
+        self: &Arc<Self>,
+        bound: &ResponseBound,
+        broken: FailureFormats<
+            impl Fn(StatusCode, &str) -> HttpReply,
+            impl Fn(StatusCode, &str) -> SseEvent + Send + 'static,
+        >,
+        answer: impl FnOnce(ClientPresence, Sender<ReplyPart>) -> A,
+    ) -> Result<Response, HttpReply>
+    where
+        A: Future<Output = Result<Option<HttpReply>, WorkError>> + Send + 'static,
+    {
+        let waiting = ClientPresence::default();
+        // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
+        let gone = waiting.gone_on_drop();
+        let (sender, mut parts) = stream::reply_channel();
+        let (ends, rest) = (waiting.gone_on_drop(), sender.clone());
+        let (turn_time, answer) = (self.limits.turn_time, answer(waiting, sender));
+        let mut work = Box::pin(async move {
+            // The turn ends when its time is over, whether or not the stream is read.
+            let _ends = ends;
+            timeout(turn_time, answer).await
+        });
+        let FailureFormats { reply, event } = broken;
+        let done = tokio::select! {
+            biased;
+            part = parts.recv() => match part {
+                Some(ReplyPart::Begin(headers)) => {
+                    let response = stream::response(&headers, parts, gone);
+                    // The turn continues for the reader; the guard of the wait was moved into the body.
+                    tokio::spawn(async move {
+                        // A turn that takes too long reports that itself.
+                        if let Ok(Err(WorkError::Broken)) = work.await {
+                            let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
+                            let _ = rest.send(ReplyPart::Bytes(event.into_bytes())).await;
+                        }
+                    });
+                    return Ok(response);
+                }
+                _ => work.as_mut().await,
+            },
+            done = work.as_mut() => done,
+        };
+        match done {
+            Ok(Ok(Some(reply))) => Ok(reply.into_response()),
+            // The stream began after the last poll.
+            Ok(Ok(None)) => match parts.try_recv() {
+                Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
+                _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
+            },
+            Ok(Err(WorkError::Busy)) => {
+                let bound = Bound {
+                    what: bound.what,
+                    effect: "a request was refused with 429",
+                    setting: bound.setting,
+                    most: (bound.most)(&self.limits),
+                };
+                let message = "the gateway has too much to do: try again in a second";
+                Err(self.refuse(&bound, reply(StatusCode::TOO_MANY_REQUESTS, message)))
+            }
+            Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
+            Err(_) => {
+                let bound = Bound {
+                    what: "seconds for a turn of an agent",
+                    effect: "the turn was ended, and its client told with 504",
+                    setting: "--turn-time",
+                    most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
+                };
+                Err(self.refuse(&bound, reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate::policy::Dialect;
+    use flowgate_lm::wire::Api;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::chat::error_reply;
+    use crate::http::access::AccessControl;
+    use crate::limits::ServerLimits;
+    use crate::log::OperatorLog;
+    use crate::predicates::PredicateSources;
+
+    /// Returns the status and the body that a client receives from a turn that sends `said` and then panics.
+    async fn heard(api: Api, said: Vec<ReplyPart>) -> (u16, String) {
+        let (access, limits) = (AccessControl::Local, ServerLimits::default());
+        let service = GatewayService::open(
+            Dialect::Flowgate,
+            access,
+            PredicateSources::default(),
+            None,
+            limits,
+            OperatorLog::default(),
+        )
+        .await;
+        let service = Arc::new(service.unwrap());
+        let broken = FailureFormats {
+            reply: move |status, message: &str| error_reply(api, status, message),
+            event: move |status, message: &str| stream::stream_error_event(api, status, message),
+        };
+        let (reads, is_read) = tokio::sync::oneshot::channel::<()>();
+        // If anything was sent, the turn panics after the answer has begun.
+        let reads = (!said.is_empty()).then_some(reads);
+        let turns = Arc::clone(&service);
+        let answer = move |_: ClientPresence, parts: Sender<ReplyPart>| async move {
+            let turn = async move {
+                for part in said {
+                    parts.send(part).await.unwrap();
+                }
+                let _ = is_read.await;
+                panic!("a bug");
+            };
+            turns.turns.run("a", turn).await
+        };
+        let response = service.respond(&TURNS, broken, answer).await.unwrap_or_else(HttpReply::into_response);
+        drop(reads);
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_breaks_says_so() {
+        let begun = || vec![ReplyPart::Begin(Vec::new()), ReplyPart::Bytes(b"data: half\n\n".to_vec())];
+        for (api, name) in [
+            (Api::ChatCompletions, ""),
+            (Api::Responses, "event: error\n"),
+            (Api::Messages, "event: error\n"),
+        ] {
+            let (status, body) = heard(api, begun()).await;
+            assert_eq!(status, 200, "{api:?}");
+            let rest = body.strip_prefix("data: half\n\n").unwrap();
+            assert!(rest.starts_with(&format!("{name}data: {{")) && rest.ends_with("\n\n"), "{api:?} {rest}");
+            assert!(rest.contains(UNEXPECTED), "{api:?} {rest}");
+            let (status, body) = heard(api, Vec::new()).await;
+            assert_eq!(status, 500, "{api:?}");
+            assert!(body.contains(UNEXPECTED), "{api:?} {body}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads the body of a request within the limits of size, time and memory.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::{Bound, GatewayService, busy_reply};
+use crate::http::reply::HttpReply;
+use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare, WHAT};
+use crate::limits::estimated_memory;
+
+/// The multiple of the size limit up to which an oversized body is received before it is rejected.
+const TOO_LARGE: usize = 8;
+
+impl GatewayService {
+    /// Reads a JSON body within the limits of size and time.
+    pub(super) async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<ReceivedBody, HttpReply> {
+        is_json(headers)?;
+        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy_reply())?;
+        let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
+        let limit = self.limits.body_time;
+        timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
+            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
+            let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
+            let bound = Bound {
+                what: "seconds for a body to arrive",
+                effect: "a request was refused with 408",
+                setting: "--body-time",
+                most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
+            };
+            self.refuse(&bound, reply)
+        })??;
+        read._values = Some(self.reserve_value_memory(&read.bytes)?);
+        Ok(read)
+    }
+
+    /// Reserves memory for the values of a body, which may take much more than its bytes.
+    fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
+        let (weight, most) = (estimated_memory(body), self.values.total_bytes());
+        let bound = |effect| Bound { what: WHAT, effect, setting: "--max-values", most };
+        self.values.take(weight).map_err(|why| {
+            if why == ValueBudgetError::Taken {
+                return self.refuse(&bound("a request was refused with 503"), busy_reply());
+            }
+            let detail = format!(
+                "the body has too many values: it would take about {} MiB of memory, and one may take {}: send fewer and longer \
+                 messages and parts, or start the server with a larger --max-values",
+                weight >> 20,
+                self.values.max_share_bytes() >> 20
+            );
+            let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
+            self.refuse(&bound("a request was refused with 413"), reply)
+        })
+    }
+
+    async fn read(&self, mut body: Body, read: &mut ReceivedBody) -> Result<(), HttpReply> {
+        let mut arrived = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| {
+                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            arrived = arrived.saturating_add(data.len());
+            if arrived > self.limits.body {
+                // A client that is still sending when the connection closes does not see the answer: a body that is a
+                // little too large is received and discarded.
+                read.bytes = Vec::new();
+                read.held.split(read.held.num_permits());
+                if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
+                    break;
+                }
+                continue;
+            }
+            let bytes = u32::try_from(data.len()).map_err(|_| busy_reply().close())?;
+            let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
+            read.held.merge(more.map_err(|_| {
+                let bound = Bound {
+                    what: "bytes of all bodies that are read or evaluated",
+                    effect: "a request was refused with 503",
+                    setting: "--max-bodies",
+                    most: self.limits.bodies,
+                };
+                self.refuse(&bound, busy_reply().close())
+            })?);
+            if read.bytes.is_empty() {
+                // Most bodies declare their length and need not be moved while they grow; but the reservation is
+                // bounded by what has arrived.
+                let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
+                let all = told.map_or(0, |rest| rest.saturating_add(data.len()));
+                read.bytes.reserve(all.min(data.len().saturating_mul(4)));
+            }
+            read.bytes.extend_from_slice(&data);
+        }
+        if arrived > self.limits.body {
+            let detail = format!(
+                "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
+                self.limits.body
+            );
+            let bound = Bound {
+                what: "bytes of one body",
+                effect: "a request was refused with 413",
+                setting: "--max-body",
+                most: self.limits.body,
+            };
+            let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
+            return Err(self.refuse(&bound, reply));
+        }
+        Ok(())
+    }
+}
+
+/// A body, with its share of the bytes of all bodies.
+pub(super) struct ReceivedBody {
+    pub(super) bytes: Vec<u8>,
+    held: OwnedSemaphorePermit,
+    /// The memory of its values, until it is answered.
+    _values: Option<ValueBudgetShare>,
+}
+
+/// Rejects bodies that are not declared as JSON: a web page can send those to another site without a preflight
+/// request.
+fn is_json(headers: &HeaderMap) -> Result<(), HttpReply> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = content_type.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(HttpReply::detail(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "the body must be JSON: send `Content-Type: application/json`",
+    ))
+}

@@ -1,0 +1,230 @@
+//! Runs turns of agents as tasks, on a fixed number of threads beside those that serve sockets.
+//!
+//! A turn that waits for a model, a person or the database costs no thread. A turn that evaluates for long delays other
+//! turns at most, and no socket; there are more threads than cores, so that the system shares the cores between
+//! several such turns.
+//!
+//! The number of turns is bounded, and the bound is shared fairly: while more than half of it is taken, a client that
+//! has more than its share of turns is refused and one that has less is not.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::task::TaskTracker;
+
+use crate::http::workers::WorkError;
+
+/// The threads for each core.
+const THREADS_OF_CORE: usize = 4;
+
+/// The turns that are running.
+#[derive(Debug)]
+pub(crate) struct TurnTasks {
+    /// Present until this is dropped.
+    runtime: Option<Runtime>,
+    tasks: TaskTracker,
+    admitted: Arc<AdmittedTurns>,
+}
+
+impl TurnTasks {
+    /// Starts the threads. At most `most` turns run at the same time.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(crate) fn new(most: usize) -> io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(cores.saturating_mul(THREADS_OF_CORE))
+            .thread_name("turn")
+            .enable_all()
+            .build()?;
+        let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });
+        Ok(Self { runtime: Some(runtime), tasks: TaskTracker::new(), admitted })
+    }
+
+    /// Runs a turn of a client. If the returned future is dropped, the turn continues: it ends by itself when its
+    /// client has disconnected, and stores what it did.
+    ///
+    /// # Errors
+    /// If too many turns are running, or the turn panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        client: &str,
+        turn: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, WorkError> {
+        if self.tasks.is_closed() {
+            return Err(WorkError::Busy);
+        }
+        let admitted = self.admitted.admit(client).ok_or(WorkError::Busy)?;
+        let runtime = self.runtime.as_ref().ok_or(WorkError::Broken)?;
+        let turn = async move {
+            let _admitted = admitted;
+            turn.await
+        };
+        self.tasks.spawn_on(turn, runtime.handle()).await.map_err(|_| WorkError::Broken)
+    }
+
+    /// Waits until no turn runs. Afterwards none is begun.
+    pub(crate) async fn close_when_idle(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for TurnTasks {
+    fn drop(&mut self) {
+        // Waiting for the threads would block the caller, which may be asynchronous.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The number of running turns, in total and by client.
+#[derive(Debug)]
+struct AdmittedTurns {
+    most: usize,
+    state: Mutex<TurnCounts>,
+}
+
+#[derive(Debug, Default)]
+struct TurnCounts {
+    total: usize,
+    /// The clients that have turns.
+    by_client: HashMap<String, usize>,
+}
+
+impl AdmittedTurns {
+    /// Admits a turn of a client until the result is dropped; `None` if there are too many turns.
+    fn admit(self: &Arc<Self>, client: &str) -> Option<AdmittedTurn> {
+        let mut counts = self.counts();
+        let own = counts.by_client.get(client).copied().unwrap_or(0);
+        let clients = counts.by_client.len() + usize::from(own == 0);
+        let is_half_taken = counts.total >= self.most / 2;
+        if counts.total >= self.most || is_half_taken && own >= self.most.div_ceil(clients) {
+            return None;
+        }
+        counts.total += 1;
+        counts.by_client.insert(client.to_owned(), own + 1);
+        Some(AdmittedTurn { turns: Arc::clone(self), client: client.to_owned() })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, TurnCounts> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running turn, which is counted until this is dropped.
+#[derive(Debug)]
+struct AdmittedTurn {
+    turns: Arc<AdmittedTurns>,
+    client: String,
+}
+
+impl Drop for AdmittedTurn {
+    fn drop(&mut self) {
+        let mut counts = self.turns.counts();
+        counts.total = counts.total.saturating_sub(1);
+        if let Some(own) = counts.by_client.get_mut(&self.client) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                counts.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_ends_by_itself_and_is_awaited() {
+        let turns = TurnTasks::new(1).unwrap();
+        let (release, held) = oneshot::channel::<()>();
+        let (begun, has_begun) = oneshot::channel();
+        {
+            let turn = async move {
+                let _ = begun.send(());
+                held.await.is_ok()
+            };
+            let mut running = std::pin::pin!(turns.run("a", turn));
+            tokio::select! {
+                _ = running.as_mut() => panic!("the turn waits"),
+                begun = has_begun => begun.unwrap(),
+            }
+            // The caller stops waiting for the turn here.
+        }
+        assert_eq!(turns.run("a", async {}).await, Err(WorkError::Busy));
+        let mut idle = std::pin::pin!(turns.close_when_idle());
+        tokio::select! {
+            biased;
+            () = idle.as_mut() => panic!("a turn runs"),
+            () = std::future::ready(()) => {}
+        }
+        release.send(()).unwrap();
+        idle.await;
+        assert_eq!(turns.run("a", async {}).await, Err(WorkError::Busy));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_panics_frees_its_place() {
+        let turns = TurnTasks::new(1).unwrap();
+        assert_eq!(turns.run("a", async { panic!("a bug") }).await, Err::<(), _>(WorkError::Broken));
+        assert_eq!(turns.run("a", async { 2 }).await, Ok(2));
+    }
+
+    /// A turn that does not yield delays other turns only if there are as many of them as threads.
+    #[tokio::test]
+    async fn a_long_evaluation_does_not_delay_other_turns() {
+        let turns = Arc::new(TurnTasks::new(8).unwrap());
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let (begun, has_begun) = oneshot::channel();
+        let other = Arc::clone(&turns);
+        let long = tokio::spawn(async move {
+            let evaluate = async move {
+                let _ = begun.send(());
+                held.recv().is_ok()
+            };
+            other.run("a", evaluate).await
+        });
+        has_begun.await.unwrap();
+        for _ in 0..100 {
+            assert_eq!(turns.run("b", tokio::task::yield_now()).await, Ok(()));
+        }
+        release.send(()).unwrap();
+        assert_eq!(long.await.unwrap(), Ok(true));
+        drop(turns.run("a", pending::<()>()));
+    }
+
+    #[test]
+    fn clients_share_the_turns() {
+        let admitted = Arc::new(AdmittedTurns { most: 8, state: Mutex::default() });
+        let take = |client: &str, count: usize| -> Vec<AdmittedTurn> {
+            std::iter::from_fn(|| admitted.admit(client)).take(count).collect()
+        };
+        // A client that is alone has all of them.
+        let a = take("a", 100);
+        assert_eq!(a.len(), 8);
+        assert_eq!(take("b", 1).len(), 0);
+        drop(a);
+        assert!(admitted.counts().by_client.is_empty());
+        // One that has its share waits for the others, and the others do not wait for it.
+        let mut a = take("a", 5);
+        let b = take("b", 1);
+        assert_eq!((a.len(), b.len()), (5, 1));
+        assert_eq!(take("a", 1).len(), 0);
+        let more = take("b", 100);
+        assert_eq!(more.len(), 2);
+        a.pop();
+        assert_eq!(take("a", 1).len(), 0);
+        assert_eq!(take("b", 100).len(), 1);
+        assert_eq!(take("c", 100).len(), 1);
+    }
+}

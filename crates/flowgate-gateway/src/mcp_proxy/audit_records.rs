@@ -1,0 +1,106 @@
+//! Audit records of questions to the person at a client.
+//!
+//! `exchange` writes them into the session, and they are recorded with its turn.
+
+use serde_json::{Value, json};
+
+use super::exchange::{McpExchange, is_generated_id};
+use super::request::McpRequest;
+use crate::approvals::{ApprovalReference, shown_content};
+use crate::chat::conversations::ConversationState;
+use crate::database::block_on;
+use crate::recorder::{self, AuditEntry};
+use flowgate_audit::{AuditEvent, RecordedDecision};
+use flowgate_mcp::ProxyAction;
+
+impl McpExchange<'_> {
+    /// Records that the person at the client is asked.
+    pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let in_answer = message.pointer("/result/requestState");
+        let name =
+            message.get("id").filter(|id| is_generated_id(Some(id))).or(in_answer).and_then(Value::as_str);
+        let McpRequest { client, server, conversation, .. } = self.request;
+        let found = name.and_then(|name| session.question(&server.name, name));
+        let Some(ask) = found.map(|question| session.conversation.approval_request(question)) else { return };
+        session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
+    }
+
+    /// Records that a call which the chat had permitted goes to its server, unless a freeze has stopped it.
+    pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, said: &[ProxyAction]) {
+        let taken = session.conversation.drain_taken_calls();
+        if !said.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+            return;
+        }
+        let McpRequest { client, conversation, .. } = self.request;
+        let ran = taken.into_iter().map(|(tool, digest)| AuditEvent::RanBeside {
+            conversation: conversation.clone(),
+            client: client.spec.name.clone(),
+            tenant: client.spec.tenant.clone(),
+            tool: tool.to_string(),
+            digest,
+        });
+        session.events.extend(ran.map(AuditEntry::from));
+    }
+
+    /// Records whether a call that a person has allowed goes to its server.
+    pub(super) fn note_approved(
+        &self,
+        session: &mut ConversationState,
+        asked: &ApprovalReference,
+        said: &[ProxyAction],
+    ) {
+        let McpRequest { client, conversation, .. } = self.request;
+        let (tool, digest) = (asked.tool.clone(), asked.digest.clone());
+        if said.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+            let conversation = conversation.clone();
+            return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
+        }
+        let is_it = |used: &ApprovalReference| used.id == asked.id;
+        if let Some(at) = session.used.iter().position(is_it) {
+            let asked = session.used.remove(at);
+            session.void.push(asked);
+        }
+        let stopped = block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tool));
+        let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
+        let (conversation, reasons) = (conversation.clone(), Vec::new());
+        session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
+    }
+
+    /// Records the answer of the person at the client. If it is a yes, returns the question.
+    pub(super) fn note_answer(
+        &self,
+        session: &mut ConversationState,
+        text: &str,
+    ) -> Option<ApprovalReference> {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let (name, action) = match message.pointer("/params/requestState") {
+            Some(name) => {
+                let said = message.pointer("/params/inputResponses");
+                let action = name.as_str().and_then(|name| said?.get(name)?.get("action"));
+                (Some(name), action)
+            }
+            None => {
+                (message.get("id").filter(|id| is_generated_id(Some(id))), message.pointer("/result/action"))
+            }
+        };
+        let McpRequest { client, server, conversation, .. } = self.request;
+        let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
+        let ask = found.map(|question| session.conversation.approval_request(question))?;
+        let is_yes = action == Some(&json!("accept"));
+        let decided = AuditEvent::Decided {
+            conversation: conversation.clone(),
+            digest: ask.digest.clone(),
+            who: client.spec.name.clone(),
+            role: "in front of the client".to_owned(),
+            answer: if is_yes { RecordedDecision::Allow } else { RecordedDecision::Deny },
+        };
+        session.events.push(decided.into());
+        // The question is not in the store and has no id there.
+        is_yes.then(|| ApprovalReference {
+            id: String::new(),
+            digest: ask.digest,
+            tool: ask.tool.to_string(),
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Server messages that answer no request, as long as a client listens: by `GET` in protocol revisions with sessions,
+//! by `subscriptions/listen` in the one without.
+//!
+//! Such a stream takes no slot of ordinary requests, and does not hold its conversation. It ends when the client
+//! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
+//! then open another.
+
+use std::sync::atomic::Ordering;
+
+use axum::http::{StatusCode, header};
+use serde_json::Value;
+use tokio::sync::mpsc::Sender;
+
+use super::event_stream::EventStream;
+use super::exchange::{McpExchange, MessageOutcome};
+use super::pending_reply::{PendingReply, error_reply};
+use super::proxies::ProxyEvent;
+use super::request::{ClientSlot, McpRequest};
+use super::stream_watch::StreamWatch;
+use super::upstream::{SESSION, ServerAnswerBody};
+use crate::chat::ModelRoutes;
+use crate::chat::stream::ReplyPart;
+use crate::database::block_on;
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+use crate::log::Limit;
+use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
+
+/// The limit on server messages in one stream; `MOST_ASKED` bounds those among them that are requests.
+pub(crate) const MAX_UNSOLICITED: usize = 1_000;
+const MOST_ASKED: usize = 64;
+
+impl ModelRoutes {
+    /// Ends all listening streams, since the gateway shuts down.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Passes on server messages that answer no request. It blocks for long and therefore runs on a worker thread.
+    pub(crate) fn listen(
+        &self,
+        request: &McpRequest,
+        waiting: &ClientPresence,
+        parts: Sender<ReplyPart>,
+    ) -> Option<HttpReply> {
+        if !request.streams {
+            let why = "what a server says unasked is a stream: send `accept: text/event-stream`";
+            return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
+        }
+        let watch = StreamWatch::new(self, request, waiting, parts.clone());
+        if let Some(why) = watch.freeze_reason() {
+            return Some(error_reply(StatusCode::FORBIDDEN, &why));
+        }
+        let mut headers = request.headers.for_message(&Value::Null);
+        headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
+        let held = match &request.slot {
+            ClientSlot::ListeningStream(held) => Some(held),
+            ClientSlot::Request(_) => None,
+        };
+        let answer = match request.server.upstream.listen(None, held, &headers, &|| watch.is_over()) {
+            Ok(answer) => answer,
+            Err(why) => return Some(error_reply(StatusCode::BAD_GATEWAY, why)),
+        };
+        let mut events = match answer.body {
+            ServerAnswerBody::Stream(events) => events,
+            ServerAnswerBody::SessionUnknown => {
+                let why = "the server does not know the connection any more; begin a new one";
+                return Some(error_reply(StatusCode::NOT_FOUND, why));
+            }
+            ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::StreamNotOffered => {
+                let why = "this server sends no messages of its own; send requests by POST";
+                let reply = error_reply(StatusCode::METHOD_NOT_ALLOWED, why);
+                return Some(reply.header(header::ALLOW, "POST, DELETE"));
+            }
+        };
+        let mut way = PendingReply::new(parts, true, &request.conversation);
+        way.begin();
+        let mut exchange = McpExchange::new(self, request, waiting, way);
+        if let Err(failure) = exchange.forward_messages(&mut events, &watch)
+            && !waiting.has_gone()
+        {
+            self.remark(&format!("{}: {}", request.client.spec.name, failure.message));
+        }
+        None
+    }
+}
+
+/// Returns whether a message opens a listening stream, whatever the JSON encoding of its method.
+pub(crate) fn opens_stream(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct MethodOnly {
+        method: String,
+    }
+    serde_json::from_slice::<MethodOnly>(body).is_ok_and(|message| message.method == LISTEN_METHOD)
+}
+
+impl McpExchange<'_> {
+    /// Handles a server's message in the stream of a subscription. Only messages that change the conversation are
+    /// stored.
+    pub(super) fn handle_stream_message(
+        &mut self,
+        id: &Value,
+        message: &Value,
+        text: &str,
+    ) -> Result<MessageOutcome, RequestError> {
+        let McpRequest { client, server, conversation, .. } = self.request;
+        self.received += 1;
+        if self.received > MAX_UNSOLICITED {
+            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+        }
+        let tools = format!("{}/", server.name);
+        if block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools)).is_some() {
+            return Ok((Vec::new(), Some("this server is stopped by its operator")));
+        }
+        let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
+        let is_for_it = of == Some(id) && message.get("id").is_none();
+        let told = match is_for_it {
+            false => Vec::new(),
+            true => match self.handle_stateless_message(text)? {
+                Some(told) => told,
+                None => self.apply_event(ProxyEvent::Server(text.to_owned()))?,
+            },
+        };
+        Ok((told, None))
+    }
+
+    /// Passes on server messages until the stream ends.
+    fn forward_messages(
+        &mut self,
+        events: &mut EventStream,
+        watch: &StreamWatch<'_>,
+    ) -> Result<(), RequestError> {
+        let mut asked = 0;
+        for _ in 0..MAX_UNSOLICITED {
+            let Ok(Some(event)) = events.next(&|| watch.is_over()) else { return Ok(()) };
+            if watch.freeze_reason().is_some() {
+                return Ok(());
+            }
+            // A message for which there is no memory is dropped; the log reports it.
+            let Ok(_share) = self.reserve_memory(&event) else { continue };
+            let out = match self.handle_stateless_message(&event)? {
+                Some(out) => out,
+                None => {
+                    let message: Value = serde_json::from_str(&event).unwrap_or_default();
+                    asked += usize::from(message.get("id").is_some());
+                    if asked > MOST_ASKED {
+                        break;
+                    }
+                    self.handle_server_message(&Value::Null, event)?.0
+                }
+            };
+            self.perform_actions(out)?;
+            if watch.is_over() || self.reply.is_lost {
+                return Ok(());
+            }
+        }
+        let McpRequest { client, conversation, .. } = self.request;
+        self.routes.log.limit(&Limit {
+            what: "messages of one stream of a server",
+            effect: "the stream was ended; its client may ask for another",
+            setting: "none; look at what the server says",
+            most: u64::try_from(if asked > MOST_ASKED { MOST_ASKED } else { MAX_UNSOLICITED })
+                .unwrap_or(u64::MAX),
+            client: &client.spec.name,
+            conversation: Some(conversation),
+        });
+        Ok(())
+    }
+
+    /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does change
+    /// state and must be processed as an input. Returns no actions, so that the message is dropped, if the conversation
+    /// has no state yet.
+    fn handle_stateless_message(
+        &self,
+        text: &str,
+    ) -> Result<Option<Vec<flowgate_mcp::ProxyAction>>, RequestError> {
+        let McpRequest { client, server, conversation, .. } = self.request;
+        let sessions = &self.routes.sessions;
+        let found = sessions.find_by_name(client, conversation);
+        let mut held = block_on(sessions.lock(client, &found, self.waiting))?;
+        let actions = held.get().map(|session| {
+            // Nothing is labelled here, so the labels of stores are not needed.
+            session.handle_stateless_message(&client.spec, &server.name, text)
+        });
+        // There was no input, so this only releases the conversation for other gateways.
+        block_on(sessions.persist(client, &found, &mut held))?;
+        Ok(actions.unwrap_or_else(|| Some(Vec::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_is_known_however_it_is_spelled() {
+        let check =
+            |body: &str, expected: bool| assert_eq!(opens_stream(body.as_bytes()), expected, "{body}");
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#, true);
+        check(r#"{"method":"subscriptions\/listen"}"#, true);
+        check(r#"{"params":[{"a":"b"}],"method":"\u0073ubscriptions/listen"}"#, true);
+        check(r#"{"method":"tools/call","params":{"method":"subscriptions/listen"}}"#, false);
+        // Bodies that the strict parser rejects.
+        check(r#"{"method":"subscriptions/listen","method":"tools/call"}"#, false);
+        check(r#"[{"method":"subscriptions/listen"}]"#, false);
+        check("no JSON", false);
+    }
+}

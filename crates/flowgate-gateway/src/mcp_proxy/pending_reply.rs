@@ -1,0 +1,132 @@
+//! The reply to a client of an MCP server: one message, or a stream of messages.
+//!
+//! `exchange` and `listening` write here.
+
+use axum::http::StatusCode;
+use flowgate_lm::sse::SseEvent;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Sender;
+
+use super::upstream::SESSION;
+use crate::chat::CONVERSATION;
+use crate::chat::stream::ReplyPart;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+
+/// The JSON-RPC code of an invalid request, for errors that precede the state machine.
+const INVALID: i64 = -32600;
+
+/// The reply to a client, until it is complete.
+pub(super) struct PendingReply {
+    pub(super) parts: Sender<ReplyPart>,
+    pub(super) streams: bool,
+    headers: Vec<(&'static str, String)>,
+    pub(super) status: StatusCode,
+    has_begun: bool,
+    /// Whether the client has disconnected.
+    pub(super) is_lost: bool,
+    answer: Option<String>,
+}
+
+impl PendingReply {
+    pub(super) fn new(parts: Sender<ReplyPart>, streams: bool, conversation: &str) -> Self {
+        let headers = vec![(CONVERSATION, conversation.to_owned())];
+        Self {
+            parts,
+            streams,
+            headers,
+            status: StatusCode::OK,
+            has_begun: false,
+            is_lost: false,
+            answer: None,
+        }
+    }
+
+    /// Sets the header with the server's id of the MCP session.
+    pub(super) fn set_session_header(&mut self, session: Option<String>) {
+        self.headers.extend(session.map(|session| (SESSION, session)));
+    }
+
+    /// Sends a message. The answer is kept for the end; other messages are dropped unless the reply is a stream.
+    pub(super) fn send(&mut self, text: String, is_answer: bool) {
+        if is_answer {
+            self.answer = Some(text);
+        } else if self.streams {
+            self.stream(&text);
+        }
+    }
+
+    /// Begins a stream, whose first message may arrive late.
+    pub(super) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let headers = std::mem::take(&mut self.headers);
+            self.send_part(ReplyPart::Begin(headers));
+        }
+    }
+
+    fn stream(&mut self, text: &str) {
+        self.begin();
+        let event = SseEvent::new("message", text).encode();
+        self.send_part(ReplyPart::Bytes(event.into_bytes()));
+    }
+
+    fn send_part(&mut self, part: ReplyPart) {
+        self.is_lost |= self.parts.blocking_send(part).is_err();
+    }
+
+    pub(super) fn finish(mut self, is_request: bool) -> Option<HttpReply> {
+        match self.answer.take() {
+            Some(answer) if self.has_begun => {
+                self.stream(&answer);
+                None
+            }
+            Some(answer) => {
+                // An error without an id refers to the message that was sent.
+                let message: Value = serde_json::from_str(&answer).unwrap_or_default();
+                if message.get("error").is_some() && message.get("id").is_none_or(Value::is_null) {
+                    self.status = StatusCode::BAD_REQUEST;
+                }
+                Some(self.with_headers(HttpReply::json_text(self.status, answer)))
+            }
+            None if self.has_begun => None,
+            None if is_request => {
+                Some(self.with_headers(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "there is no answer")))
+            }
+            None => Some(self.with_headers(HttpReply::empty(StatusCode::ACCEPTED))),
+        }
+    }
+
+    pub(super) fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
+        if self.has_begun {
+            let mut error = error(&failure.message);
+            if let (Some(error), Some(id)) = (error.as_object_mut(), id) {
+                error.insert("id".to_owned(), id.clone());
+            }
+            self.stream(&error.to_string());
+            return None;
+        }
+        Some(self.with_headers(error_reply(failure.status, &failure.message)))
+    }
+
+    fn with_headers(&self, reply: HttpReply) -> HttpReply {
+        self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
+    }
+}
+
+/// Builds the event that ends a broken stream.
+pub(crate) fn stream_error_event(why: &str) -> SseEvent {
+    SseEvent::new("message", error(why).to_string())
+}
+
+fn error(why: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": null, "error": {"code": INVALID, "message": why}})
+}
+
+/// Builds a JSON-RPC error with an HTTP status.
+pub(super) fn error_reply(status: StatusCode, why: &str) -> HttpReply {
+    let reply = HttpReply::json(status, &error(why));
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => reply.with_header("retry-after", "1"),
+        _ => reply,
+    }
+}

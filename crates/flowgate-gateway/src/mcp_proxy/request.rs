@@ -1,0 +1,149 @@
+//! One request of a client for an MCP server, from its headers: authentication, limits, and the conversation.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+
+use super::headers::{McpHeaders, is_from_web_page};
+use super::pending_reply::error_reply;
+use super::upstream::SESSION;
+use crate::chat::clients::{ClientState, RequestSlot};
+use crate::chat::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
+use crate::config::McpServer;
+use crate::database::block_on;
+use crate::http::reply::HttpReply;
+use crate::mcp_proxy::stream_slot::StreamSlot;
+
+/// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
+/// there.
+const UNNAMED: &str = "mcp";
+/// The header and its value by which a client asks for the labels of answers.
+const FEATURES: &str = "x-mcp-features";
+const LABELS: &str = "ifc_labels";
+/// The error of a client with too many open requests or listening streams.
+const TOO_MANY_REQUESTS: &str = "this client has as many requests open as it may: wait for one of them";
+
+/// A request whose body has not been read.
+#[derive(Debug)]
+pub(crate) struct McpRequest {
+    pub(super) client: Arc<ClientState>,
+    pub(super) server: Arc<McpServer>,
+    pub(super) conversation: String,
+    /// The server's id of the MCP session.
+    pub(super) session: Option<String>,
+    pub(super) headers: McpHeaders,
+    /// Whether the client accepts an event stream.
+    pub(super) streams: bool,
+    /// Whether the client asks for the labels of answers.
+    pub(super) labels: bool,
+    pub(super) slot: ClientSlot,
+}
+
+/// The quota that a request takes of its client.
+#[derive(Debug)]
+pub(crate) enum ClientSlot {
+    /// One of its parallel requests.
+    Request(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
+    /// One of its parallel streams of server messages that answer no request.
+    ListeningStream(Arc<StreamSlot>),
+}
+
+impl McpRequest {
+    /// Exchanges the slot of an ordinary request for that of a listening stream.
+    pub(crate) fn switch_slot(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
+        let Some(place) = StreamSlot::acquire(&self.client.listening) else {
+            routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
+            return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
+        };
+        self.slot = ClientSlot::ListeningStream(Arc::new(place));
+        Ok(())
+    }
+}
+
+impl ModelRoutes {
+    /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
+    pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<McpRequest, HttpReply> {
+        self.receive_with(server, headers, ClientLimit::Parallel, |client| {
+            RequestSlot::acquire(client).map(ClientSlot::Request)
+        })
+    }
+
+    /// Authenticates the client of a listening stream and checks its limits.
+    pub(crate) fn receive_listener(
+        &self,
+        server: &str,
+        headers: &HeaderMap,
+    ) -> Result<McpRequest, HttpReply> {
+        self.receive_with(server, headers, ClientLimit::Listening, |client| {
+            StreamSlot::acquire(&client.listening).map(Arc::new).map(ClientSlot::ListeningStream)
+        })
+    }
+
+    fn receive_with(
+        &self,
+        server: &str,
+        headers: &HeaderMap,
+        bound: ClientLimit,
+        place: impl FnOnce(&Arc<ClientState>) -> Option<ClientSlot>,
+    ) -> Result<McpRequest, HttpReply> {
+        if is_from_web_page(headers) {
+            let why = "pages of other hosts may not ask: send no header `origin`";
+            return Err(error_reply(StatusCode::FORBIDDEN, why));
+        }
+        let (client, _) =
+            self.clients.find_by_key(headers).map_err(|why| error_reply(StatusCode::UNAUTHORIZED, why))?;
+        let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
+            let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
+            let why = format!("this client has no server of this name; it has: {}", names.join(", "));
+            error_reply(StatusCode::NOT_FOUND, &why)
+        })?;
+        let named = conversation_of(headers).ok().flatten();
+        if let Err(seconds) = client.take_turn() {
+            self.client_limit(&client, named.as_deref(), ClientLimit::Requests);
+            let why = format!("this client may not ask more often: wait {seconds} s");
+            return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, &why).mark_logged());
+        }
+        let Some(place) = place(&client) else {
+            self.client_limit(&client, named.as_deref(), bound);
+            return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
+        };
+        let bad = |why: String| error_reply(StatusCode::BAD_REQUEST, &why);
+        let conversation = match conversation_of(headers).map_err(bad)? {
+            Some(name) => name,
+            // Its chats are found by their prefixes, and a message to a server has none.
+            None if client.spec.upstream.is_some() => {
+                let why = format!(
+                    "a client that has chats as well says which conversation this is: send `{CONVERSATION}`"
+                );
+                return Err(bad(why));
+            }
+            None => UNNAMED.to_owned(),
+        };
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
+        let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
+        let (session, beside) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
+        Ok(McpRequest {
+            client,
+            server,
+            conversation,
+            session,
+            headers: beside,
+            streams,
+            labels,
+            slot: place,
+        })
+    }
+
+    /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.
+    pub(crate) fn end_connection(&self, request: &McpRequest) -> HttpReply {
+        let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
+        if let Some(why) = block_on(self.approvals.freeze_reason(client, &request.conversation, &place)) {
+            return error_reply(StatusCode::FORBIDDEN, &why);
+        }
+        if let Some(session) = &request.session {
+            request.server.upstream.end(session);
+        }
+        HttpReply::empty(StatusCode::NO_CONTENT)
+    }
+}
