@@ -94,7 +94,7 @@ impl Default for DatabaseSpec {
     fn default() -> Self {
         let (place, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         let (quotations, quotation_age) = (8 << 20, retention);
-        Self { place, retention, memory: 80 << 20, conversation: 32 << 20, quotations, quotation_age }
+        Self { place, retention, memory: 256 << 20, conversation: 32 << 20, quotations, quotation_age }
     }
 }
 

@@ -49,8 +49,8 @@ const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of the shortest conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
-/// The approximate memory for each stored byte of input, in bytes.
-pub(crate) const GROWTH: usize = 16;
+/// The approximate memory for each stored byte of input, in bytes: measured, with a margin.
+pub(crate) const GROWTH: usize = 8;
 /// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
 const FOR_A_VALUE: usize = 600;
 
@@ -278,7 +278,8 @@ impl Conversations {
             // It is replayed only if there is room for its stored inputs.
             let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
             let before = self.reserve_memory(client, found, memory_of(opened.bytes, read)).await?;
-            *held.session = Some(self.load(client, found, opened).await?);
+            // Boxed, because few turns need it, and each would reserve its room.
+            *held.session = Some(Box::pin(self.load(client, found, opened)).await?);
             drop(before);
         }
         let bytes = held.session.as_ref().map_or(0, ConversationState::memory);

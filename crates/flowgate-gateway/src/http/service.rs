@@ -248,7 +248,8 @@ impl GatewayService {
                 _ => MethodFilter::GET,
             };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
-                service.count(path, service.route(route, request)).await
+                // Boxed, because a nested future is stored once for each level that it is moved through.
+                service.count(path, Box::pin(service.route(route, request))).await
             };
             router = router.route(path, on(filter, answer));
         }
@@ -420,7 +421,7 @@ impl GatewayService {
         let answer = move |waiting: ClientPresence, parts| async move {
             let client = received.client.spec.name.clone();
             let turn = async move { routes.answer(&received, &read.bytes, &waiting, parts).await.map(named) };
-            service.turns.run(&client, turn).await
+            service.turns.run(&client, Box::pin(turn)).await
         };
         self.respond(&TURNS, broken, answer).await
     }

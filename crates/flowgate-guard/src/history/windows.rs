@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
+use foldhash::fast::RandomState;
+
 /// The shortest span that counts, in bytes of the normal form: 20 ASCII letters and digits.
 pub const SHORTEST: usize = 20;
 /// The fewest bytes on each side of a border between two texts by which a quotation extends over it. With fewer, it
@@ -23,6 +25,9 @@ const MAX_SETS: usize = 60_000;
 
 /// 48 bits of the fingerprint of a window.
 pub(super) type WindowFingerprint = [u16; 3];
+/// A fingerprint is a hash already: a short hash with a random seed suffices to spread crafted fingerprints over the buckets.
+type WindowSet = HashSet<WindowFingerprint, RandomState>;
+type WindowMap<V> = HashMap<WindowFingerprint, V, RandomState>;
 
 fn multiply_mod(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -60,8 +65,8 @@ fn fingerprint(hash: u64) -> WindowFingerprint {
 /// A set of windows that forgets the oldest.
 #[derive(Debug, Default)]
 pub(super) struct RecentWindows {
-    young: HashSet<WindowFingerprint>,
-    old: HashSet<WindowFingerprint>,
+    young: WindowSet,
+    old: WindowSet,
 }
 
 impl RecentWindows {
@@ -99,7 +104,7 @@ pub(super) struct WindowMark {
 /// Windows with their marks.
 #[derive(Debug, Default)]
 pub(super) struct MarkedWindows {
-    sets: HashMap<WindowFingerprint, u16>,
+    sets: WindowMap<u16>,
     /// The marks of each set, and the number of each set.
     marks: Vec<Vec<WindowMark>>,
     numbers: HashMap<Vec<WindowMark>, u16>,

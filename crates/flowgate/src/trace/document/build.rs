@@ -46,6 +46,7 @@ impl Document {
         if document.nodes.len() > MAX_NODES || document.is_oversize {
             document.keep_as_text(body, label);
         }
+        document.nodes.shrink_to_fit();
         document
     }
 
