@@ -217,7 +217,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The version of the stored form of conversations.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;

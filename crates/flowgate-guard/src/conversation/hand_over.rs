@@ -63,14 +63,16 @@ impl Conversation {
             && floor.flows_to(&label)
             // Otherwise it would depend on the labels of both answers, which hidden text may have chosen, how much of
             // this one is hidden.
-            && !self.handed.has_equal_answer(id)
+            && !self.handed.has_other_answer(event, self.monitor.trace())
         {
             self.set_outcome_at(item, index, CallOutcome::Output(ran));
             return Ok(Some(label));
         }
         // The call was observed when it ran: whatever the caller reports about it carries at least that label.
-        let floor =
-            self.handed.label_of_answers(id, self.monitor.trace()).map_or(floor, |label| floor.join(&label));
+        let floor = self
+            .handed
+            .label_of_answers(event, self.monitor.trace())
+            .map_or(floor, |label| floor.join(&label));
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),
@@ -101,10 +103,9 @@ impl Conversation {
         let before = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&before.unwrap_or_else(|| self.monitor.policy().space().top()));
         // The call may have run outside the chat since it was answered.
-        let label = self
-            .handed
-            .label_of_answers(id, self.monitor.trace())
-            .map_or(label, |outside| label.join(&outside));
+        let trace = self.monitor.trace();
+        let outside = trace.event(event).and_then(|answer| self.handed.label_of_answers(answer.call?, trace));
+        let label = outside.map_or(label, |outside| label.join(&outside));
         self.set_outcome_at(item, index, CallOutcome::Rewritten { text: text.to_owned(), label });
         Some(label)
     }

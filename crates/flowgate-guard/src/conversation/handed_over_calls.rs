@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::trace::{Call, Event, EventId, Tool, Trace};
+use flowgate::trace::{Call, Event, EventBody, EventId, Tool, Trace};
 use flowgate_lm::chat::Message;
 
 /// The calls that were handed to the caller.
@@ -18,8 +18,10 @@ pub(super) struct HandedOverCalls {
     delivered: HashSet<String>,
     /// Calls taken to run outside the chat since the last query: the tool and the digest of the call.
     taken: Vec<(Tool, String)>,
-    /// Calls that ran outside the chat, by id, with the event of the answer.
-    answers: HashMap<String, EventId>,
+    /// Calls that were taken to run outside the chat, by id, with the event of the answer once there is one.
+    answers: HashMap<String, Option<EventId>>,
+    /// The answers of the calls that ran outside the chat as calls of their own, by tool, in the order of the trace.
+    own_answers: HashMap<Tool, Vec<EventId>>,
     /// For a call that ran outside the chat, and each call without an answer that was equal to it then: all of them.
     equal: HashMap<String, Arc<[String]>>,
 }
@@ -44,6 +46,7 @@ impl HandedOverCalls {
             self.equal.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
         }
         self.delivered.remove(&call.id);
+        self.answers.insert(call.id.clone(), None);
         self.taken.push((call.tool.clone(), digest(&call)));
         Some(call)
     }
@@ -53,30 +56,57 @@ impl HandedOverCalls {
         std::mem::take(&mut self.taken)
     }
 
-    /// Records the answer of a taken call.
-    pub(super) fn record_answer(&mut self, id: &str, output: EventId) {
-        self.answers.insert(id.to_owned(), output);
+    /// Records the answer of a call that ran outside the chat: one that was taken, or a call of its own.
+    pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
+        if let Some(answer) = self.answers.get_mut(id) {
+            *answer = Some(output);
+        } else if let Some(tool) = trace.event(output).and_then(|event| trace.event(event.call?)?.tool()) {
+            self.own_answers.entry(tool.clone()).or_default().push(output);
+        }
     }
 
-    /// Returns the recorded answer of a call.
+    /// Returns the recorded answer of a taken call.
     pub(super) fn answer<'t>(&self, id: &str, trace: &'t Trace) -> Option<(EventId, &'t Event)> {
-        let id = *self.answers.get(id)?;
+        let id = (*self.answers.get(id)?)?;
         Some((id, trace.event(id)?))
     }
 
-    /// Returns the join of the labels of the answers that were recorded for a call and for its equal calls that had no
-    /// answer then: a request outside the chat does not say which of them it runs. `None` if none of them ran there.
-    pub(super) fn label_of_answers(&self, id: &str, trace: &Trace) -> Option<Label> {
-        let ran = self.equal_ids(id).chain([id]).filter_map(|id| self.answer(id, trace));
-        ran.map(|(_, event)| event.label).reduce(|label, other| label.join(&other))
+    /// Returns the join of the labels of the answers that a caller may report as that of a handed-over call; `None` if
+    /// none is recorded. These are the recorded answers of the call, of its equal calls that had no answer then, since a
+    /// request outside the chat does not say which of them it runs, and of later calls of the tool that ran outside the
+    /// chat as calls of their own, since a caller may run a call again, or with arguments that it spells otherwise.
+    pub(super) fn label_of_answers(&self, call: EventId, trace: &Trace) -> Option<Label> {
+        let id = call_id(call, trace)?;
+        let taken = self.equal_ids(id).chain([id]).filter_map(|id| self.answer(id, trace));
+        let own = self.later_own_answers(call, trace).filter_map(|id| trace.event(id));
+        taken
+            .map(|(_, event)| event)
+            .chain(own)
+            .map(|event| event.label)
+            .reduce(|label, other| label.join(&other))
     }
 
-    /// Whether an answer was recorded for another call that is equal to this one.
-    pub(super) fn has_equal_answer(&self, id: &str) -> bool {
-        self.equal_ids(id).any(|other| other != id && self.answers.contains_key(other))
+    /// Whether an answer was recorded for another call that a caller may report as that of this one.
+    pub(super) fn has_other_answer(&self, call: EventId, trace: &Trace) -> bool {
+        let has_equal =
+            |id| self.equal_ids(id).any(|other| other != id && self.answer(other, trace).is_some());
+        call_id(call, trace).is_some_and(has_equal) || self.later_own_answers(call, trace).next().is_some()
+    }
+
+    /// Returns the answers of calls of the same tool that ran outside the chat as calls of their own, after this call.
+    fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
+        let all = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
+        all.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
     }
 
     fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {
         self.equal.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str))
+    }
+}
+
+fn call_id(call: EventId, trace: &Trace) -> Option<&str> {
+    match &trace.event(call)?.body {
+        EventBody::Call(call) => Some(&call.id),
+        _ => None,
     }
 }

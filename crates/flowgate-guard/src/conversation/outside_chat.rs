@@ -62,11 +62,11 @@ impl Conversation {
         self.handed.drain_taken()
     }
 
-    /// Records the answer of a taken call, as an event. What the caller reports about the call later carries its
-    /// label.
+    /// Records the answer of a call that ran outside the chat, as an event: of a taken call, or of one that was judged
+    /// here. What the caller reports later about a handed-over call carries the labels of all answers that it may mean.
     pub fn record_outside_answer(&mut self, id: &str, output: EventId) {
         self.monitor.allow_another_output(output);
-        self.handed.record_answer(id, output);
+        self.handed.record_answer(id, output, self.monitor.trace());
     }
 
     /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to it.
