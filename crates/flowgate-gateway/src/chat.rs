@@ -29,7 +29,7 @@ mod turn;
 mod upstream_model;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
@@ -38,6 +38,7 @@ use flowgate_lm::chat::{Completion, Source};
 use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
 
 use crate::approvals::ApprovalService;
 use crate::approvals::freeze_targets::FreezeTargets;
@@ -82,8 +83,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) log: OperatorLog,
     /// The bound on the memory of parsed JSON values.
     pub(crate) values: ValueBudget,
-    /// Whether the gateway is shutting down.
-    pub(crate) is_closing: AtomicBool,
+    /// Cancelled when the gateway shuts down.
+    pub(crate) closing: CancellationToken,
 }
 
 /// A limit on the requests of a client.
@@ -168,8 +169,8 @@ impl ModelRoutes {
             Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone());
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let pending = PendingRequests::default();
-        let is_closing = AtomicBool::new(false);
-        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, is_closing })
+        let closing = CancellationToken::new();
+        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing })
     }
 
     /// Signs the audit log, stores its head and closes the store before the process exits. A killed process does neither; the next start

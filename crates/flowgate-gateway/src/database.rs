@@ -363,11 +363,6 @@ pub(crate) async fn with_timeout<T>(
     tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(DatabaseError::Timeout))
 }
 
-/// Blocks on the store; for threads that may block.
-pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Handle::current().block_on(work)
-}
-
 /// The settings of every SQLite connection.
 const PRAGMAS: [&str; 6] = [
     "PRAGMA journal_mode = WAL",

@@ -4,7 +4,8 @@
 //!   not read.
 //! * `service`: the routes, with every check that may reject a request.
 //! * [`access`]: access control of the policy API and the metrics.
-//! * `turn_tasks`: turns in flight, as tasks; `workers`: work that blocks, on threads.
+//! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on
+//!   threads.
 //! * `value_budget`: the bound on the memory of parsed JSON.
 //! * `client_presence`: whether the client still waits; `waiting_status`: the answer of a turn that waits for a person.
 //! * `reply`, `request_error`: answers and failures.

@@ -9,27 +9,33 @@
 //!
 //! * `exchange`: one message of a client, until it is answered.
 //! * `request`: a request whose body has not been read.
-//! * `proxies`: the state machines of a conversation.
-//! * `tool_approvals`: the tools on offer.
-//! * `audit_records`: audit records of questions to people at clients.
+//! * `proxies`: the state machines of a conversation; `conversation_inputs`: their inputs, and what follows from them.
+//! * `person_questions`: questions to people; `audit_records`: audit records of those to people at clients.
+//! * `tool_approvals`: the tools on offer; `freezes`: what an operator has stopped.
+//! * `server_requests`: a message to a server, until its answer is labelled.
 //! * `listening`: server messages that answer no request; `stream_watch`: checks while a client listens.
-//! * `upstream`: requests to a server; `answer_parts`, `event_stream`: its answers; `resumption`: streams that it ended too
-//!   early.
+//! * `upstream`: requests to a server; `answer_bytes`, `event_stream`: its answers; `resumption`: streams that it ended too
+//!   early; `stop_signal`: what ends the wait for it.
 //! * `pending_reply`: replies to a client; `pending_requests`: requests in progress; `stream_slot`: the bound on listening
 //!   streams of a client.
 //! * `headers`: the HTTP headers of a message.
 
-mod answer_parts;
+mod answer_bytes;
 mod audit_records;
+mod conversation_inputs;
 mod event_stream;
-pub(crate) mod exchange;
+mod exchange;
+mod freezes;
 mod headers;
 pub(crate) mod listening;
-mod pending_reply;
+pub(crate) mod pending_reply;
 pub(crate) mod pending_requests;
+mod person_questions;
 pub(crate) mod proxies;
 mod request;
 mod resumption;
+mod server_requests;
+mod stop_signal;
 pub(crate) mod stream_slot;
 mod stream_watch;
 mod tool_approvals;

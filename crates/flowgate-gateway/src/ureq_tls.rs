@@ -1,4 +1,4 @@
-//! TLS settings of the clients that run on threads of their own: those of witnesses and MCP servers.
+//! TLS settings of the clients of witnesses, which run on threads of their own.
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

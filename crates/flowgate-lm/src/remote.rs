@@ -48,7 +48,7 @@ pub use authorities::{Authorities, AuthoritiesError};
 pub use budget::Budget;
 use budget::PendingCost;
 use client::{HttpClient, ResponseHandler};
-pub use failure::UNTRUSTED;
+pub use failure::{UNTRUSTED, is_tls_failure};
 use response::HttpResponse;
 use retry::AttemptFailure;
 pub use retry::RetryPolicy;

@@ -146,10 +146,10 @@ pub(crate) struct GatewayService {
     models: Option<Arc<ModelRoutes>>,
     /// The turns of agents.
     turns: TurnTasks,
-    /// The workers for messages to MCP servers, which mostly wait for the servers.
-    exchanges: WorkerPool,
-    /// The workers for streams of unsolicited messages of servers, which wait for longer.
-    streams: WorkerPool,
+    /// Messages to MCP servers.
+    exchanges: TurnTasks,
+    /// Streams of unsolicited messages of MCP servers.
+    streams: TurnTasks,
     /// The bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
     /// The memory budget of parsed values: of bodies, of answers of servers, and of conversations.
@@ -182,15 +182,16 @@ impl GatewayService {
             Some(config) => Some(Arc::new(ModelRoutes::open(config, values.clone(), log.clone()).await?)),
             None => None,
         };
+        let turns = TurnTasks::new(limits.turns).map_err(DatabaseError::Runtime)?;
         Ok(Self {
             access,
             has_policy_api,
             api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: WorkerPool::new(limits.workers, limits.queue),
             models,
-            turns: TurnTasks::new(limits.turns).map_err(DatabaseError::Runtime)?,
-            exchanges: WorkerPool::new(limits.exchanges, limits.queue),
-            streams: WorkerPool::new(limits.streams, 0),
+            exchanges: turns.with_own_bound(limits.exchanges),
+            streams: turns.with_own_bound(limits.streams),
+            turns,
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             values,
             metrics: Metrics::default(),
@@ -439,8 +440,10 @@ impl GatewayService {
         }
         let service = Arc::clone(self);
         let answer = move |waiting: ClientPresence, parts| async move {
-            let workers = if listens { &service.streams } else { &service.exchanges };
-            workers.run(move || routes.exchange(&received, &read.bytes, &waiting, parts)).await
+            let tasks = if listens { &service.streams } else { &service.exchanges };
+            let client = received.client_name().to_owned();
+            let exchange = async move { routes.exchange(&received, &read.bytes, &waiting, parts).await };
+            tasks.run(&client, exchange).await
         };
         self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_proxy(), answer).await
     }
@@ -452,7 +455,9 @@ impl GatewayService {
         protect_connection(request.extensions());
         let service = Arc::clone(self);
         let listen = move |waiting: ClientPresence, parts| async move {
-            service.streams.run(move || routes.listen(&received, &waiting, parts)).await
+            let client = received.client_name().to_owned();
+            let listen = async move { routes.listen(&received, &waiting, parts).await };
+            service.streams.run(&client, listen).await
         };
         self.respond(&STREAMS, for_mcp_proxy(), listen).await
     }
@@ -484,8 +489,9 @@ impl GatewayService {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_for(last_segment(request.uri()), request.headers())?;
         protect_connection(request.extensions());
-        let work = self.exchanges.run(move || routes.end_connection(&received));
-        work.await.map_err(|_| busy_reply())
+        let client = received.client_name().to_owned();
+        let end = async move { routes.end_connection(&received).await };
+        self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
     }
 
     fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {

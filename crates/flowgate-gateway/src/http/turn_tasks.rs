@@ -1,11 +1,13 @@
-//! Runs turns of agents as tasks, on a fixed number of threads beside those that serve sockets.
+//! Runs turns of agents and messages to MCP servers as tasks, on a fixed number of threads beside those that serve
+//! sockets.
 //!
-//! A turn that waits for a model, a person or the database costs no thread. A turn that evaluates for long delays other
-//! turns at most, and no socket; there are more threads than cores, so that the system shares the cores between
-//! several such turns.
+//! A turn that waits for a model, a server, a person or the database costs no thread. A turn that evaluates for long
+//! delays other turns at most, and no socket; there are more threads than cores, so that the system shares the cores
+//! between several such turns.
 //!
 //! The number of turns is bounded, and the bound is shared fairly: while more than half of it is taken, a client that
-//! has more than its share of turns is refused and one that has less is not.
+//! has more than its share of turns is refused and one that has less is not. Messages to servers and listening streams
+//! have bounds of their own, on the same threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,13 +21,25 @@ use crate::http::workers::WorkError;
 /// The threads for each core.
 const THREADS_OF_CORE: usize = 4;
 
-/// The turns that are running.
+/// The turns that are running, under one bound.
 #[derive(Debug)]
 pub(crate) struct TurnTasks {
-    /// Present until this is dropped.
-    runtime: Option<Runtime>,
+    threads: Arc<TurnThreads>,
     tasks: TaskTracker,
     admitted: Arc<AdmittedTurns>,
+}
+
+/// The threads that run the tasks; the runtime is present until this is dropped.
+#[derive(Debug)]
+struct TurnThreads(Option<Runtime>);
+
+impl Drop for TurnThreads {
+    fn drop(&mut self) {
+        // Waiting for the threads would block the caller, which may be asynchronous.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl TurnTasks {
@@ -40,8 +54,17 @@ impl TurnTasks {
             .thread_name("turn")
             .enable_all()
             .build()?;
+        Ok(Self::on_threads(Arc::new(TurnThreads(Some(runtime))), most))
+    }
+
+    /// Returns tasks under a bound of their own, on the same threads.
+    pub(crate) fn with_own_bound(&self, most: usize) -> Self {
+        Self::on_threads(Arc::clone(&self.threads), most)
+    }
+
+    fn on_threads(threads: Arc<TurnThreads>, most: usize) -> Self {
         let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });
-        Ok(Self { runtime: Some(runtime), tasks: TaskTracker::new(), admitted })
+        Self { threads, tasks: TaskTracker::new(), admitted }
     }
 
     /// Runs a turn of a client. If the returned future is dropped, the turn continues: it ends by itself when its
@@ -58,7 +81,7 @@ impl TurnTasks {
             return Err(WorkError::Busy);
         }
         let admitted = self.admitted.admit(client).ok_or(WorkError::Busy)?;
-        let runtime = self.runtime.as_ref().ok_or(WorkError::Broken)?;
+        let runtime = self.threads.0.as_ref().ok_or(WorkError::Broken)?;
         let turn = async move {
             let _admitted = admitted;
             turn.await
@@ -70,15 +93,6 @@ impl TurnTasks {
     pub(crate) async fn close_when_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
-    }
-}
-
-impl Drop for TurnTasks {
-    fn drop(&mut self) {
-        // Waiting for the threads would block the caller, which may be asynchronous.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -178,6 +192,26 @@ mod tests {
         let turns = TurnTasks::new(1).unwrap();
         assert_eq!(turns.run("a", async { panic!("a bug") }).await, Err::<(), _>(WorkError::Broken));
         assert_eq!(turns.run("a", async { 2 }).await, Ok(2));
+    }
+
+    #[tokio::test]
+    async fn bounds_on_the_same_threads_are_separate() {
+        let turns = TurnTasks::new(1).unwrap();
+        let others = turns.with_own_bound(1);
+        let (release, held) = oneshot::channel::<()>();
+        let mut waiting = std::pin::pin!(turns.run("a", async { held.await.is_ok() }));
+        tokio::select! {
+            biased;
+            _ = waiting.as_mut() => panic!("the turn waits"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(turns.run("a", async {}).await, Err(WorkError::Busy));
+        assert_eq!(others.run("a", async { 2 }).await, Ok(2));
+        others.close_when_idle().await;
+        // The threads remain while any of their users does.
+        drop(others);
+        release.send(()).unwrap();
+        assert_eq!(waiting.await, Ok(true));
     }
 
     /// A turn that does not yield delays other turns only if there are as many of them as threads.

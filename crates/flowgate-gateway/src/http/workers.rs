@@ -1,4 +1,5 @@
-//! Runs evaluations and turns beside the threads that read and write, so that a long one delays no connection.
+//! Runs evaluations for the policy API on threads beside those that serve sockets, so that a long one delays no
+//! connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -25,8 +26,6 @@ pub(crate) enum WorkError {
 pub(crate) struct WorkerPool {
     turns: Arc<Semaphore>,
     places: Arc<Semaphore>,
-    /// The number of places: jobs that run or wait.
-    most: usize,
     threads: Arc<ThreadPool>,
 }
 
@@ -34,10 +33,9 @@ impl WorkerPool {
     /// Allows `workers` jobs at the same time, and `queue` that wait.
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
-        // `acquire_many` counts in 32 bits.
-        let most = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
+        let most = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
         let (turns, places) = (Arc::new(Semaphore::new(workers)), Arc::new(Semaphore::new(most)));
-        Self { turns, places, most, threads: Arc::default() }
+        Self { turns, places, threads: Arc::default() }
     }
 
     /// Runs `work` when a worker is free.
@@ -64,15 +62,6 @@ impl WorkerPool {
         };
         self.threads.run(Box::new(job)).map_err(|_| WorkError::Broken)?;
         done.await.map_err(|_| WorkError::Broken)
-    }
-
-    /// Waits until no job runs or waits. A job whose request was cancelled, or whose stream has ended, may still write
-    /// what it did. Afterwards the pool takes no job.
-    pub(crate) async fn close_when_idle(&self) {
-        let places = u32::try_from(self.most).unwrap_or(u32::MAX);
-        // Fails only if the pool is closed already.
-        let _all = self.places.acquire_many(places).await;
-        self.places.close();
     }
 }
 
@@ -109,7 +98,7 @@ impl ThreadPool {
             }
         };
         let (threads, runtime) = (Arc::clone(self), Handle::current());
-        let thread = std::thread::Builder::new().name("turn".to_owned());
+        let thread = std::thread::Builder::new().name("evaluation".to_owned());
         thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
     }
 
@@ -166,38 +155,5 @@ mod tests {
         assert_eq!(running.await.unwrap(), Ok(true));
         assert_eq!(workers.run(|| panic!("a bug")).await, Err::<(), _>(WorkError::Broken));
         assert_eq!(workers.run(|| 2).await, Ok(2));
-    }
-
-    /// A cancelled request leaves a job that still runs.
-    #[tokio::test]
-    async fn a_pool_is_idle_when_its_last_job_has_ended() {
-        let workers = WorkerPool::new(2, 3);
-        let (release, held) = mpsc::channel::<()>();
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
-        {
-            let work = move || {
-                let _ = begun.send(());
-                held.recv().is_ok()
-            };
-            let mut running = std::pin::pin!(workers.run(work));
-            tokio::select! {
-                _ = running.as_mut() => panic!("the job waits"),
-                begun = has_begun => begun.unwrap(),
-            }
-        }
-        let mut idle = std::pin::pin!(workers.close_when_idle());
-        assert!(is_pending(idle.as_mut()).await);
-        release.send(()).unwrap();
-        idle.await;
-        assert_eq!(workers.run(|| 1).await, Err(WorkError::Busy));
-    }
-
-    /// Whether a future is pending when it is polled once.
-    async fn is_pending(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
-        tokio::select! {
-            biased;
-            () = future => false,
-            () = std::future::ready(()) => true,
-        }
     }
 }

@@ -1,14 +1,14 @@
 //! Audit records of questions to the person at a client.
 //!
-//! `exchange` writes them into the session, and they are recorded with its turn.
+//! `conversation_inputs` writes them into the session, and they are recorded with its turn.
 
 use serde_json::{Value, json};
 
-use super::exchange::{McpExchange, is_generated_id};
+use super::exchange::McpExchange;
+use super::pending_reply::is_generated_id;
 use super::request::McpRequest;
 use crate::approvals::{ApprovalReference, shown_content};
 use crate::chat::conversations::ConversationState;
-use crate::database::block_on;
 use crate::recorder::{self, AuditEntry};
 use flowgate_audit::{AuditEvent, RecordedDecision};
 use flowgate_mcp::ProxyAction;
@@ -44,7 +44,7 @@ impl McpExchange<'_> {
     }
 
     /// Records whether a call that a person has allowed goes to its server.
-    pub(super) fn note_approved(
+    pub(super) async fn note_approved(
         &self,
         session: &mut ConversationState,
         asked: &ApprovalReference,
@@ -61,7 +61,7 @@ impl McpExchange<'_> {
             let asked = session.used.remove(at);
             session.void.push(asked);
         }
-        let stopped = block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tool));
+        let stopped = self.routes.approvals.freeze_reason(&client.spec, conversation, &tool).await;
         let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
         let (conversation, reasons) = (conversation.clone(), Vec::new());
         session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());

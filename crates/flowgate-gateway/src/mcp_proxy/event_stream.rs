@@ -1,12 +1,12 @@
 //! The messages in a server's event stream, and the position from which it can be resumed.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use flowgate_lm::sse::EventSplitter;
 
-use super::answer_parts::{ServerAnswerPart, next};
+use super::answer_bytes::ServerAnswerBytes;
+use super::stop_signal::{NOBODY_WAITS, StopSignal};
 
 /// The limit on one stream, in bytes.
 const MAX_STREAM: usize = 64 << 20;
@@ -18,7 +18,7 @@ const RESUME_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(100), Duration
 
 /// The messages of a stream as they arrive.
 pub(super) struct EventStream {
-    bytes: Receiver<ServerAnswerPart>,
+    bytes: ServerAnswerBytes,
     splitter: EventSplitter,
     waiting: VecDeque<String>,
     read: usize,
@@ -27,7 +27,7 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    pub(super) fn new(bytes: Receiver<ServerAnswerPart>) -> Self {
+    pub(super) fn new(bytes: ServerAnswerBytes) -> Self {
         Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
 
@@ -53,17 +53,16 @@ impl EventStream {
     /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream broke off, exceeds its limit or cannot be parsed, or if `stop` returns `true`.
-    pub(super) fn next(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<String>, &'static str> {
+    /// If the stream broke off, exceeds its limit or cannot be parsed, or if the wait is over.
+    pub(super) async fn next(&mut self, stop: &mut StopSignal<'_>) -> Result<Option<String>, &'static str> {
         loop {
             if let Some(message) = self.waiting.pop_front() {
                 return Ok(Some(message));
             }
-            let Some(part) = next(&self.bytes, stop)? else { return Ok(None) };
-            let ServerAnswerPart::Bytes(bytes) = part else { continue };
+            let Some(bytes) = stop.wait_for(self.bytes.next()).await?? else { return Ok(None) };
             // A stream of comments alone must not keep an abandoned request open.
-            if stop() {
-                return Err("nobody waits for the answer any more");
+            if stop.is_over().await {
+                return Err(NOBODY_WAITS);
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {

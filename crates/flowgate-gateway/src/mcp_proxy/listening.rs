@@ -5,22 +5,20 @@
 //! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
 //! then open another.
 
-use std::sync::atomic::Ordering;
-
 use axum::http::{StatusCode, header};
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
 use super::event_stream::EventStream;
-use super::exchange::{McpExchange, MessageOutcome};
+use super::exchange::McpExchange;
 use super::pending_reply::{PendingReply, error_reply};
 use super::proxies::ProxyEvent;
-use super::request::{ClientSlot, McpRequest};
-use super::stream_watch::StreamWatch;
+use super::request::McpRequest;
+use super::server_requests::MessageOutcome;
+use super::stop_signal::StopSignal;
 use super::upstream::{SESSION, ServerAnswerBody};
 use crate::chat::ModelRoutes;
 use crate::chat::stream::ReplyPart;
-use crate::database::block_on;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
@@ -34,15 +32,11 @@ const MOST_ASKED: usize = 64;
 impl ModelRoutes {
     /// Ends all listening streams, since the gateway shuts down.
     pub(crate) fn close(&self) {
-        self.is_closing.store(true, Ordering::Relaxed);
+        self.closing.cancel();
     }
 
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Relaxed)
-    }
-
-    /// Passes on server messages that answer no request. It blocks for long and therefore runs on a worker thread.
-    pub(crate) fn listen(
+    /// Passes on server messages that answer no request.
+    pub(crate) async fn listen(
         &self,
         request: &McpRequest,
         waiting: &ClientPresence,
@@ -52,17 +46,15 @@ impl ModelRoutes {
             let why = "what a server says unasked is a stream: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
-        let watch = StreamWatch::new(self, request, waiting, parts.clone());
-        if let Some(why) = watch.freeze_reason() {
+        if let Some(why) = self.freeze_of_server(request).await {
             return Some(error_reply(StatusCode::FORBIDDEN, &why));
         }
         let mut headers = request.headers.for_message(&Value::Null);
         headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
-        let held = match &request.slot {
-            ClientSlot::ListeningStream(held) => Some(held),
-            ClientSlot::Request(_) => None,
-        };
-        let answer = match request.server.upstream.listen(None, held, &headers, &|| watch.is_over()) {
+        let way = PendingReply::new(parts, true, &request.conversation);
+        let mut exchange = McpExchange::new(self, request, waiting, way);
+        let mut stop = exchange.watch_stream(StopSignal { client: waiting.clone(), ..StopSignal::default() });
+        let answer = match request.server.upstream.listen(None, &headers, &mut stop).await {
             Ok(answer) => answer,
             Err(why) => return Some(error_reply(StatusCode::BAD_GATEWAY, why)),
         };
@@ -78,10 +70,8 @@ impl ModelRoutes {
                 return Some(reply.header(header::ALLOW, "POST, DELETE"));
             }
         };
-        let mut way = PendingReply::new(parts, true, &request.conversation);
-        way.begin();
-        let mut exchange = McpExchange::new(self, request, waiting, way);
-        if let Err(failure) = exchange.forward_messages(&mut events, &watch)
+        exchange.reply.begin().await;
+        if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !waiting.has_gone()
         {
             self.remark(&format!("{}: {}", request.client.spec.name, failure.message));
@@ -102,48 +92,46 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
 impl McpExchange<'_> {
     /// Handles a server's message in the stream of a subscription. Only messages that change the conversation are
     /// stored.
-    pub(super) fn handle_stream_message(
+    pub(super) async fn handle_stream_message(
         &mut self,
         id: &Value,
         message: &Value,
         text: &str,
     ) -> Result<MessageOutcome, RequestError> {
-        let McpRequest { client, server, conversation, .. } = self.request;
         self.received += 1;
         if self.received > MAX_UNSOLICITED {
             return Ok((Vec::new(), Some("the server says more than one answer may take")));
         }
-        let tools = format!("{}/", server.name);
-        if block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools)).is_some() {
+        if self.routes.freeze_of_server(self.request).await.is_some() {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_for_it = of == Some(id) && message.get("id").is_none();
         let told = match is_for_it {
             false => Vec::new(),
-            true => match self.handle_stateless_message(text)? {
+            true => match self.handle_stateless_message(text).await? {
                 Some(told) => told,
-                None => self.apply_event(ProxyEvent::Server(text.to_owned()))?,
+                None => self.apply_event(ProxyEvent::Server(text.to_owned())).await?,
             },
         };
         Ok((told, None))
     }
 
     /// Passes on server messages until the stream ends.
-    fn forward_messages(
+    async fn forward_messages(
         &mut self,
         events: &mut EventStream,
-        watch: &StreamWatch<'_>,
+        stop: &mut StopSignal<'_>,
     ) -> Result<(), RequestError> {
         let mut asked = 0;
         for _ in 0..MAX_UNSOLICITED {
-            let Ok(Some(event)) = events.next(&|| watch.is_over()) else { return Ok(()) };
-            if watch.freeze_reason().is_some() {
+            let Ok(Some(event)) = events.next(stop).await else { return Ok(()) };
+            if self.routes.freeze_of_server(self.request).await.is_some() {
                 return Ok(());
             }
             // A message for which there is no memory is dropped; the log reports it.
             let Ok(_share) = self.reserve_memory(&event) else { continue };
-            let out = match self.handle_stateless_message(&event)? {
+            let out = match self.handle_stateless_message(&event).await? {
                 Some(out) => out,
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
@@ -151,11 +139,11 @@ impl McpExchange<'_> {
                     if asked > MOST_ASKED {
                         break;
                     }
-                    self.handle_server_message(&Value::Null, event)?.0
+                    self.handle_server_message(&Value::Null, event).await?.0
                 }
             };
-            self.perform_actions(out)?;
-            if watch.is_over() || self.reply.is_lost {
+            self.perform_actions(out).await?;
+            if stop.is_over().await || self.reply.is_lost {
                 return Ok(());
             }
         }
@@ -175,20 +163,20 @@ impl McpExchange<'_> {
     /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does change
     /// state and must be processed as an input. Returns no actions, so that the message is dropped, if the conversation
     /// has no state yet.
-    fn handle_stateless_message(
+    async fn handle_stateless_message(
         &self,
         text: &str,
     ) -> Result<Option<Vec<flowgate_mcp::ProxyAction>>, RequestError> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
         let found = sessions.find_by_name(client, conversation);
-        let mut held = block_on(sessions.lock(client, &found, self.waiting))?;
+        let mut held = sessions.lock(client, &found, self.waiting).await?;
         let actions = held.get().map(|session| {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.handle_stateless_message(&client.spec, &server.name, text)
         });
         // There was no input, so this only releases the conversation for other gateways.
-        block_on(sessions.persist(client, &found, &mut held))?;
+        sessions.persist(client, &found, &mut held).await?;
         Ok(actions.unwrap_or_else(|| Some(Vec::new())))
     }
 }

@@ -1,6 +1,6 @@
 //! The reply to a client of an MCP server: one message, or a stream of messages.
 //!
-//! `exchange` and `listening` write here.
+//! `exchange`, `person_questions`, `server_requests` and `listening` write here.
 
 use axum::http::StatusCode;
 use flowgate_lm::sse::SseEvent;
@@ -48,36 +48,39 @@ impl PendingReply {
     }
 
     /// Sends a message. The answer is kept for the end; other messages are dropped unless the reply is a stream.
-    pub(super) fn send(&mut self, text: String, is_answer: bool) {
+    pub(super) async fn send(&mut self, text: String, is_answer: bool) {
         if is_answer {
             self.answer = Some(text);
         } else if self.streams {
-            self.stream(&text);
+            self.stream(&text).await;
         }
     }
 
     /// Begins a stream, whose first message may arrive late.
-    pub(super) fn begin(&mut self) {
+    pub(super) async fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
-            self.send_part(ReplyPart::Begin(headers));
+            self.send_part(ReplyPart::Begin(headers)).await;
         }
     }
 
-    fn stream(&mut self, text: &str) {
-        self.begin();
+    async fn stream(&mut self, text: &str) {
+        self.begin().await;
         let event = SseEvent::new("message", text).encode();
-        self.send_part(ReplyPart::Bytes(event.into_bytes()));
+        self.send_part(ReplyPart::Bytes(event.into_bytes())).await;
     }
 
-    fn send_part(&mut self, part: ReplyPart) {
-        self.is_lost |= self.parts.blocking_send(part).is_err();
+    /// A client that reads slowly makes its exchange wait here.
+    async fn send_part(&mut self, part: ReplyPart) {
+        if self.parts.send(part).await.is_err() {
+            self.is_lost = true;
+        }
     }
 
-    pub(super) fn finish(mut self, is_request: bool) -> Option<HttpReply> {
+    pub(super) async fn finish(mut self, is_request: bool) -> Option<HttpReply> {
         match self.answer.take() {
             Some(answer) if self.has_begun => {
-                self.stream(&answer);
+                self.stream(&answer).await;
                 None
             }
             Some(answer) => {
@@ -96,13 +99,13 @@ impl PendingReply {
         }
     }
 
-    pub(super) fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
+    pub(super) async fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
         if self.has_begun {
             let mut error = error(&failure.message);
             if let (Some(error), Some(id)) = (error.as_object_mut(), id) {
                 error.insert("id".to_owned(), id.clone());
             }
-            self.stream(&error.to_string());
+            self.stream(&error.to_string()).await;
             return None;
         }
         Some(self.with_headers(error_reply(failure.status, &failure.message)))
@@ -111,6 +114,11 @@ impl PendingReply {
     fn with_headers(&self, reply: HttpReply) -> HttpReply {
         self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
     }
+}
+
+/// Returns whether an id belongs to a question of the gateway.
+pub(super) fn is_generated_id(id: Option<&Value>) -> bool {
+    id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }
 
 /// Builds the event that ends a broken stream.

@@ -1,12 +1,13 @@
-//! Requests that are in progress: those that wait for a person at the client, and those that were cancelled.
+//! Requests that are in progress: those that wait for a person at the client, and those that a client may cancel.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+use tokio::sync::oneshot::Sender;
+use tokio_util::sync::CancellationToken;
 
-/// The limit on cancelled requests that are remembered until they end.
+/// The limit on cancelled requests that are remembered, which begin later or have ended.
 pub(crate) const MOST_CANCELLED: usize = 10_000;
 
 /// Client, conversation and id of a question of the gateway.
@@ -16,30 +17,105 @@ pub(crate) type ElicitationKey = (String, String, String);
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
     /// Receivers of the answers of people at clients.
-    waiters: Mutex<HashMap<ElicitationKey, SyncSender<String>>>,
-    /// Requests to MCP servers that were cancelled, by the ids that the servers know.
-    cancelled: Mutex<HashSet<String>>,
+    waiters: Mutex<HashMap<ElicitationKey, Sender<String>>>,
+    requests: Mutex<ServerRequests>,
+}
+
+/// Requests to MCP servers, by the ids that the servers know.
+#[derive(Debug, Default)]
+struct ServerRequests {
+    running: HashMap<String, CancellationToken>,
+    /// Requests that were cancelled while they did not run.
+    cancelled: HashSet<String>,
+}
+
+/// A request to an MCP server that a client may cancel until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RunningRequest<'p> {
+    pending: &'p PendingRequests,
+    id: String,
+    /// Cancelled with the request.
+    pub(crate) cancelled: CancellationToken,
+}
+
+impl Drop for RunningRequest<'_> {
+    fn drop(&mut self) {
+        self.pending.requests().running.remove(&self.id);
+    }
 }
 
 impl PendingRequests {
-    pub(crate) fn waiters(&self) -> MutexGuard<'_, HashMap<ElicitationKey, SyncSender<String>>> {
+    pub(crate) fn waiters(&self) -> MutexGuard<'_, HashMap<ElicitationKey, Sender<String>>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the request with this server-side id was cancelled. Returns whether the set was full and was cleared:
-    /// entries of requests that had already ended stay behind.
-    pub(crate) fn cancel(&self, id: &Value) -> bool {
-        let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = cancelled.len() >= MOST_CANCELLED;
-        if is_full {
-            cancelled.clear();
-        }
-        cancelled.insert(id.to_string());
-        is_full
+    fn requests(&self) -> MutexGuard<'_, ServerRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the request was cancelled, and forgets it.
-    pub(crate) fn take_cancelled(&self, id: &Value) -> bool {
-        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string())
+    /// Begins the request with this server-side id, which may have been cancelled already.
+    pub(crate) fn begin(&self, id: &Value) -> RunningRequest<'_> {
+        let (id, cancelled) = (id.to_string(), CancellationToken::new());
+        let mut requests = self.requests();
+        if requests.cancelled.remove(&id) {
+            cancelled.cancel();
+        }
+        requests.running.insert(id.clone(), cancelled.clone());
+        drop(requests);
+        RunningRequest { pending: self, id, cancelled }
+    }
+
+    /// Cancels the request with this server-side id. Returns whether as many were remembered as may be, and were
+    /// forgotten: entries of requests that had already ended stay behind.
+    pub(crate) fn cancel(&self, id: &Value) -> bool {
+        let (id, mut requests) = (id.to_string(), self.requests());
+        if let Some(running) = requests.running.get(&id) {
+            running.cancel();
+            return false;
+        }
+        let is_full = requests.cancelled.len() >= MOST_CANCELLED;
+        if is_full {
+            requests.cancelled.clear();
+        }
+        requests.cancelled.insert(id);
+        is_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_cancelled_before_and_while_it_runs() {
+        let pending = PendingRequests::default();
+        let (one, other) = (json!("one"), json!(1));
+        let running = pending.begin(&one);
+        let beside = pending.begin(&other);
+        assert!(!pending.cancel(&one));
+        assert!(running.cancelled.is_cancelled() && !beside.cancelled.is_cancelled());
+        drop((running, beside));
+        // The ids of a string and of a number differ.
+        assert!(!pending.cancel(&json!("1")));
+        assert!(!pending.begin(&other).cancelled.is_cancelled());
+        assert!(pending.begin(&json!("1")).cancelled.is_cancelled());
+        // A cancellation counts once.
+        assert!(!pending.begin(&json!("1")).cancelled.is_cancelled());
+        assert!(pending.requests().running.is_empty() && pending.requests().cancelled.is_empty());
+    }
+
+    #[test]
+    fn cancellations_of_requests_that_have_ended_are_bounded() {
+        let pending = PendingRequests::default();
+        let running = pending.begin(&json!("running"));
+        for number in 0..MOST_CANCELLED {
+            assert!(!pending.cancel(&json!(number)));
+        }
+        assert!(pending.cancel(&json!("one more")));
+        assert_eq!(pending.requests().cancelled.len(), 1);
+        assert!(!pending.cancel(&json!("running")));
+        assert!(running.cancelled.is_cancelled());
     }
 }

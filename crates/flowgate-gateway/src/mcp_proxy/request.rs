@@ -10,7 +10,6 @@ use super::upstream::SESSION;
 use crate::chat::clients::{ClientState, RequestSlot};
 use crate::chat::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
 use crate::config::McpServer;
-use crate::database::block_on;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_slot::StreamSlot;
 
@@ -45,17 +44,21 @@ pub(crate) enum ClientSlot {
     /// One of its parallel requests.
     Request(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
     /// One of its parallel streams of server messages that answer no request.
-    ListeningStream(Arc<StreamSlot>),
+    ListeningStream(#[expect(dead_code, reason = "given back when it is dropped")] StreamSlot),
 }
 
 impl McpRequest {
+    pub(crate) fn client_name(&self) -> &str {
+        &self.client.spec.name
+    }
+
     /// Exchanges the slot of an ordinary request for that of a listening stream.
     pub(crate) fn switch_slot(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamSlot::acquire(&self.client.listening) else {
             routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
-        self.slot = ClientSlot::ListeningStream(Arc::new(place));
+        self.slot = ClientSlot::ListeningStream(place);
         Ok(())
     }
 }
@@ -75,7 +78,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, headers, ClientLimit::Listening, |client| {
-            StreamSlot::acquire(&client.listening).map(Arc::new).map(ClientSlot::ListeningStream)
+            StreamSlot::acquire(&client.listening).map(ClientSlot::ListeningStream)
         })
     }
 
@@ -136,13 +139,12 @@ impl ModelRoutes {
     }
 
     /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.
-    pub(crate) fn end_connection(&self, request: &McpRequest) -> HttpReply {
-        let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
-        if let Some(why) = block_on(self.approvals.freeze_reason(client, &request.conversation, &place)) {
+    pub(crate) async fn end_connection(&self, request: &McpRequest) -> HttpReply {
+        if let Some(why) = self.freeze_of_server(request).await {
             return error_reply(StatusCode::FORBIDDEN, &why);
         }
         if let Some(session) = &request.session {
-            request.server.upstream.end(session);
+            request.server.upstream.end(session).await;
         }
         HttpReply::empty(StatusCode::NO_CONTENT)
     }

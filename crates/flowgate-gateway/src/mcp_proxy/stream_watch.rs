@@ -1,60 +1,54 @@
-//! Checks during a listening stream: whether it should end, and whether the connection needs a sign of life.
+//! Checks during a listening stream: whether a freeze stops it, and whether the connection needs a sign of life.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use flowgate_lm::BoxFuture;
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 
 use super::request::McpRequest;
+use super::stop_signal::PeriodicCheck;
 use crate::chat::ModelRoutes;
 use crate::chat::stream::ReplyPart;
-use crate::database::block_on;
-use crate::http::client_presence::ClientPresence;
 
 /// The interval at which the freezes are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval at which a comment is sent to the client to keep the stream alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Checks whether a listening stream should end, and keeps it alive.
+/// Checks whether a freeze stops a listening stream, and keeps the stream alive.
 pub(super) struct StreamWatch<'w> {
     routes: &'w ModelRoutes,
     request: &'w McpRequest,
-    waiting: &'w ClientPresence,
     parts: Sender<ReplyPart>,
-    looked: Cell<Instant>,
-    alive: Cell<Instant>,
+    looked: Instant,
+    alive: Instant,
 }
 
 impl<'w> StreamWatch<'w> {
-    pub(super) fn new(
-        routes: &'w ModelRoutes,
-        request: &'w McpRequest,
-        waiting: &'w ClientPresence,
-        parts: Sender<ReplyPart>,
-    ) -> Self {
-        let (looked, alive) = (Cell::new(Instant::now()), Cell::new(Instant::now()));
-        Self { routes, request, waiting, parts, looked, alive }
+    pub(super) fn new(routes: &'w ModelRoutes, request: &'w McpRequest, parts: Sender<ReplyPart>) -> Self {
+        let now = Instant::now();
+        Self { routes, request, parts, looked: now, alive: now }
+    }
+}
+
+impl PeriodicCheck for StreamWatch<'_> {
+    fn next_check(&self) -> Instant {
+        (self.looked + POLL_INTERVAL).min(self.alive + KEEP_ALIVE)
     }
 
-    /// Returns why a freeze stops the stream, if one does.
-    pub(super) fn freeze_reason(&self) -> Option<String> {
-        let McpRequest { client, server, conversation, .. } = self.request;
-        self.looked.set(Instant::now());
-        let tools = format!("{}/", server.name);
-        block_on(self.routes.approvals.freeze_reason(&client.spec, conversation, &tools))
-    }
-
-    /// Returns whether the client has disconnected, the gateway shuts down or a freeze stops the stream.
-    pub(super) fn is_over(&self) -> bool {
-        if self.waiting.has_gone() || self.routes.is_closing() {
-            return true;
-        }
-        if self.alive.get().elapsed() >= KEEP_ALIVE {
-            self.alive.set(Instant::now());
-            // A full channel means that other data is on its way.
-            let _ = self.parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
-        }
-        self.looked.get().elapsed() >= POLL_INTERVAL && self.freeze_reason().is_some()
+    fn check(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            if self.alive.elapsed() >= KEEP_ALIVE {
+                self.alive = Instant::now();
+                // A full channel means that other data is on its way.
+                let _ = self.parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
+            }
+            if self.looked.elapsed() < POLL_INTERVAL {
+                return false;
+            }
+            self.looked = Instant::now();
+            self.routes.freeze_of_server(self.request).await.is_some()
+        })
     }
 }

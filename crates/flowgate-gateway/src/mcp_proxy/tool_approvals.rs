@@ -1,6 +1,6 @@
 //! The tools of a server that a tenant is offered: those that were approved, as they were described then.
 //!
-//! `exchange` calls this before and after the tools of a server are listed.
+//! `conversation_inputs` calls this before and after the tools of a server are listed.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::exchange::McpExchange;
 use super::proxies::ProxyEvent;
 use super::request::McpRequest;
 use crate::chat::conversations::ConversationState;
-use crate::database::{DatabaseError, ToolOffer, block_on};
+use crate::database::{DatabaseError, ToolOffer};
 use crate::http::request_error::RequestError;
 use axum::http::StatusCode;
 use flowgate_mcp::{Pins, ProxyAction};
@@ -19,8 +19,8 @@ const MOST_PROPOSED: usize = 20;
 impl McpExchange<'_> {
     /// Sets the approved tools before tools are listed. The first list of a server that a tenant receives counts as
     /// approved, unless the operator wants to see it first.
-    pub(super) fn pin(
-        &self,
+    pub(super) async fn pin(
+        &mut self,
         session: &mut ConversationState,
         what: &ProxyEvent,
     ) -> Result<(), DatabaseError> {
@@ -31,18 +31,18 @@ impl McpExchange<'_> {
             return Ok(());
         }
         let McpRequest { client, server, .. } = self.request;
-        let known = block_on(self.routes.approvals.store.approved(&client.spec.tenant, &server.name))?;
+        let known = self.routes.approvals.store.approved(&client.spec.tenant, &server.name).await?;
         let accept_new = known.is_empty() && !server.approves_first;
         let pins = Pins::from(known);
         if session.pins(&server.name) != Some(&pins) {
-            self.apply_event_to_session(session, ProxyEvent::Pinned { pins, accept_new });
+            self.hand_to_machine(session, ProxyEvent::Pinned { pins, accept_new });
         }
         Ok(())
     }
 
     /// Stores which tools count as approved, and asks people about the others.
-    pub(super) fn note_tools(
-        &self,
+    pub(super) async fn note_tools(
+        &mut self,
         session: &mut ConversationState,
         said: &mut Vec<ProxyAction>,
     ) -> Result<(), RequestError> {
@@ -58,15 +58,16 @@ impl McpExchange<'_> {
                     let offers: Vec<ToolOffer> =
                         pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
                     let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
-                    block_on(store.approve_first(tenant, &offers))?;
-                    let known = Pins::from(block_on(store.approved(tenant, &server.name))?);
+                    store.approve_first(tenant, &offers).await?;
+                    let known = Pins::from(store.approved(tenant, &server.name).await?);
                     if pins.tools().any(|(tool, digest)| !known.is_approved(tool, digest)) {
                         pinned = Some(known);
                     }
                 }
                 ProxyAction::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
                     proposed += 1;
-                    block_on(self.routes.approvals.ask_about_tool(&client.spec, &offer(name, digest), said))?;
+                    let offer = offer(name, digest);
+                    self.routes.approvals.ask_about_tool(&client.spec, &offer, said).await?;
                 }
                 _ => {}
             }
@@ -74,7 +75,7 @@ impl McpExchange<'_> {
         said.retain(|out| !matches!(out, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = pinned {
-            self.apply_event_to_session(session, ProxyEvent::Pinned { pins, accept_new: false });
+            self.hand_to_machine(session, ProxyEvent::Pinned { pins, accept_new: false });
             let why = "the tools were listed elsewhere at the same time: list them again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }

@@ -1,20 +1,21 @@
-//! The connection to an MCP server: streamable HTTP, with one thread per request, which may outlive the request of the
+//! The connection to an MCP server: streamable HTTP. A request costs a task, which may outlive the request of the
 //! client.
 //!
 //! No redirect is followed and no proxy is used: the operator did not choose the server that a redirect names.
 
-use std::io::Read;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use flowgate_lm::remote::Authorities;
+use flowgate_lm::remote::{Authorities, is_tls_failure};
+use reqwest::RequestBuilder;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
-use super::answer_parts::{ServerAnswerHead, ServerAnswerPart, next};
+use super::answer_bytes::{OpenRequestSlot, ServerAnswerBytes};
 use super::event_stream::EventStream;
-use crate::mcp_proxy::stream_slot::StreamSlot;
-use crate::ureq_tls::tls_config;
+use super::stop_signal::StopSignal;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -22,24 +23,38 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
 /// answer no request, after which the client may open another.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+/// The time in which a message whose answer nobody waits for reaches its server.
+const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection is kept after an answer, and how many of them.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
-/// The problem of an answer that ended early.
-pub(super) const BROKEN: &str = "the answer of the server broke off";
+/// The limit on open requests to one server, including those whose client has disconnected: as many as run at the same
+/// time by default.
+const MOST_OPEN_REQUESTS: usize = 8192;
 
-/// The limit on open requests to one server, including those whose client has disconnected.
-const MOST_OPEN_REQUESTS: usize = 256;
+const UNREACHABLE: &str = "the server cannot be reached";
 
 /// The client of one MCP server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct McpServerClient {
-    agent: ureq::Agent,
+    authorities: Authorities,
+    /// Made by the first request; `None` if it cannot be made.
+    client: Arc<OnceLock<Option<reqwest::Client>>>,
     url: String,
     key: Option<String>,
     /// The numbers of open requests and of open listening streams.
     open: Arc<AtomicUsize>,
     listened: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for McpServerClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the key.
+        f.debug_struct("McpServerClient").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// The answer of a server.
@@ -63,174 +78,89 @@ pub(super) enum ServerAnswerBody {
     StreamNotOffered,
 }
 
-/// The kind of a request to a server.
-#[derive(Clone, Copy)]
-enum ServerRequestKind<'w> {
+/// What a request asks of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ServerRequestKind {
     /// The answer to a message.
-    Answer(&'w str),
-    /// Messages that answer no request; or the rest of a stream after the event of this id.
-    Stream { since: Option<&'w str>, held: Option<&'w Arc<StreamSlot>> },
-}
-
-/// The slot of an open request, released when it is dropped.
-struct OpenRequestSlot(Arc<AtomicUsize>);
-
-impl Drop for OpenRequestSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    Answer,
+    /// A stream of messages.
+    Stream,
 }
 
 impl McpServerClient {
     /// Creates a client for the server at an address, with the key that the gateway holds for it and the authorities
     /// that must certify it.
     pub(crate) fn new(url: &str, key: Option<String>, authorities: &Authorities) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .tls_config(tls_config(authorities))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            // The thread must end some time even if the request is abandoned.
-            .timeout_global(Some(ANSWER_TIMEOUT))
-            .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let agent = ureq::Agent::new_with_config(config);
-        Self { agent, url: url.to_owned(), key, open: Arc::default(), listened: Arc::default() }
+        Self {
+            authorities: authorities.clone(),
+            client: Arc::default(),
+            url: url.to_owned(),
+            key,
+            open: Arc::default(),
+            listened: Arc::default(),
+        }
     }
 
-    /// Sends a message, and waits for the answer until `stop` returns `true`.
+    /// Sends a message, and waits for the answer until the wait is over. The server receives the message even then.
     ///
     /// # Errors
     /// The reason why there is no answer, without text of the server and without its address.
-    pub(super) fn send(
+    pub(super) async fn send(
         &self,
-        message: &str,
+        message: String,
         headers: &[(String, String)],
-        stop: &dyn Fn() -> bool,
+        stop: &mut StopSignal<'_>,
     ) -> Result<ServerAnswer, &'static str> {
-        self.ask(ServerRequestKind::Answer(message), headers, stop)
+        let slot = acquire(&self.open)?;
+        let request = self.client()?.post(&self.url).header("content-type", "application/json").body(message);
+        let request = self.with_headers(request, "application/json, text/event-stream", headers);
+        // What was judged as sent is sent, even if the client disconnects before: a task of its own sends it.
+        let (give, take) = oneshot::channel();
+        tokio::spawn(deliver(request, slot, give));
+        let bytes = stop.wait_for(take).await?.unwrap_or(Err(UNREACHABLE))?;
+        let has_session = headers.iter().any(|(name, _)| name == SESSION);
+        read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
 
     /// Opens a stream of messages that answer no request; or, with the id of an event, the rest of that event's
-    /// stream. The client's slot `held` stays taken until the reading thread ends, since a blocked read cannot be
-    /// interrupted.
+    /// stream.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub(super) fn listen(
+    pub(super) async fn listen(
         &self,
         since: Option<&str>,
-        held: Option<&Arc<StreamSlot>>,
         headers: &[(String, String)],
-        stop: &dyn Fn() -> bool,
+        stop: &mut StopSignal<'_>,
     ) -> Result<ServerAnswer, &'static str> {
-        self.ask(ServerRequestKind::Stream { since, held }, headers, stop)
-    }
-
-    fn ask(
-        &self,
-        want: ServerRequestKind<'_>,
-        headers: &[(String, String)],
-        stop: &dyn Fn() -> bool,
-    ) -> Result<ServerAnswer, &'static str> {
-        let bytes = self.begin(want, headers)?;
-        let listens = matches!(want, ServerRequestKind::Stream { .. });
-        let Some(ServerAnswerPart::Head(ServerAnswerHead { status, kind, session })) = next(&bytes, stop)?
-        else {
-            return Err("the server cannot be reached");
-        };
-        let session = session.filter(|id| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic()));
-        let has_session = headers.iter().any(|(name, _)| name == SESSION);
-        let body = match status {
-            202 | 204 => ServerAnswerBody::Nothing,
-            405 if listens => ServerAnswerBody::StreamNotOffered,
-            404 if has_session => ServerAnswerBody::SessionUnknown,
-            300..=399 => {
-                return Err(
-                    "the server answers with a redirect, which is not followed: look at its url in [mcp]",
-                );
-            }
-            401 | 403 => {
-                return Err(
-                    "the server rejects the key of the gateway (401 or 403): look at its key-from or key-file in [mcp]",
-                );
-            }
-            // An HTTP error may still have an answer in its body.
-            _ if kind.starts_with("application/json") && !listens => {
-                let mut whole = Vec::new();
-                while let Some(part) = next(&bytes, stop)? {
-                    if let ServerAnswerPart::Bytes(part) = part {
-                        whole.extend(part);
-                    }
-                    if whole.len() > MAX_JSON {
-                        return Err("the answer of the server does not end");
-                    }
-                }
-                ServerAnswerBody::Message(
-                    String::from_utf8(whole).map_err(|_| "the answer of the server is not UTF-8")?,
-                )
-            }
-            200..=299 if kind.starts_with("text/event-stream") => {
-                ServerAnswerBody::Stream(Box::new(EventStream::new(bytes)))
-            }
-            200..=299 => ServerAnswerBody::Nothing,
-            _ => return Err("the server answers with an error"),
-        };
-        Ok(ServerAnswer { session, body })
-    }
-
-    /// Starts the request on a thread of its own.
-    fn begin(
-        &self,
-        want: ServerRequestKind<'_>,
-        headers: &[(String, String)],
-    ) -> Result<Receiver<ServerAnswerPart>, &'static str> {
-        let open = match want {
-            // Long-lived listening streams take no slot of ordinary requests.
-            ServerRequestKind::Stream { since: None, .. } => &self.listened,
-            _ => &self.open,
-        };
-        let place = OpenRequestSlot(Arc::clone(open));
-        if open.fetch_add(1, Ordering::Relaxed) >= MOST_OPEN_REQUESTS {
-            return Err("too many requests to this server are on their way; wait for some");
+        // Long-lived listening streams take no slot of ordinary requests.
+        let slot = acquire(if since.is_some() { &self.open } else { &self.listened })?;
+        let mut request = self.with_headers(self.client()?.get(&self.url), "text/event-stream", headers);
+        if let Some(since) = since {
+            request = request.header("last-event-id", since);
         }
-        let (sender, bytes) = sync_channel(4);
-        let asks: Box<dyn FnOnce() -> UreqResult + Send> = match want {
-            ServerRequestKind::Answer(message) => {
-                let request = self.agent.post(&self.url).header("content-type", "application/json");
-                let request = self.with_headers(request, "application/json, text/event-stream", headers);
-                let message = message.to_owned();
-                Box::new(move || request.send(message.as_bytes()))
-            }
-            ServerRequestKind::Stream { since, .. } => {
-                let mut request = self.with_headers(self.agent.get(&self.url), "text/event-stream", headers);
-                if let Some(since) = since {
-                    request = request.header("last-event-id", since);
-                }
-                Box::new(move || request.call())
-            }
-        };
-        let held = match want {
-            ServerRequestKind::Stream { held, .. } => held.cloned(),
-            ServerRequestKind::Answer(_) => None,
-        };
-        let ask = move || {
-            let _place = (place, held);
-            // A send fails once the receiver is dropped; the connection then ends.
-            let _ = ask(asks, &sender);
-        };
-        let thread = std::thread::Builder::new().name("server".to_owned()).spawn(ask);
-        thread.map_err(|_| "no thread can be started")?;
-        Ok(bytes)
+        let bytes = stop.wait_for(send(request, slot)).await??;
+        let has_session = headers.iter().any(|(name, _)| name == SESSION);
+        read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
     }
 
-    fn with_headers<B>(
+    /// Ends an MCP session at the server.
+    pub(super) async fn end(&self, session: &str) {
+        let Ok(client) = self.client() else { return };
+        let mut request = client.delete(&self.url).header(SESSION, session);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        // A failure is harmless.
+        let _ = request.send().await;
+    }
+
+    fn with_headers(
         &self,
-        request: ureq::RequestBuilder<B>,
+        request: RequestBuilder,
         accept: &str,
         headers: &[(String, String)],
-    ) -> ureq::RequestBuilder<B> {
+    ) -> RequestBuilder {
         // The labels that a server adds to its answers can only raise them.
         let mut request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
         if let Some(key) = &self.key {
@@ -239,51 +169,108 @@ impl McpServerClient {
         headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
-    /// Ends an MCP session at the server.
-    pub(super) fn end(&self, session: &str) {
-        let mut request = self.agent.delete(&self.url).header(SESSION, session);
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        // A failure is harmless.
-        let _ = request.call();
+    fn client(&self) -> Result<&reqwest::Client, &'static str> {
+        self.client.get_or_init(|| self.make_client()).as_ref().ok_or("the HTTP client cannot be started")
+    }
+
+    fn make_client(&self) -> Option<reqwest::Client> {
+        let builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(self.authorities.tls().ok()?)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            // A message is sent once: the server may have acted on it.
+            .retry(reqwest::retry::never())
+            .referer(false)
+            // With a connection for each request, one that stalls holds up no other.
+            .http1_only()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_nodelay(true)
+            .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")));
+        builder.build().ok()
     }
 }
 
-type UreqResult = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestSlot, &'static str> {
+    OpenRequestSlot::acquire(open, MOST_OPEN_REQUESTS)
+        .ok_or("too many requests to this server are on their way; wait for some")
+}
 
-/// Performs a request, and sends the parts of its answer until the receiver is dropped.
-fn ask(
-    asks: impl FnOnce() -> UreqResult,
-    parts: &SyncSender<ServerAnswerPart>,
-) -> Result<(), SendError<ServerAnswerPart>> {
-    let response = match asks() {
-        Ok(response) => response,
-        Err(ureq::Error::Timeout(_)) => {
-            return parts.send(ServerAnswerPart::Failed("the server does not answer in time"));
-        }
-        // The TLS library reports a certificate that it does not trust as this kind of error.
-        Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-            return parts.send(ServerAnswerPart::Failed("the server cannot be trusted: no authority vouches for it that is known here (see `ca-file`)"));
-        }
-        Err(_) => return parts.send(ServerAnswerPart::Failed("the server cannot be reached")),
-    };
-    let text =
-        |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let kind = text("content-type").unwrap_or_default().to_ascii_lowercase();
-    let (status, session) = (response.status().as_u16(), text(SESSION));
-    parts.send(ServerAnswerPart::Head(ServerAnswerHead { status, kind, session }))?;
-    let mut reader = response.into_body().into_reader();
-    loop {
-        let mut buffer = vec![0_u8; 16 << 10];
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => {
-                buffer.truncate(count);
-                parts.send(ServerAnswerPart::Bytes(buffer))?;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return parts.send(ServerAnswerPart::Failed(BROKEN)),
-        }
+/// Sends a request; returns the answer when it begins.
+async fn send(request: RequestBuilder, slot: OpenRequestSlot) -> Result<ServerAnswerBytes, &'static str> {
+    match request.send().await {
+        Ok(response) => Ok(ServerAnswerBytes::new(response, slot)),
+        Err(error) if error.is_timeout() => Err("the server does not answer in time"),
+        Err(error) if is_tls_failure(&error) => Err(
+            "the server cannot be trusted: no authority vouches for it that is known here (see `ca-file`)",
+        ),
+        Err(_) => Err(UNREACHABLE),
     }
+}
+
+/// Sends a request for a receiver that may end the wait before the server has received it.
+async fn deliver(
+    request: RequestBuilder,
+    slot: OpenRequestSlot,
+    mut answer: oneshot::Sender<Result<ServerAnswerBytes, &'static str>>,
+) {
+    let is_abandoned = async {
+        answer.closed().await;
+        sleep(ABANDONED_TIMEOUT).await;
+    };
+    let sent = tokio::select! {
+        sent = send(request, slot) => sent,
+        () = is_abandoned => return,
+    };
+    // An answer for which nobody waits is dropped, and its connection ends.
+    let _ = answer.send(sent);
+}
+
+/// Reads an answer; of a stream, only the head.
+async fn read_answer(
+    mut bytes: ServerAnswerBytes,
+    kind: ServerRequestKind,
+    has_session: bool,
+    stop: &mut StopSignal<'_>,
+) -> Result<ServerAnswer, &'static str> {
+    let listens = kind == ServerRequestKind::Stream;
+    let is_session = |id: &&str| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
+    let content = bytes.header("content-type").unwrap_or_default().to_ascii_lowercase();
+    let body = match bytes.status() {
+        202 | 204 => ServerAnswerBody::Nothing,
+        405 if listens => ServerAnswerBody::StreamNotOffered,
+        404 if has_session => ServerAnswerBody::SessionUnknown,
+        300..=399 => {
+            return Err(
+                "the server answers with a redirect, which is not followed: look at its url in [mcp]",
+            );
+        }
+        401 | 403 => {
+            return Err(
+                "the server rejects the key of the gateway (401 or 403): look at its key-from or key-file in [mcp]",
+            );
+        }
+        // An HTTP error may still have an answer in its body.
+        _ if content.starts_with("application/json") && !listens => {
+            let mut whole = Vec::new();
+            while let Some(part) = stop.wait_for(bytes.next()).await?? {
+                whole.extend_from_slice(&part);
+                if whole.len() > MAX_JSON {
+                    return Err("the answer of the server does not end");
+                }
+            }
+            ServerAnswerBody::Message(
+                String::from_utf8(whole).map_err(|_| "the answer of the server is not UTF-8")?,
+            )
+        }
+        200..=299 if content.starts_with("text/event-stream") => {
+            ServerAnswerBody::Stream(Box::new(EventStream::new(bytes)))
+        }
+        200..=299 => ServerAnswerBody::Nothing,
+        _ => return Err("the server answers with an error"),
+    };
+    Ok(ServerAnswer { session, body })
 }

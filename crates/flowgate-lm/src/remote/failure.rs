@@ -25,7 +25,7 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
         let timeout = AttemptFailure::from(Error::Timeout);
         return AttemptFailure { passes: error.is_connect(), ..timeout };
     }
-    if list_causes(error).any(|cause| cause.is::<rustls::Error>()) {
+    if is_tls_failure(error) {
         return report_unreachable(UNTRUSTED).into();
     }
     let http = list_causes(error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
@@ -49,9 +49,16 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     }
 }
 
+/// Returns whether TLS caused an error: usually, no trusted authority signed the server's certificate.
+#[must_use]
+pub fn is_tls_failure(error: &(dyn StdError + 'static)) -> bool {
+    list_causes(error).any(|cause| cause.is::<rustls::Error>())
+}
+
 /// Returns an error and its causes, from the outermost one on.
-fn list_causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-    let first: &(dyn StdError + 'static) = error;
+fn list_causes<'e>(
+    first: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     successors(Some(first), |&cause| match cause.downcast_ref::<io::Error>() {
         // The source of an I/O error is not the error in it, but the source of that.
         Some(system) => system.get_ref().map(|inner| -> &(dyn StdError + 'static) { inner }),

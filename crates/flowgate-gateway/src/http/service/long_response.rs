@@ -14,7 +14,7 @@ use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::workers::WorkError;
 use crate::limits::ServerLimits;
-use crate::mcp_proxy::exchange;
+use crate::mcp_proxy::pending_reply;
 
 /// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
 pub(super) struct FailureFormats<R, E> {
@@ -27,7 +27,10 @@ type FailureFormat<T> = fn(StatusCode, &str) -> T;
 
 /// Returns the formats of the route for MCP servers.
 pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, FailureFormat<SseEvent>> {
-    FailureFormats { reply: HttpReply::detail, event: |_, message| exchange::stream_error_event(message) }
+    FailureFormats {
+        reply: HttpReply::detail,
+        event: |_, message| pending_reply::stream_error_event(message),
+    }
 }
 
 /// The message for a turn that ended by a bug of the gateway.

@@ -1,0 +1,57 @@
+//! The body of a server's answer, as it arrives.
+//!
+//! `upstream` makes it, and `event_stream` reads it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyper::body::Bytes;
+
+/// The problem of an answer that ended early.
+pub(super) const BROKEN: &str = "the answer of the server broke off";
+
+/// The slot of an open request, released when it is dropped.
+pub(super) struct OpenRequestSlot(Arc<AtomicUsize>);
+
+impl OpenRequestSlot {
+    /// Takes one of `most` slots, of which `open` counts those that are taken; `None` if all are.
+    pub(super) fn acquire(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let slot = Self(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(slot)
+    }
+}
+
+impl Drop for OpenRequestSlot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The rest of an answer. Its drop ends the connection, unless the answer was read to its end.
+pub(super) struct ServerAnswerBytes {
+    response: reqwest::Response,
+    _slot: OpenRequestSlot,
+}
+
+impl ServerAnswerBytes {
+    pub(super) fn new(response: reqwest::Response, slot: OpenRequestSlot) -> Self {
+        Self { response, _slot: slot }
+    }
+
+    /// Returns a header of the answer.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    pub(super) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// Returns the next bytes; `None` at the end. No bytes are lost if the future is dropped.
+    ///
+    /// # Errors
+    /// If the answer breaks off.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, &'static str> {
+        self.response.chunk().await.map_err(|_| BROKEN)
+    }
+}

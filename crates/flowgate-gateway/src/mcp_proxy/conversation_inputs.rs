@@ -1,0 +1,144 @@
+//! Inputs of the state machine of a server: a message of the client or the server, or what became of a message.
+//!
+//! The conversation is held from an input until what follows from it is stored; only then is anything sent.
+
+use axum::http::StatusCode;
+use flowgate_mcp::ProxyAction;
+
+use super::exchange::McpExchange;
+use super::proxies::{ProxyEvent, ServerProxyEvent};
+use super::request::McpRequest;
+use crate::approvals::ApprovalReference;
+use crate::chat::conversations::ConversationState;
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
+use crate::recorder::{self, AuditEntry};
+
+impl McpExchange<'_> {
+    /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything is sent.
+    pub(super) async fn apply_event(&mut self, what: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
+        // A server's message is processed even if the client has disconnected.
+        let waiting = match what {
+            ProxyEvent::Client { .. } => self.waiting.clone(),
+            _ => ClientPresence::default(),
+        };
+        self.apply_event_for(&waiting, what).await
+    }
+
+    pub(super) async fn apply_event_for(
+        &mut self,
+        waiting: &ClientPresence,
+        what: ProxyEvent,
+    ) -> Result<Vec<ProxyAction>, RequestError> {
+        let McpRequest { client, conversation, .. } = self.request;
+        let routes = self.routes;
+        let found = routes.sessions.find_by_name(client, conversation);
+        let mut held = routes.sessions.lock(client, &found, waiting).await?;
+        let done = match held.get() {
+            Some(session) => self.judge(session, what).await,
+            None => {
+                Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"))
+            }
+        };
+        let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
+        let kept = match routes.recorder.record(events) {
+            Ok(()) => routes.sessions.persist(client, &found, &mut held).await,
+            Err(error) => Err(routes.sessions.evict_unpersisted(&found, &mut held, error).await),
+        };
+        if kept.is_err() {
+            routes.record_taken_back(events);
+        }
+        drop(held);
+        done.and_then(|(said, _)| kept.map(|()| said))
+    }
+
+    /// Hands an input to the state machine, and asks pending questions. Returns also the audit records.
+    async fn judge(
+        &mut self,
+        session: &mut ConversationState,
+        what: ProxyEvent,
+    ) -> Result<(Vec<ProxyAction>, Vec<AuditEntry>), RequestError> {
+        let McpRequest { client, conversation, .. } = self.request;
+        let routes = self.routes;
+        if !routes.sessions.has_room(session, (&client.spec.name, conversation)) {
+            let why = "the conversation is as long as this gateway keeps them: begin a new one";
+            return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
+        }
+        // A failed call is noted even where a freeze stops everything else.
+        if !matches!(what, ProxyEvent::Failed { .. }) {
+            routes.approvals.check_frozen(&client.spec, conversation).await?;
+        }
+        routes.sessions.catch_up(client, session).await?;
+        session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
+        self.pin(session, &what).await?;
+        let mut said = self.apply_event_to_session(session, what).await;
+        self.note_tools(session, &mut said).await?;
+        while let Some(at) = said.iter().position(|out| matches!(out, ProxyAction::Ask(_))) {
+            let ProxyAction::Ask(question) = said.remove(at) else { continue };
+            let (answer, allowed) = self.ask_people(session, &question).await?;
+            // While the question was open, consents may have been withdrawn, and others may have written to stores.
+            session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
+            routes.sessions.recall_external_state(client, session).await?;
+            let decided = ProxyEvent::Decided { question, said: answer };
+            let mut out = self.apply_event_to_session(session, decided).await;
+            if let Some(asked) = allowed {
+                self.withhold_frozen(session, &mut out).await;
+                self.note_approved(session, &asked, &out).await;
+            }
+            said.extend(out);
+        }
+        self.withhold_frozen(session, &mut said).await;
+        self.note_forwarded_call(session, &said);
+        let events = std::mem::take(&mut session.events);
+        Ok((said, events))
+    }
+
+    /// Hands an input to the state machine; withholds what a freeze has stopped of a call that the person at the client
+    /// has allowed.
+    async fn apply_event_to_session(
+        &mut self,
+        session: &mut ConversationState,
+        what: ProxyEvent,
+    ) -> Vec<ProxyAction> {
+        let accepted = self.note_answer_in(session, &what);
+        let mut said = self.hand_to_machine(session, what);
+        if let Some(asked) = accepted {
+            self.withhold_frozen(session, &mut said).await;
+            self.note_approved(session, &asked, &said).await;
+        }
+        said
+    }
+
+    /// Records the answer of the person at the client, if the input has one. If it is a yes, returns the question.
+    fn note_answer_in(
+        &self,
+        session: &mut ConversationState,
+        what: &ProxyEvent,
+    ) -> Option<ApprovalReference> {
+        match what {
+            ProxyEvent::Client { text, .. } => self.note_answer(session, text),
+            _ => None,
+        }
+    }
+
+    /// Hands an input to the state machine, and records the verdicts and the questions to the client.
+    pub(super) fn hand_to_machine(
+        &mut self,
+        session: &mut ConversationState,
+        what: ProxyEvent,
+    ) -> Vec<ProxyAction> {
+        let spec = &self.request.client.spec;
+        let put = ServerProxyEvent { server: self.request.server.name.clone(), what };
+        let (said, judged) = session.handle_proxy_event(spec, put);
+        self.verdicts.count(&judged);
+        let events =
+            judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));
+        session.events.extend(events);
+        for out in &said {
+            if let ProxyAction::Client(text) = out {
+                self.note_question(session, text);
+            }
+        }
+        said
+    }
+}

@@ -1,0 +1,61 @@
+//! Freezes: what an operator has stopped goes to no server, and nothing of a stopped server goes to a client.
+
+use flowgate_mcp::ProxyAction;
+use serde_json::Value;
+
+use super::exchange::McpExchange;
+use super::proxies::ProxyEvent;
+use super::request::McpRequest;
+use crate::chat::ModelRoutes;
+use crate::chat::conversations::ConversationState;
+
+/// Returns the name by which a freeze matches a message to a server.
+pub(super) fn freeze_name(message: &Value) -> String {
+    match (message.get("method").and_then(Value::as_str), message.pointer("/params/name")) {
+        (Some("tools/call"), Some(Value::String(name))) => name.clone(),
+        (method, _) => method.unwrap_or_default().to_owned(),
+    }
+}
+
+impl ModelRoutes {
+    /// Returns why a freeze stops the server of a request, if one does.
+    pub(super) async fn freeze_of_server(&self, request: &McpRequest) -> Option<String> {
+        self.freeze_of(request, "").await
+    }
+
+    /// Returns why a freeze stops a tool or a method of the server of a request, if one does.
+    pub(super) async fn freeze_of(&self, request: &McpRequest, name: &str) -> Option<String> {
+        let McpRequest { client, server, conversation, .. } = request;
+        let tool = format!("{}/{name}", server.name);
+        self.approvals.freeze_reason(&client.spec, conversation, &tool).await
+    }
+}
+
+impl McpExchange<'_> {
+    /// Withholds messages to the server that a freeze has stopped.
+    pub(super) async fn withhold_frozen(
+        &mut self,
+        session: &mut ConversationState,
+        said: &mut Vec<ProxyAction>,
+    ) {
+        let mut kept = Vec::new();
+        for out in std::mem::take(said) {
+            let ProxyAction::Server(text) = &out else {
+                kept.push(out);
+                continue;
+            };
+            let message: Value = serde_json::from_str(text).unwrap_or_default();
+            match self.routes.freeze_of(self.request, &freeze_name(&message)).await {
+                None => kept.push(out),
+                Some(why) => {
+                    let id = message.get("id").filter(|_| message.get("method").is_some());
+                    let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });
+                    kept.extend(
+                        unsent.map(|unsent| self.hand_to_machine(session, unsent)).unwrap_or_default(),
+                    );
+                }
+            }
+        }
+        *said = kept;
+    }
+}

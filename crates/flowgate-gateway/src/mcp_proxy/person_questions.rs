@@ -1,0 +1,107 @@
+//! Questions to people about a call: to the person at the client, and to those who decide elsewhere.
+
+use std::time::Duration;
+
+use flowgate_guard::approve::Decision;
+use flowgate_mcp::{PersonAnswer, ProxyAction};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::exchange::McpExchange;
+use super::proxies::ProxyEvent;
+use super::request::McpRequest;
+use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference};
+use crate::chat::ModelRoutes;
+use crate::chat::conversations::ConversationState;
+use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT};
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
+
+/// The time limit for a person at the client to answer.
+const PERSON_TIMEOUT: Duration = Duration::from_secs(300);
+
+impl ModelRoutes {
+    /// Hands an answer to the request that waits for it.
+    pub(super) fn hand_to_waiter(&self, request: &McpRequest, message: &Value, text: &str) {
+        let Some(id) = message.get("id") else { return };
+        let key = (request.client.spec.name.clone(), request.conversation.clone(), id.to_string());
+        if let Some(waiter) = self.pending.waiters().remove(&key) {
+            // The request may have stopped waiting.
+            let _ = waiter.send(text.to_owned());
+        }
+    }
+}
+
+impl McpExchange<'_> {
+    /// Asks the person at the client, and hands the answer to the state machine.
+    pub(super) async fn ask_at_client(
+        &mut self,
+        own: &Value,
+        text: String,
+    ) -> Result<Vec<ProxyAction>, RequestError> {
+        let answer = match self.reply.streams {
+            true => self.await_person(own, text).await,
+            false => None,
+        };
+        let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
+        // The question is closed even if the client has disconnected.
+        self.apply_event_for(
+            &ClientPresence::default(),
+            ProxyEvent::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false },
+        )
+        .await
+    }
+
+    async fn await_person(&mut self, own: &Value, text: String) -> Option<String> {
+        let (client, conversation) = (&self.request.client.spec.name, &self.request.conversation);
+        let key = (client.clone(), conversation.clone(), own.to_string());
+        let (sender, answer) = oneshot::channel();
+        self.routes.pending.waiters().insert(key.clone(), sender);
+        self.reply.send(text, false).await;
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer.ok(),
+            () = self.waiting.gone() => None,
+            () = self.reply.parts.closed() => None,
+            () = sleep(PERSON_TIMEOUT) => None,
+        };
+        self.routes.pending.waiters().remove(&key);
+        answer
+    }
+
+    /// Asks people whether a call may run. Returns their answer and, if it is a yes, the question. If they cannot be
+    /// asked, the call fails, and nothing of it is stored.
+    pub(super) async fn ask_people(
+        &self,
+        session: &mut ConversationState,
+        question: &str,
+    ) -> Result<(PersonAnswer, Option<ApprovalReference>), DatabaseError> {
+        let McpRequest { client, server, conversation, .. } = self.request;
+        let Some(found) = session.question(&server.name, question) else {
+            return Ok((PersonAnswer::Nothing, None));
+        };
+        let ask = session.conversation.approval_request(found);
+        let asker = ApprovalContext {
+            client: &client.spec,
+            conversation,
+            turns: TURN_OUTSIDE_CHAT,
+            waiting: self.waiting,
+            key: None,
+        };
+        let answered = self.routes.approvals.ask(asker, &ask, &session.used).await;
+        session.is_unasked = answered.is_err();
+        let ApprovalOutcome { decision, asked } = answered?;
+        Ok(match (decision, asked) {
+            (Decision::Allow, Some(asked)) => {
+                // A second call with the same arguments in this message is a new question.
+                session.used.push(asked.clone());
+                (PersonAnswer::Yes, Some(asked))
+            }
+            (Decision::Refuse, _) => (PersonAnswer::No, None),
+            (Decision::Later, Some(asked)) => (PersonAnswer::NotYet(asked.id), None),
+            (Decision::Unasked, _) => (PersonAnswer::Unasked, None),
+            _ => (PersonAnswer::Nothing, None),
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! A message on its way to the server, until everything that the server answers is labelled.
+
+use axum::http::StatusCode;
+use flowgate_mcp::{LISTEN_METHOD, ProxyAction, ProxyLimits, SERVER_REQUEST_METHODS};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::answer_bytes::BROKEN;
+use super::event_stream::EventStream;
+use super::exchange::McpExchange;
+use super::freezes::freeze_name;
+use super::pending_requests::MOST_CANCELLED;
+use super::proxies::ProxyEvent;
+use super::request::{ClientSlot, McpRequest};
+use super::resumption::ResumptionLimits;
+use super::stop_signal::{NOBODY_WAITS, StopSignal};
+use super::stream_watch::StreamWatch;
+use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
+use crate::chat::ModelRoutes;
+use crate::http::request_error::RequestError;
+use crate::http::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
+use crate::limits::estimated_memory;
+use crate::log;
+
+/// The limit on server messages that one request may cause.
+const MAX_SERVER_MESSAGES: usize = 1_000;
+
+/// The actions that a server's message leads to, and a problem that ends the request.
+pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
+
+impl ModelRoutes {
+    /// Notes that the request with this server-side id was cancelled.
+    fn cancel(&self, id: &Value) {
+        if self.pending.cancel(id) {
+            self.log.limit(&log::Limit {
+                what: "cancelled requests that are remembered",
+                effect: "all were forgotten: those that begin later wait for their servers",
+                setting: "none",
+                most: u64::try_from(MOST_CANCELLED).unwrap_or(u64::MAX),
+                client: "",
+                conversation: None,
+            });
+        }
+    }
+}
+
+/// Returns whether a server asks the client for this method, in a request or in its answer.
+fn is_requested_method(message: &Value, method: &str) -> bool {
+    let names = |one: &Value| one.get("method").and_then(Value::as_str) == Some(method);
+    let in_answer = message.pointer("/result/inputRequests").and_then(Value::as_object);
+    names(message) || in_answer.is_some_and(|all| all.values().any(names))
+}
+
+/// Returns whether a message to a client ends its request.
+fn is_answer(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|message| message.get("method").is_none())
+}
+
+impl<'e> McpExchange<'e> {
+    /// Sends a message to the server, and labels everything that it answers.
+    pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
+        let message: Value = serde_json::from_str(&text).unwrap_or_default();
+        let mut headers = self.request.headers.for_message(&message);
+        if let Some(session) = &self.request.session {
+            headers.push((SESSION.to_owned(), session.clone()));
+        }
+        let routes = self.routes;
+        let upstream = &self.request.server.upstream;
+        self.called = freeze_name(&message);
+        let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+            if let Some(cancelled) = message.pointer("/params/requestId") {
+                routes.cancel(cancelled);
+            }
+            // A notification has no answer, and is sent even if the client has disconnected. A response to it is not
+            // read.
+            let mut stop = StopSignal { closing: routes.closing.clone(), ..StopSignal::default() };
+            let _ = upstream.send(text, &headers, &mut stop).await;
+            return Ok(Vec::new());
+        };
+        let running = routes.pending.begin(id);
+        let mut stop = self.stop_signal(running.cancelled.clone());
+        if message.get("method").and_then(Value::as_str) == Some(LISTEN_METHOD) {
+            // The first event may arrive late, so the stream begins now.
+            self.reply.begin().await;
+            stop = self.watch_stream(stop);
+        }
+        let (told, problem) = match upstream.send(text, &headers, &mut stop).await {
+            Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        drop(running);
+        // A notification or a question in place of the answer does not count as one.
+        let is_answered = told.iter().any(|out| matches!(out, ProxyAction::Client(text) if is_answer(text)));
+        let mut all = told;
+        // A client that still waits for an answer receives an error.
+        if !is_answered {
+            let why = problem.unwrap_or("the server does not answer").to_owned();
+            let McpRequest { client, server, conversation, .. } = self.request;
+            let fields =
+                vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
+            routes.log.write(log::LogEvent::Upstream, &client.spec.name, fields, &why);
+            all.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
+        }
+        Ok(all)
+    }
+
+    /// Returns what ends the wait for the answer to a request.
+    fn stop_signal(&self, cancelled: CancellationToken) -> StopSignal<'e> {
+        StopSignal { client: self.waiting.clone(), cancelled, ..StopSignal::default() }
+    }
+
+    /// Adds what ends a listening stream.
+    pub(super) fn watch_stream(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
+        let watch = StreamWatch::new(self.routes, self.request, self.reply.parts.clone());
+        StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
+    }
+
+    /// Labels an answer of the server, in whichever form it is.
+    async fn handle_answer(
+        &mut self,
+        message: &Value,
+        id: &Value,
+        answer: ServerAnswer,
+        stop: &mut StopSignal<'_>,
+    ) -> Result<MessageOutcome, RequestError> {
+        let session = answer.session.clone().or_else(|| self.request.session.clone());
+        // Only the answer to `initialize` may name the MCP session: later, the name would be unlabelled text of the
+        // server.
+        let greets = message.get("method").and_then(Value::as_str) == Some("initialize");
+        self.reply.set_session_header(answer.session.filter(|_| greets));
+        Ok(match answer.body {
+            ServerAnswerBody::Nothing | ServerAnswerBody::StreamNotOffered => (Vec::new(), None),
+            ServerAnswerBody::Message(answer) => match self.reserve_memory(&answer) {
+                Ok(_share) => self.handle_server_message(id, answer).await?,
+                Err(why) => (Vec::new(), Some(why)),
+            },
+            ServerAnswerBody::SessionUnknown => {
+                self.reply.status = StatusCode::NOT_FOUND;
+                let why = "the server does not know the connection any more; begin a new one";
+                (Vec::new(), Some(why))
+            }
+            ServerAnswerBody::Stream(events) => {
+                self.read_stream(id, *events, session.as_deref(), stop).await?
+            }
+        })
+    }
+
+    /// Reads a stream up to the answer to a request, resuming it if the server ends it early, and passes on what
+    /// precedes the answer.
+    async fn read_stream(
+        &mut self,
+        id: &Value,
+        mut events: EventStream,
+        session: Option<&str>,
+        stop: &mut StopSignal<'_>,
+    ) -> Result<MessageOutcome, RequestError> {
+        let mut limits = ResumptionLimits::begin();
+        stop.until = Some(limits.until);
+        loop {
+            let event = match events.next(stop).await {
+                Ok(Some(event)) => event,
+                Ok(None) | Err(BROKEN) if self.resume(&mut events, session, &mut limits, stop).await => {
+                    continue;
+                }
+                Ok(None) => return Ok((Vec::new(), None)),
+                Err(why) => return Ok((Vec::new(), Some(why))),
+            };
+            let _share = match self.reserve_memory(&event) {
+                Ok(share) => share,
+                Err(why) => return Ok((Vec::new(), Some(why))),
+            };
+            let message: Value = serde_json::from_str(&event).unwrap_or_default();
+            let is_answer = message.get("method").is_none();
+            if is_answer && message.get("id") != Some(id) {
+                // The answer to another request is dropped.
+                continue;
+            }
+            let (told, problem) =
+                match matches!(self.request.slot, ClientSlot::ListeningStream(_)) && !is_answer {
+                    true => self.handle_stream_message(id, &message, &event).await?,
+                    false => self.handle_server_message(id, event).await?,
+                };
+            if is_answer || problem.is_some() {
+                return Ok((told, problem));
+            }
+            self.perform_actions(told).await?;
+            if stop.is_over().await || self.reply.is_lost {
+                return Ok((Vec::new(), Some(NOBODY_WAITS)));
+            }
+        }
+    }
+
+    /// Reserves memory for a server's message before it is parsed.
+    pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
+        let McpRequest { client, conversation, .. } = self.request;
+        self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
+            self.routes.log.limit(&log::Limit {
+                what: WHAT,
+                effect: "an answer of a server was not read, and the client was told that there is none",
+                setting: SETTING,
+                most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
+                client: &client.spec.name,
+                conversation: Some(conversation),
+            });
+            match why {
+                ValueBudgetError::TooLarge => "the answer of the server has too many values",
+                ValueBudgetError::Taken => "the gateway has no room for the answer of the server",
+            }
+        })
+    }
+
+    /// Labels a server's message, unless a freeze has stopped the server or the message exceeds a limit.
+    pub(super) async fn handle_server_message(
+        &mut self,
+        id: &Value,
+        text: String,
+    ) -> Result<MessageOutcome, RequestError> {
+        self.received += 1;
+        if text.len() > ProxyLimits::default().message {
+            return Ok((Vec::new(), Some("the answer of the server is larger than 4 MiB")));
+        }
+        if self.received > MAX_SERVER_MESSAGES {
+            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+        }
+        let message: Value = serde_json::from_str(&text).unwrap_or_default();
+        if message.get("method").is_none() && message.get("id") != Some(id) {
+            return Ok((Vec::new(), Some("the server does not answer the request")));
+        }
+        let asked = SERVER_REQUEST_METHODS.into_iter().filter(|method| is_requested_method(&message, method));
+        for name in std::iter::once(self.called.as_str()).chain(asked) {
+            if self.routes.freeze_of(self.request, name).await.is_some() {
+                return Ok((Vec::new(), Some("this server is stopped by its operator")));
+            }
+        }
+        Ok((self.apply_event(ProxyEvent::Server(text)).await?, None))
+    }
+}

@@ -1,0 +1,150 @@
+//! What ends the wait for a server: its client has disconnected or has cancelled the request, the gateway shuts down, a
+//! freeze stops a stream, or the time is over.
+
+use std::pin::pin;
+
+use flowgate_lm::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::client_presence::ClientPresence;
+
+/// The problem of an answer for which the wait has ended.
+pub(super) const NOBODY_WAITS: &str = "nobody waits for the answer any more";
+
+/// A check that a wait repeats until it ends.
+pub(super) trait PeriodicCheck: Send {
+    /// Returns the time of the next check.
+    fn next_check(&self) -> Instant;
+
+    /// Does what is due. Returns whether the wait ends.
+    fn check(&mut self) -> BoxFuture<'_, bool>;
+}
+
+/// What ends the wait for a server. By default, nothing does.
+#[derive(Default)]
+pub(super) struct StopSignal<'w> {
+    /// Whether the client has disconnected.
+    pub(super) client: ClientPresence,
+    /// Whether the client has cancelled the request.
+    pub(super) cancelled: CancellationToken,
+    /// Whether the gateway shuts down.
+    pub(super) closing: CancellationToken,
+    /// The end of the time for the answer.
+    pub(super) until: Option<Instant>,
+    /// The checks of a listening stream.
+    pub(super) check: Option<Box<dyn PeriodicCheck + 'w>>,
+}
+
+impl StopSignal<'_> {
+    /// Returns whether the wait is over; does the checks that are due.
+    pub(super) async fn is_over(&mut self) -> bool {
+        if self.client.has_gone()
+            || self.cancelled.is_cancelled()
+            || self.closing.is_cancelled()
+            || self.until.is_some_and(|until| until <= Instant::now())
+        {
+            return true;
+        }
+        match &mut self.check {
+            Some(check) => check.check().await,
+            None => false,
+        }
+    }
+
+    /// Waits for a result, which counts even if the wait is over when it is there.
+    ///
+    /// # Errors
+    /// If the wait is over before.
+    pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = work.as_mut() => return Ok(done),
+                () = self.next_event() => {}
+            }
+            // A check is never dropped half done, however fast the parts of an answer arrive.
+            if self.is_over().await {
+                return Err(NOBODY_WAITS);
+            }
+        }
+    }
+
+    /// Waits until the wait is over or a check is due.
+    async fn next_event(&mut self) {
+        let next = self.check.as_ref().map(|check| check.next_check());
+        let next = [next, self.until].into_iter().flatten().min();
+        let is_due = async {
+            match next {
+                Some(next) => sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.client.gone() => {}
+            () = self.cancelled.cancelled() => {}
+            () = self.closing.cancelled() => {}
+            () = is_due => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A check that ends the wait the third time.
+    struct ThirdCheck(u32);
+
+    impl PeriodicCheck for ThirdCheck {
+        fn next_check(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn check(&mut self) -> BoxFuture<'_, bool> {
+            self.0 += 1;
+            Box::pin(ready(self.0 == 3))
+        }
+    }
+
+    #[tokio::test]
+    async fn each_signal_ends_a_wait() {
+        let signals: [fn() -> StopSignal<'static>; 5] = [
+            || {
+                let stop = StopSignal::default();
+                drop(stop.client.gone_on_drop());
+                stop
+            },
+            || {
+                let stop = StopSignal::default();
+                stop.cancelled.cancel();
+                stop
+            },
+            || {
+                let stop = StopSignal::default();
+                stop.closing.cancel();
+                stop
+            },
+            || StopSignal { until: Some(Instant::now() + Duration::from_millis(1)), ..StopSignal::default() },
+            || StopSignal { check: Some(Box::new(ThirdCheck(0))), ..StopSignal::default() },
+        ];
+        for signal in signals {
+            assert_eq!(signal().wait_for(pending::<()>()).await, Err(NOBODY_WAITS));
+            // What has arrived is not lost.
+            assert_eq!(signal().wait_for(ready(1)).await, Ok(1));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signal_during_the_wait_ends_it() {
+        let mut stop = StopSignal::default();
+        let token = stop.cancelled.clone();
+        let (waited, ()) = tokio::join!(stop.wait_for(pending::<()>()), async { token.cancel() });
+        assert_eq!(waited, Err(NOBODY_WAITS));
+        assert!(stop.is_over().await);
+    }
+}
