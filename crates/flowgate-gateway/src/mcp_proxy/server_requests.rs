@@ -1,8 +1,11 @@
 //! A message on its way to the server, until everything that the server answers is labelled.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use flowgate_mcp::{LISTEN_METHOD, ProxyAction, ProxyLimits, SERVER_REQUEST_METHODS};
 use serde_json::Value;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_bytes::BROKEN;
@@ -24,6 +27,9 @@ use crate::log;
 
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
+
+/// The time that a notification has to reach its server when the gateway shuts down.
+const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
 /// The actions that a server's message leads to, and a problem that ends the request.
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
@@ -73,8 +79,15 @@ impl<'e> McpExchange<'e> {
             }
             // A notification has no answer, and is sent even if the client has disconnected. A response to it is not
             // read.
-            let mut stop = StopSignal { closing: routes.closing.clone(), ..StopSignal::default() };
-            let _ = upstream.send(text, &headers, &mut stop).await;
+            let mut stop = StopSignal::default();
+            let is_late = async {
+                routes.closing.cancelled().await;
+                sleep(NOTIFICATION_GRACE).await;
+            };
+            tokio::select! {
+                _ = upstream.send(text, &headers, &mut stop) => {}
+                () = is_late => {}
+            }
             return Ok(Vec::new());
         };
         let running = routes.pending.begin(id);

@@ -274,3 +274,40 @@ async fn read_answer(
     };
     Ok(ServerAnswer { session, body })
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::super::stop_signal::NOBODY_WAITS;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_reaches_its_server_although_nobody_waits_for_the_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let client = McpServerClient::new(&url, None, &Authorities::default());
+        let mut stop = StopSignal::default();
+        stop.cancelled.cancel();
+        let sent = client.send("the message".to_owned(), &[], &mut stop).await;
+        assert_eq!(sent.err(), Some(NOBODY_WAITS));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"the message") {
+            assert!(stream.read_buf(&mut received).await.unwrap() > 0, "{received:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listening_stream_that_nobody_waits_for_releases_its_slot() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let client = McpServerClient::new(&url, None, &Authorities::default());
+        let mut stop = StopSignal::default();
+        stop.closing.cancel();
+        let heard = client.listen(None, &[], &mut stop).await;
+        assert_eq!(heard.err(), Some(NOBODY_WAITS));
+        assert_eq!(client.listened.load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+}

@@ -1,6 +1,7 @@
 //! Attacks by servers behind the gateway, and the limits of permits that the chat has given. Each attack has a benign
 //! variant that must pass.
 
+use flowgate_gateway::limits::ServerLimits;
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};
 
@@ -120,6 +121,38 @@ fn a_server_that_is_silent_keeps_no_place() {
         one.send("bank", &lists(id), &[]).0 == 200
     }));
     assert_eq!(one.call("bank", "pay", &json!({"to": "bob"})), "paid");
+}
+
+/// A message beyond the bound of the gateway is refused with 429, and the operator is told of the bound.
+#[test]
+fn messages_beyond_the_bound_are_refused() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let bank = McpServerDouble::answering(move |message| match listed(message) {
+        Some(result) => ("text/event-stream", answer(message, &result)),
+        None => {
+            let _ = held.lock().unwrap().recv();
+            ("text/event-stream", answer(message, &text("100")))
+        }
+    });
+    let web = web(AnswerForm::Json);
+    let limits = ServerLimits { exchanges: 1, ..ServerLimits::default() };
+    let (gateway, mut log) = home(NOWHERE, [&web, &bank], "", POLICY).start_within(limits);
+    let mut one = client(&gateway, "one");
+    one.begin("bank");
+    let balance =
+        |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "balance"}});
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| client(&gateway, "one").send("bank", &balance(100), &[]));
+        assert!(until(|| bank.calls().len() == 1));
+        let (status, told) = one.send("bank", &balance(101), &[]);
+        assert!(status == 429 && told[0].to_string().contains("too much to do"), "{status} {told:?}");
+        assert_eq!(log.next("limit")["limit"], "messages to MCP servers at the same time");
+        drop(release);
+        let (status, told) = asked.join().unwrap();
+        assert_eq!((status, &told[0]["result"]), (200, &text("100")));
+    });
+    assert_eq!(one.call("bank", "balance", &json!({})), "100");
 }
 
 /// An empty first list approves no tool that is listed later, for any client.

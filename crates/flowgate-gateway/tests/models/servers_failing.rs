@@ -261,6 +261,33 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
     }
 }
 
+/// The outcome of a call is stored although its client has left and the gateway is stopped: the next gateway knows that
+/// the server was asked.
+#[test]
+fn a_call_whose_client_has_left_is_stored() {
+    for (tool, may_post) in [("note", false), ("size", true)] {
+        let ServerPair { web, bank, fails } = servers();
+        let home = home(NOWHERE, [&web, &bank], "", POLICY);
+        let gateway = home.start();
+        let (asked, is_asked) = std::sync::mpsc::channel();
+        let (answers, is_over) = std::sync::mpsc::channel::<()>();
+        let (asked, is_over) = (Mutex::new(asked), Mutex::new(is_over));
+        *fails.lock().unwrap() = Arc::new(move |message| {
+            asked.lock().unwrap().send(()).unwrap();
+            let _ = is_over.lock().unwrap().recv();
+            ("text/event-stream", answer(message, &text("a note")))
+        });
+        let mut one = begin(&gateway, "one");
+        assert!(posts(&mut one));
+        one.leave("web", &call(tool), &mut || is_asked.recv().unwrap());
+        // The gateway waits for the exchange, which the server has not answered yet.
+        gateway.stop();
+        drop(answers);
+        let gateway = home.start();
+        assert_eq!(posts(&mut client(&gateway, "one")), may_post, "{tool}");
+    }
+}
+
 /// A freeze of the server, the tool, the conversation or the client withholds an answer that is pending.
 #[test]
 fn a_server_that_was_stopped_is_not_heard() {
