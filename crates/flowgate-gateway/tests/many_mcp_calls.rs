@@ -3,7 +3,7 @@
 //! The test counts the threads of its process, and is therefore the only one of its program.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
