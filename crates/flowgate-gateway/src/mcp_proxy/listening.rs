@@ -71,6 +71,7 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
+        let mut stop = exchange.watch_stream(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !waiting.has_gone()
         {

@@ -64,6 +64,11 @@ impl PendingReply {
         }
     }
 
+    /// Returns the way to the client, once the stream has begun.
+    pub(super) fn begun_parts(&self) -> Option<Sender<ReplyPart>> {
+        self.has_begun.then(|| self.parts.clone())
+    }
+
     async fn stream(&mut self, text: &str) {
         self.begin().await;
         let event = SseEvent::new("message", text).encode();

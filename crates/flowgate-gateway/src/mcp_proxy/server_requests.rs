@@ -124,7 +124,7 @@ impl<'e> McpExchange<'e> {
 
     /// Adds what ends a listening stream.
     pub(super) fn watch_stream(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
-        let watch = StreamWatch::new(self.routes, self.request, self.reply.parts.clone());
+        let watch = StreamWatch::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
     }
 

@@ -20,13 +20,18 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(super) struct StreamWatch<'w> {
     routes: &'w ModelRoutes,
     request: &'w McpRequest,
-    parts: Sender<ReplyPart>,
+    /// The parts of the reply, once it has begun: a comment before its begin would take the place of the begin.
+    parts: Option<Sender<ReplyPart>>,
     looked: Instant,
     alive: Instant,
 }
 
 impl<'w> StreamWatch<'w> {
-    pub(super) fn new(routes: &'w ModelRoutes, request: &'w McpRequest, parts: Sender<ReplyPart>) -> Self {
+    pub(super) fn new(
+        routes: &'w ModelRoutes,
+        request: &'w McpRequest,
+        parts: Option<Sender<ReplyPart>>,
+    ) -> Self {
         let now = Instant::now();
         Self { routes, request, parts, looked: now, alive: now }
     }
@@ -34,15 +39,18 @@ impl<'w> StreamWatch<'w> {
 
 impl PeriodicCheck for StreamWatch<'_> {
     fn next_check(&self) -> Instant {
-        (self.looked + POLL_INTERVAL).min(self.alive + KEEP_ALIVE)
+        let looks = self.looked + POLL_INTERVAL;
+        if self.parts.is_some() { looks.min(self.alive + KEEP_ALIVE) } else { looks }
     }
 
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            if self.alive.elapsed() >= KEEP_ALIVE {
+            if let Some(parts) = &self.parts
+                && self.alive.elapsed() >= KEEP_ALIVE
+            {
                 self.alive = Instant::now();
                 // A full channel means that other data is on its way.
-                let _ = self.parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
+                let _ = parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
             }
             if self.looked.elapsed() < POLL_INTERVAL {
                 return false;
