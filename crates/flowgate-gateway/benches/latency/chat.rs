@@ -31,9 +31,21 @@ pub(crate) struct BenchChat {
 }
 
 impl BenchChat {
-    pub(crate) fn new(name: String) -> Self {
-        let mut messages = String::with_capacity(4096);
+    /// Begins a chat with about this many bytes of text, which is different in each chat.
+    pub(crate) fn new(name: String, context: usize) -> Self {
+        let mut messages = String::with_capacity(4096 + context);
         let _ = write!(messages, r#"{{"role":"system","content":"{SYSTEM}"}}"#);
+        if context > 0 {
+            let _ = write!(messages, r#",{{"role":"user","content":""#);
+            let end = messages.len() + context;
+            let mut line = 0;
+            while messages.len() < end {
+                line += 1;
+                let _ =
+                    write!(messages, "Line {line} of {name} says what was agreed for order {}. ", line * 37);
+            }
+            messages.push_str(r#""},{"role":"assistant","content":"Read."}"#);
+        }
         Self { name, messages, length: 0 }
     }
 

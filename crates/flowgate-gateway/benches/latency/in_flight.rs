@@ -29,7 +29,7 @@ pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
         return;
     };
     let folder = std::env::temp_dir().join(format!("flowgate-in-flight-{}", std::process::id()));
-    let upstream = process::upstream(options.delay);
+    let upstream = process::upstream(options.delay, Duration::ZERO);
     println!(
         "\n## {} turns in flight, with a model that takes {} s\n",
         options.in_flight,
@@ -106,7 +106,7 @@ fn begin(
 
 /// Sends one message on a connection of its own, and returns the time until the first byte of the streamed answer.
 async fn run_turn(address: &str, number: u32) -> Result<Duration, Box<dyn std::error::Error + Send + Sync>> {
-    let mut chat = BenchChat::new(format!("chat {number}"));
+    let mut chat = BenchChat::new(format!("chat {number}"), 0);
     let body = Full::new(Bytes::from(chat.ask(true)));
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;

@@ -25,7 +25,19 @@ pub(crate) struct LoadTarget {
     idle: Semaphore,
     begun: AtomicUsize,
     messages: usize,
+    context: usize,
     named: bool,
+}
+
+/// When an answer arrived, from when its request was sent.
+#[derive(Debug)]
+pub(crate) struct AnswerTiming {
+    /// The time until its first byte.
+    pub(crate) first: Duration,
+    /// The times between its further parts, as they arrive.
+    pub(crate) gaps: Vec<Duration>,
+    /// The time until its end.
+    pub(crate) whole: Duration,
 }
 
 /// A request that was answered or abandoned.
@@ -45,12 +57,14 @@ impl LoadTarget {
             idle: Semaphore::new(0),
             begun: AtomicUsize::new(0),
             messages: options.messages,
+            context: options.context,
             named: options.named,
         })
     }
 
     fn begin(&self) -> BenchChat {
-        BenchChat::new(format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed)))
+        let name = format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed));
+        BenchChat::new(name, self.context)
     }
 
     /// Begins a chat, sends this many messages, and adds it to the idle chats.
@@ -106,7 +120,7 @@ impl LoadTarget {
         self.chats.lock().unwrap().clear();
     }
 
-    async fn ask(&self, chat: &mut BenchChat, stream: bool) -> Result<(), String> {
+    async fn ask(&self, chat: &mut BenchChat, stream: bool) -> Result<AnswerTiming, String> {
         let body = Full::new(Bytes::from(chat.ask(stream)));
         let mut request = Request::post("/v1/chat/completions")
             .header("host", self.connections.address())
@@ -115,9 +129,56 @@ impl LoadTarget {
         if self.named {
             request = request.header("x-flowgate-conversation", &chat.name);
         }
-        let answer = self.connections.send(request.body(body).unwrap()).await?;
-        let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-        chat.push_answer(stream, &body)
+        let begun = Instant::now();
+        let mut answer = self.connections.send(request.body(body).unwrap()).await?;
+        let (mut arrived, mut body) = (Vec::new(), Vec::new());
+        while let Some(frame) = answer.body_mut().frame().await {
+            if let Some(data) = frame.map_err(|error| error.to_string())?.data_ref() {
+                arrived.push(begun.elapsed());
+                body.extend_from_slice(data);
+            }
+        }
+        let whole = begun.elapsed();
+        chat.push_answer(stream, &body)?;
+        let gaps = arrived.windows(2).map(|two| two[1].saturating_sub(two[0])).collect();
+        Ok(AnswerTiming { first: arrived.first().copied().unwrap_or(whole), gaps, whole })
+    }
+
+    /// Keeps this many requests open for this many seconds, with the idle chats; returns the timings of the answers, and
+    /// the first failure.
+    pub(crate) fn keep_open(
+        self: &Arc<Self>,
+        runtime: &Runtime,
+        (concurrency, seconds): (usize, f64),
+        stream: bool,
+    ) -> (Vec<AnswerTiming>, Option<String>) {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        let client = |target: Arc<Self>| async move {
+            let (mut timings, mut failure) = (Vec::new(), None);
+            while Instant::now() < end {
+                let idle = target.chats.lock().unwrap().pop_front();
+                let mut chat = idle.unwrap_or_else(|| target.begin());
+                match target.ask(&mut chat, stream).await {
+                    Ok(timing) => timings.push(timing),
+                    Err(error) => {
+                        failure = Some(error);
+                        chat = target.begin();
+                    }
+                }
+                target.put(chat);
+            }
+            (timings, failure)
+        };
+        runtime.block_on(async {
+            let clients: Vec<_> = (0..concurrency).map(|_| tokio::spawn(client(Arc::clone(self)))).collect();
+            let (mut all, mut failure) = (Vec::new(), None);
+            for client in clients {
+                let (timings, failed) = client.await.unwrap();
+                all.extend(timings);
+                failure = failure.or(failed);
+            }
+            (all, failure)
+        })
     }
 
     async fn sample(&self, stream: bool, due: Instant, end: Instant) -> RequestSample {

@@ -12,6 +12,7 @@
 )]
 
 mod chat;
+mod closed_loop;
 mod compare;
 mod connections;
 mod double;
@@ -23,6 +24,7 @@ mod policy;
 mod process;
 mod proxy;
 mod report;
+mod routes;
 
 use options::{LatencyMode, LatencyOptions};
 
@@ -31,10 +33,12 @@ fn main() {
     // The same runtime as in `flowgate serve`.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match options.mode {
-        LatencyMode::Upstream => runtime.block_on(double::serve(options.delay)),
+        LatencyMode::Upstream => runtime.block_on(double::serve(options.delay, options.chunk_delay)),
         LatencyMode::Proxy => runtime.block_on(proxy::serve(&options.url)),
         LatencyMode::Compare => compare::run(&runtime, &options),
         LatencyMode::Memory => memory::run(&runtime, &options),
+        LatencyMode::Streams => closed_loop::measure_streams(&runtime, &options),
+        LatencyMode::Sweep => closed_loop::sweep(&runtime, &options),
         LatencyMode::InFlight => in_flight::run(&runtime, &options),
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
         return;
     };
     let folder = std::env::temp_dir().join(format!("flowgate-memory-{}", std::process::id()));
-    let upstream = process::upstream(Duration::ZERO);
+    let upstream = process::upstream(Duration::ZERO, Duration::ZERO);
     let start = |name: &str| process::flowgate(options, binary, &upstream.address, &folder.join(name));
     let grow = |target: &Arc<LoadTarget>, chats: usize, length: usize| {
         target.grow_all(runtime, vec![length; chats]).unwrap();

@@ -11,6 +11,10 @@ pub(crate) enum LatencyMode {
     Memory,
     /// Measures many turns at the same time, whose model takes its time.
     InFlight,
+    /// Measures the first token and the gaps between chunks of streams that the model paces.
+    Streams,
+    /// Measures the rate that each way sustains, by the number of requests that are always open.
+    Sweep,
     Upstream,
     Proxy,
 }
@@ -41,6 +45,12 @@ pub(crate) struct LatencyOptions {
     pub(crate) in_flight: usize,
     /// The time that the model takes before an answer.
     pub(crate) delay: Duration,
+    /// The time that the model takes between two chunks of a stream.
+    pub(crate) chunk_delay: Duration,
+    /// The requests that are always open, of `--streams`.
+    pub(crate) concurrency: usize,
+    /// The bytes of text with which each chat begins.
+    pub(crate) context: usize,
     /// The URL of the gateway's store.
     pub(crate) store: String,
 }
@@ -61,6 +71,9 @@ impl LatencyOptions {
             only_flowgate: false,
             in_flight: 0,
             delay: Duration::ZERO,
+            chunk_delay: Duration::from_millis(20),
+            concurrency: 16,
+            context: 0,
             store: "sqlite:flowgate.db".to_owned(),
         };
         while let Some(word) = words.next() {
@@ -72,6 +85,13 @@ impl LatencyOptions {
                     (options.mode, options.in_flight) = (LatencyMode::InFlight, value().parse().unwrap());
                 }
                 "--delay" => options.delay = Duration::from_secs_f64(value().parse().unwrap()),
+                "--streams" => options.mode = LatencyMode::Streams,
+                "--sweep" => options.mode = LatencyMode::Sweep,
+                "--chunk-delay" => {
+                    options.chunk_delay = Duration::from_secs_f64(value().parse().unwrap());
+                }
+                "--concurrency" => options.concurrency = value().parse().unwrap(),
+                "--context" => options.context = value().parse().unwrap(),
                 "--memory" => options.mode = LatencyMode::Memory,
                 // The gateway is started in another folder, so the path must be absolute.
                 "--flowgate" => options.flowgate.push(std::path::absolute(value()).unwrap()),

@@ -8,8 +8,9 @@ const WORDS: [&str; 4] = ["hunter2", "BEGIN PRIVATE KEY", "account number", "pas
 
 pub(crate) const STATEMENTS: usize = 50;
 
-/// Returns the text of the policy.
-pub(crate) fn text() -> String {
+/// Returns the text of the policy. With rules over the model's messages, the gateway sends nothing of a text before it is
+/// complete; `has_message_rules` includes them.
+pub(crate) fn text(has_message_rules: bool) -> String {
     let mut statements = vec![
         "label message as trusted, public if:\n    (message: Message)\n    message.role in [\"system\", \"user\"]"
             .to_owned(),
@@ -29,9 +30,9 @@ pub(crate) fn text() -> String {
         statements.push(format!("payload call.arguments.body if:\n    (call: ToolCall) is tool:{actor}"));
     }
     for (index, word) in WORDS.iter().enumerate() {
-        statements.push(format!(
+        statements.extend(has_message_rules.then(|| format!(
             "raise \"no secrets in answers, {index}\" if:\n    (message: Message)\n    message.role == \"assistant\"\n    \"{word}\" in message.content"
-        ));
+        )));
         statements.push(format!(
             "raise \"no secrets in calls, {index}\" if:\n    (call: ToolCall)\n    \"{word}\" in call.arguments.body"
         ));

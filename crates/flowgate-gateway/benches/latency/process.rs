@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::chat::SYSTEM;
-use crate::options::LatencyOptions;
+use crate::options::{LatencyMode, LatencyOptions};
 
 /// The number of clock ticks per second in `/proc`.
 const TICKS: u64 = 100;
@@ -127,10 +127,13 @@ fn own_command() -> Command {
     Command::new(std::env::current_exe().unwrap())
 }
 
-/// Starts the double of a model's server, whose answers begin after `delay`.
-pub(crate) fn upstream(delay: Duration) -> BenchProcess {
-    let delay = delay.as_secs_f64().to_string();
-    BenchProcess::start(own_command().args(["upstream", "--delay", &delay]), None).unwrap()
+/// Starts the double of a model's server, whose answers begin after `delay` and which waits `chunk_delay` between two
+/// chunks of a stream.
+pub(crate) fn upstream(delay: Duration, chunk_delay: Duration) -> BenchProcess {
+    let [delay, chunk_delay] = [delay, chunk_delay].map(|time| time.as_secs_f64().to_string());
+    let mut command = own_command();
+    command.args(["upstream", "--delay", &delay, "--chunk-delay", &chunk_delay]);
+    BenchProcess::start(&mut command, None).unwrap()
 }
 
 pub(crate) fn start_bare_proxy(upstream: &str) -> BenchProcess {
@@ -155,7 +158,8 @@ pub(crate) fn flowgate(
         options.store
     );
     std::fs::write(folder.join("gateway.toml"), config).unwrap();
-    std::fs::write(folder.join("policy.flow"), crate::policy::text()).unwrap();
+    std::fs::write(folder.join("policy.flow"), crate::policy::text(options.mode != LatencyMode::Streams))
+        .unwrap();
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(folder.join("gateway.toml"));
     BenchProcess::start(command.env("KEY", KEY).current_dir(folder), None).unwrap()
