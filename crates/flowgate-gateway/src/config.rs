@@ -20,6 +20,7 @@ mod audit;
 mod file;
 mod person;
 mod server;
+mod tls;
 mod witness;
 
 use std::cell::RefCell;
@@ -43,7 +44,9 @@ pub use crate::database::{DatabaseAddress, DatabaseAddressError};
 use crate::log::LogLineFormat;
 use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
+use crate::read_error;
 use crate::secret::Secret;
+use crate::tls::files::TlsSettings;
 pub use approvals::ApprovalSettings;
 pub use audit::AuditSpec;
 pub use person::{Person, Role};
@@ -69,6 +72,8 @@ pub struct GatewayConfig {
     pub audit: Option<AuditSpec>,
     /// The format of log lines, if the file sets one.
     pub log_format: Option<LogLineFormat>,
+    /// The TLS settings towards clients, if they connect with TLS.
+    pub tls: Option<TlsSettings>,
     /// Every key that the file names, to be hidden in texts that must not contain one.
     pub keys: Vec<Secret>,
 }
@@ -316,6 +321,11 @@ pub fn read(
         .map(|table| reader.audit(table))
         .transpose()
         .map_err(|why| ConfigError(format!("audit{why}")))?;
+    let tls = file
+        .tls
+        .map(|table| reader.tls(table))
+        .transpose()
+        .map_err(|why| ConfigError(format!("tls{why}")))?;
     let log_format = file.log.format.map(|format| match format {
         FormatSpec::Text => LogLineFormat::Text,
         FormatSpec::Json => LogLineFormat::Json,
@@ -333,6 +343,7 @@ pub fn read(
         webhook,
         audit,
         log_format,
+        tls,
         keys,
     })
 }
@@ -343,19 +354,6 @@ fn missing(variable: &str) -> String {
         "the variable {variable} is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
          one that `openssl rand -hex 16` makes"
     )
-}
-
-/// Explains why a file cannot be read.
-fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            "there is no such file; paths begin at the folder of the configuration".to_owned()
-        }
-        std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
-        std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
-        std::io::ErrorKind::InvalidData => "the file is not UTF-8".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 /// Returns the entry of this name.
@@ -542,12 +540,13 @@ impl ConfigReader<'_> {
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());
-        let pem = std::fs::read(&path).map_err(|error| failed(&reason(&error)))?;
+        let pem = std::fs::read(&path).map_err(|error| failed(&read_error::reason(&error)))?;
         Authorities::read(&pem).map_err(|error| failed(&error))
     }
 
     fn text(&self, path: &Path) -> Result<String, String> {
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))
+        std::fs::read_to_string(path)
+            .map_err(|error| format!("{}: {}", path.display(), read_error::reason(&error)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! HTTP: from a socket to a route, and from its answer to the socket.
 //!
-//! * [`server`]: sockets: timeouts and shutdown; `admission`: the bound on connections; `write_timeout`: clients that do
-//!   not read.
+//! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on connections.
+//! * `connection`: one connection; `handshake`: TLS; `write_timeout`: clients that do not read.
 //! * `service`: the routes, with every check that may reject a request.
 //! * [`access`]: access control of the policy API and the metrics.
 //! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on
@@ -13,6 +13,8 @@
 pub mod access;
 pub(crate) mod admission;
 pub(crate) mod client_presence;
+pub(crate) mod connection;
+pub(crate) mod handshake;
 pub(crate) mod reply;
 pub(crate) mod request_error;
 pub mod server;

@@ -1,6 +1,7 @@
 //! Flowgate as a service: the policy API and model routes over HTTP.
 //!
 //! * [`http`]: sockets, routes, limits on connections and turns.
+//! * [`tls`]: the certificate of the gateway, which follows its files.
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`approvals`]: people who decide questions and order freezes.
 //! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
@@ -30,8 +31,10 @@ pub mod openapi;
 mod policy_api;
 pub mod predicates;
 mod random;
+mod read_error;
 pub mod recorder;
 mod secret;
+pub mod tls;
 mod ureq_tls;
 pub mod visibility;
 pub mod witness;

@@ -63,6 +63,8 @@ pub enum LogEvent {
     Hidden,
     /// Something is hidden from a model, as the policy intends.
     HiddenAsMeant,
+    /// The certificate of the gateway was replaced.
+    Certificate,
     /// A request was rejected.
     Refused,
     /// A model's server, or another server behind the gateway, failed.
@@ -82,6 +84,7 @@ impl LogEvent {
             Self::Turn => "turn",
             Self::Exchange => "exchange",
             Self::Hidden | Self::HiddenAsMeant => "hidden",
+            Self::Certificate => "certificate",
             Self::Refused => "refused",
             Self::Upstream => "upstream",
             Self::Limit => "limit",
@@ -92,7 +95,7 @@ impl LogEvent {
 
     fn level(self) -> LogLevel {
         match self {
-            Self::Turn | Self::Exchange | Self::HiddenAsMeant => LogLevel::Info,
+            Self::Turn | Self::Exchange | Self::HiddenAsMeant | Self::Certificate => LogLevel::Info,
             Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => LogLevel::Warn,
             Self::Failure => LogLevel::Error,
         }
@@ -103,7 +106,12 @@ impl LogEvent {
         match self {
             Self::Turn | Self::Exchange => 5000,
             Self::Hidden | Self::HiddenAsMeant => 100,
-            Self::Refused | Self::Upstream | Self::Limit | Self::Remark | Self::Failure => 20,
+            Self::Certificate
+            | Self::Refused
+            | Self::Upstream
+            | Self::Limit
+            | Self::Remark
+            | Self::Failure => 20,
         }
     }
 }

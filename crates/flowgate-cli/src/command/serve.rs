@@ -45,10 +45,12 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         }
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
+    let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
     let config =
         ServeConfig { listen: options.listen, dialect, access, asker, models, limits: limits(options), log };
-    let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
-        .map_err(|error| InputError(error.to_string()))?;
+    let ended =
+        serve(config, |address| output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops")))
+            .map_err(|error| InputError(error.to_string()))?;
     if ended == ShutdownOutcome::Cut {
         output.note("some connections or turns were still open; they were cut");
     }
@@ -59,6 +61,13 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 /// number. At start, the log reports the latter instead.
 fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
+    // At start, the log reports it.
+    if let Some(warning) = models.tls.as_ref().and_then(|tls| tls.warning()) {
+        if prints {
+            output.warning(&format!("tls.{warning}"));
+        }
+        count += 1;
+    }
     for client in &models.clients {
         let policy = &client.policy;
         for warning in policy.warnings() {

@@ -28,8 +28,16 @@ pub(super) struct ConfigFile {
     pub(super) policy_api: PolicyApiTable,
     #[serde(default)]
     pub(super) log: LogTable,
+    pub(super) tls: Option<TlsTable>,
     #[serde(default)]
     pub(super) predicates: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TlsTable {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]

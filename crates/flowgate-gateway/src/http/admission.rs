@@ -250,6 +250,13 @@ impl ConnectionSlot {
         }
     }
 
+    /// Notes that the client has completed a step, so that the time for which the server waits begins anew.
+    pub(crate) fn mark_active(&self) {
+        if let Some(stranger) = self.admission.connections().strangers.get_mut(&self.number) {
+            stranger.waiting = None;
+        }
+    }
+
     /// Notes that the server waits for the client.
     pub(crate) fn mark_waiting(&self) {
         let mut open = self.admission.connections();

@@ -7,27 +7,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use flowgate::policy::Dialect;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::http::access::AccessControl;
-use crate::http::admission::{Admission, ConnectionSlot};
+use crate::http::admission::Admission;
+use crate::http::connection::ConnectionServer;
 use crate::http::service::GatewayService;
-use crate::http::write_timeout::WriteTimeout;
 use crate::limits::ServerLimits;
 use crate::log::{LogEvent, OperatorLog};
 use crate::predicates::PredicateSources;
-
-/// The most header fields of a request.
-const MAX_FIELDS: usize = 64;
-/// The most bytes of a request's head.
-const MAX_HEAD: usize = 32 << 10;
+use crate::tls::reload::ServerTls;
 
 /// The files that the process opens beside sockets.
 const OTHER_FILES: u64 = 256;
@@ -105,6 +97,7 @@ pub struct HttpServer {
     address: SocketAddr,
     service: Arc<GatewayService>,
     limits: ServerLimits,
+    tls: Option<Arc<ServerTls>>,
 }
 
 impl HttpServer {
@@ -113,14 +106,21 @@ impl HttpServer {
     /// # Errors
     /// If the address or the store is not available.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
-        let ServeConfig { listen, dialect, access, asker, models, limits, log } = config;
+        let ServeConfig { listen, dialect, access, asker, mut models, limits, log } = config;
         raise_file_limit(&limits, &log);
+        let tls = models.as_mut().and_then(|models| models.tls.take());
+        let tls = tls.map(|settings| Arc::new(ServerTls::new(settings, log.clone())));
+        if tls.is_none() && !listen.ip().is_loopback() {
+            let sentence = "clients connect without TLS, and their keys and texts can be read on the way: write [tls] with certificate and \
+                            key, or put a proxy with TLS in front";
+            log.write(LogEvent::Remark, "", Vec::new(), sentence);
+        }
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let service = GatewayService::open(dialect, access, asker, models, limits.clone(), log).await;
         let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
-        Ok(Self { listener, address, service: Arc::new(service), limits })
+        Ok(Self { listener, address, service: Arc::new(service), limits, tls })
     }
 
     /// Returns the address that it listens on.
@@ -131,8 +131,9 @@ impl HttpServer {
     /// Serves until `stop`; then accepts no more connections, and drains those that are open.
     pub async fn run(self, stop: impl Future<Output = ()>) -> ShutdownOutcome {
         let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
-        let router = self.service.router();
         let (close, closing) = watch::channel(false);
+        let connections =
+            ConnectionServer::new(&self.service, self.limits.clone(), self.tls.clone(), closing);
         let mut stop = pin!(stop);
         loop {
             // One connection is accepted before it has a slot; the others wait in the kernel.
@@ -142,7 +143,7 @@ impl HttpServer {
                     if !admission.is_crowded(peer.ip()) {
                         break (stream, peer);
                     }
-                    self.queue_connection(stream, peer.ip(), &admission, &router, &closing);
+                    self.queue_connection(stream, peer.ip(), &admission, &connections);
                 };
                 let closed = || self.service.note_closed(self.limits.connections);
                 Ok::<_, io::Error>((stream, admission.acquire_slot(peer.ip(), closed).await))
@@ -154,8 +155,8 @@ impl HttpServer {
             };
             match accepted {
                 Ok((stream, place)) => {
-                    let (service, limits) = (Arc::clone(&self.service), self.limits.clone());
-                    tokio::spawn(serve_slot(stream, place, service, router.clone(), limits, closing.clone()));
+                    let connections = connections.clone();
+                    tokio::spawn(async move { connections.serve(stream, place).await });
                 }
                 // The process is out of file descriptors, or the client has disconnected.
                 Err(_) => sleep(Duration::from_millis(20)).await,
@@ -184,29 +185,26 @@ impl HttpServer {
         stream: TcpStream,
         peer: IpAddr,
         admission: &Arc<Admission>,
-        router: &Router,
-        closing: &watch::Receiver<bool>,
+        connections: &ConnectionServer,
     ) {
         let most = self.limits.connections_of_address;
         let Some(aside) = admission.wait_for_address(peer) else {
             self.service.note_crowded("a new connection was closed at once", most);
             return;
         };
-        let (service, limits, admission) =
-            (Arc::clone(&self.service), self.limits.clone(), Arc::clone(admission));
-        let (router, closing) = (router.clone(), closing.clone());
+        let (service, head_time) = (Arc::clone(&self.service), self.limits.head_time);
+        let (admission, connections) = (Arc::clone(admission), connections.clone());
         tokio::spawn(async move {
             let effect = "the slowest of its connections without a valid key was closed for another one";
             let entered = admission.acquire_slot(peer, || service.note_crowded(effect, most));
-            let mut ends = closing.clone();
             let place = tokio::select! {
                 biased;
-                _ = ends.wait_for(|ends| *ends) => return,
-                place = timeout(limits.head_time, entered) => place,
+                () = connections.closes() => return,
+                place = timeout(head_time, entered) => place,
             };
             drop(aside);
             match place {
-                Ok(place) => serve_slot(stream, place, service, router, limits, closing).await,
+                Ok(place) => connections.serve(stream, place).await,
                 Err(_) => service.note_crowded("a new connection was closed, since none made room", most),
             }
         });
@@ -227,76 +225,6 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
         // A system without such a limit has none to raise.
         Ok(_) | Err(_) => {}
     }
-}
-
-/// Serves a connection that has a slot, until it ends or is closed for another one.
-async fn serve_slot(
-    stream: TcpStream,
-    (place, told): (Arc<ConnectionSlot>, oneshot::Receiver<()>),
-    service: Arc<GatewayService>,
-    router: Router,
-    limits: ServerLimits,
-    closing: watch::Receiver<bool>,
-) {
-    let counted = service.count_connection();
-    tokio::select! {
-        biased;
-        // The sender is dropped when the connection is kept.
-        Ok(()) = told => {}
-        () = serve_connection(stream, router, limits, closing, Arc::clone(&place)) => {}
-    }
-    drop((counted, place));
-}
-
-/// Passes the slot of the connection to its requests.
-#[derive(Debug)]
-struct SlotService {
-    service: TowerToHyperService<Router>,
-    place: Arc<ConnectionSlot>,
-}
-
-impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for SlotService {
-    type Response = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Response;
-    type Error = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Error;
-    type Future = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Future;
-
-    fn call(&self, mut request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
-        request.extensions_mut().insert(Arc::clone(&self.place));
-        self.service.call(request)
-    }
-}
-
-/// Serves one connection until it ends, stalls, or the server stops.
-async fn serve_connection(
-    stream: TcpStream,
-    router: Router,
-    limits: ServerLimits,
-    mut closing: watch::Receiver<bool>,
-    place: Arc<ConnectionSlot>,
-) {
-    let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(WriteTimeout::new(stream, limits.write_time).reporting_to(Arc::clone(&place)));
-    let service = SlotService { service: TowerToHyperService::new(router), place };
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_time)
-        .max_headers(MAX_FIELDS)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(stream, service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        // A client may disconnect at any time; that is no error.
-        _ = connection.as_mut() => return,
-        _ = closing.wait_for(|closing| *closing) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
 }
 
 /// Runs a server on its own threads until Ctrl-C or SIGTERM; a second signal cuts open requests off. Calls `ready`

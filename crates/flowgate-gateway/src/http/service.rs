@@ -30,6 +30,7 @@ use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
 use crate::http::admission::ConnectionSlot;
 use crate::http::client_presence::ClientPresence;
+use crate::http::handshake::HandshakeError;
 use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
 use crate::http::turn_tasks::TurnTasks;
 use crate::http::value_budget::ValueBudget;
@@ -231,6 +232,22 @@ impl GatewayService {
             client: "",
             conversation: None,
         });
+    }
+
+    /// Reports that a connection was closed because its TLS handshake failed.
+    pub(crate) fn note_handshake(&self, error: HandshakeError) {
+        match error {
+            HandshakeError::Disconnected => {}
+            HandshakeError::Slow => self.log.limit(&Limit {
+                what: "seconds for a TLS handshake",
+                effect: "a new connection was closed",
+                setting: "--head-time",
+                most: self.limits.head_time.as_secs(),
+                client: "",
+                conversation: None,
+            }),
+            HandshakeError::Refused(why) => self.log.write(LogEvent::Refused, "", Vec::new(), why),
+        }
     }
 
     /// Counts a connection until the guard is dropped.

@@ -42,6 +42,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
         (crate::http::value_budget::WHAT, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
+        ("seconds for a TLS handshake", seconds(limits.head_time)),
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
         ("evaluations that wait for a worker", limits.queue.to_string()),

@@ -1,0 +1,127 @@
+//! TLS towards clients in the configuration.
+
+use super::ConfigReader;
+use super::file::TlsTable;
+use crate::tls::files::{TlsFiles, TlsSettings};
+
+impl ConfigReader<'_> {
+    pub(super) fn tls(&self, table: TlsTable) -> Result<TlsSettings, String> {
+        let TlsTable { certificate, key } = table;
+        let files = TlsFiles { certificate: self.folder.join(certificate), key: self.folder.join(key) };
+        files.load().map_err(|error| format!(".{error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::{Path, PathBuf};
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use crate::config::read;
+
+    /// A folder with a policy, and with the files of a certificate.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("flowgate-config-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["gateway".to_owned()]).unwrap();
+        std::fs::write(folder.join("gateway.pem"), cert.pem()).unwrap();
+        std::fs::write(folder.join("gateway.key"), signing_key.serialize_pem()).unwrap();
+        folder
+    }
+
+    fn error_of(folder: &Path, tls: &str) -> String {
+        let text = format!(
+            "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n\
+             [clients.a]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n[tls]\n{tls}"
+        );
+        let read = read(&text, folder, &|_| Some("0123456789abcdef".to_owned()));
+        read.map_or_else(
+            |error| error.to_string().replace(&folder.display().to_string(), "DIR"),
+            |_| String::new(),
+        )
+    }
+
+    #[test]
+    fn problems_of_certificates_are_named() {
+        let folder = folder("tls");
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        let certificate = std::fs::read_to_string(folder.join("gateway.pem")).unwrap();
+        let key = std::fs::read_to_string(folder.join("gateway.key")).unwrap();
+        let CertifiedKey { signing_key, .. } = generate_simple_self_signed(["gateway".to_owned()]).unwrap();
+        let broken = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        write("both.pem", &(certificate.clone() + &key));
+        write("chain.pem", &(certificate + broken));
+        write("other.key", &signing_key.serialize_pem());
+        write("two.key", &(key.clone() + &key));
+        write("locked.key", &key.replace("PRIVATE", "ENCRYPTED PRIVATE"));
+        write("broken.key", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n");
+        write("cut.key", "-----BEGIN PRIVATE KEY-----\nMAA=\n");
+        let check = |certificate: &str, key: &str, expected: &str| {
+            let mut tls = String::new();
+            for (name, file) in [("certificate", certificate), ("key", key)] {
+                if !file.is_empty() {
+                    writeln!(tls, "{name} = \"{file}\"").unwrap();
+                }
+            }
+            assert_eq!(error_of(&folder, &tls), expected, "{tls}");
+        };
+        check("gateway.pem", "gateway.key", "");
+        check("both.pem", "both.pem", "");
+        check("gateway.pem", "", "line 7: missing field `key`");
+        check("", "gateway.key", "line 7: missing field `certificate`");
+        let missing = "there is no such file; paths begin at the folder of the configuration";
+        check("none.pem", "gateway.key", &format!("tls.certificate: DIR/none.pem: {missing}"));
+        check("gateway.pem", "none.key", &format!("tls.key: DIR/none.key: {missing}"));
+        check(
+            "gateway.key",
+            "gateway.key",
+            "tls.certificate: DIR/gateway.key: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+        );
+        check("chain.pem", "gateway.key", "tls.certificate: DIR/chain.pem: certificate 2 cannot be read");
+        check(
+            "gateway.pem",
+            "gateway.pem",
+            "tls.key: DIR/gateway.pem: no private key; one begins with -----BEGIN PRIVATE KEY-----",
+        );
+        check(
+            "gateway.pem",
+            "other.key",
+            "tls.key: DIR/other.key: this is not the key of the first certificate of DIR/gateway.pem: name the key of that certificate, \
+             and begin its file with the certificate of the gateway",
+        );
+        check(
+            "gateway.pem",
+            "two.key",
+            "tls.key: DIR/two.key: more than one private key: leave only that of the certificate",
+        );
+        check(
+            "gateway.pem",
+            "locked.key",
+            "tls.key: DIR/locked.key: the key is encrypted: write it without a passphrase, by `openssl pkey -in DIR/locked.key`",
+        );
+        let unreadable = "the private key cannot be read: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key";
+        check("gateway.pem", "broken.key", &format!("tls.key: DIR/broken.key: {unreadable}"));
+        check("gateway.pem", "cut.key", &format!("tls.key: DIR/cut.key: {unreadable}"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_all_can_read_is_reported() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = folder("open-key");
+        let key = folder.join("gateway.key");
+        for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true), (0o602, true)] {
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+            let files =
+                crate::tls::files::TlsFiles { certificate: folder.join("gateway.pem"), key: key.clone() };
+            let warning = files.load().unwrap().warning();
+            let path = key.display();
+            let expected =
+                format!("key: {path} can be read or written by all users of this machine: chmod o= {path}");
+            assert_eq!(warning, is_open.then_some(expected), "{mode:o}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Handshakes of TLS, within a limit of time.
+//!
+//! A connection takes its slot before its handshake, like one that has sent nothing yet: a slow handshake is closed for
+//! another connection as a slow head of a request is, and delays no others.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::{AlertDescription, CertificateError, Error};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::http::admission::ConnectionSlot;
+use crate::http::write_timeout::WriteTimeout;
+use crate::limits::ServerLimits;
+use crate::tls::reload::ServerTls;
+
+/// The first byte of a client that speaks TLS: a record of the handshake.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// The answer to a client that speaks HTTP without TLS.
+const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 63\r\nconnection: close\r\n\r\n\
+    {\"detail\":\"this address speaks TLS: send the request by https\"}";
+/// The bytes of such a client that are read and discarded: if they were left, it could lose the answer.
+const MAX_DISCARDED: usize = 64 << 10;
+
+/// The reason why a handshake did not end in a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandshakeError {
+    /// The client has disconnected.
+    Disconnected,
+    /// The time is over.
+    Slow,
+    /// For another reason, in words.
+    Refused(&'static str),
+}
+
+/// A socket with TLS.
+pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
+
+/// Performs the handshake of a connection with a slot.
+pub(crate) async fn accept(
+    stream: TcpStream,
+    tls: &Arc<ServerTls>,
+    place: &Arc<ConnectionSlot>,
+    limits: &ServerLimits,
+) -> Result<TlsSocket, HandshakeError> {
+    let limit = limits.head_time;
+    let accepted = timeout(limit, accept_unbounded(stream, tls, place, limits)).await;
+    match accepted.map_err(|_| HandshakeError::Slow)? {
+        Ok(accepted) => {
+            // The client has answered in time, and now has time for its request.
+            place.mark_active();
+            Ok(accepted)
+        }
+        Err(Failure::Plain(stream)) => {
+            let _ = timeout(limit, answer_plain(stream)).await;
+            Err(HandshakeError::Refused(
+                "a client spoke HTTP without TLS: its address must begin with https://",
+            ))
+        }
+        Err(Failure::Other(error)) => Err(error),
+    }
+}
+
+enum Failure {
+    /// The client speaks HTTP without TLS.
+    Plain(TcpStream),
+    Other(HandshakeError),
+}
+
+async fn accept_unbounded(
+    stream: TcpStream,
+    tls: &Arc<ServerTls>,
+    place: &Arc<ConnectionSlot>,
+    limits: &ServerLimits,
+) -> Result<TlsSocket, Failure> {
+    place.mark_waiting();
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1..) => {}
+        Ok(0) | Err(_) => return Err(Failure::Other(HandshakeError::Disconnected)),
+    }
+    match first {
+        [HANDSHAKE_RECORD] => {}
+        [letter] if letter.is_ascii_uppercase() => return Err(Failure::Plain(stream)),
+        _ => return Err(Failure::Other(HandshakeError::Refused("a client spoke neither TLS nor HTTP"))),
+    }
+    let acceptor = TlsAcceptor::from(tls.settings().await);
+    let stream = WriteTimeout::new(stream, limits.write_time).reporting_to(Arc::clone(place));
+    acceptor.accept(stream).await.map_err(|error| Failure::Other(reason(&error)))
+}
+
+async fn answer_plain(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(PLAIN_ANSWER).await?;
+    stream.shutdown().await?;
+    let (mut discarded, mut buffer) = (0, [0; 4096]);
+    while discarded < MAX_DISCARDED {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            count => discarded += count,
+        }
+    }
+    Ok(())
+}
+
+/// Explains a failed handshake by constants: the texts of the library can quote what the client sent.
+fn reason(error: &io::Error) -> HandshakeError {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+        return match error.kind() {
+            io::ErrorKind::TimedOut => HandshakeError::Slow,
+            _ => HandshakeError::Disconnected,
+        };
+    };
+    HandshakeError::Refused(match error {
+        Error::NoCertificatesPresented => "a client presented no certificate",
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the certificate of a client has expired"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "the certificate of a client is not valid yet",
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "the certificate of a client is of another authority"
+        }
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => "the certificate of a client is not one for clients",
+        Error::InvalidCertificate(_) => "the certificate of a client is not valid",
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::DecryptError
+            | AlertDescription::UnsupportedCertificate,
+        ) => "a client does not trust the certificate of the gateway",
+        Error::AlertReceived(_) => "a client ended the handshake",
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
+            "a client and the gateway have no version, cipher or protocol in common"
+        }
+        _ => "a client broke the TLS protocol",
+    })
+}

@@ -1,0 +1,229 @@
+//! The PEM files of the gateway's certificate and key, and the TLS settings that they result in.
+
+use std::fmt;
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+use crate::read_error;
+
+/// The protocols that are offered by ALPN, the preferred one first.
+const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// The names of the settings, as errors name them.
+const CERTIFICATE: &str = "certificate";
+const KEY: &str = "key";
+
+/// The PEM files of a server with TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the server, followed by those of intermediate authorities.
+    pub certificate: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+}
+
+/// The TLS settings of a server, with the versions of the files that they were read from.
+#[derive(Debug, Clone)]
+pub struct TlsSettings {
+    pub(crate) files: TlsFiles,
+    pub(crate) versions: FileVersions,
+    pub(crate) config: Arc<ServerConfig>,
+}
+
+/// The reason why a file cannot be used. Displays as one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFileError {
+    setting: &'static str,
+    path: PathBuf,
+    problem: TlsFileProblem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum TlsFileProblem {
+    Unreadable(String),
+    NoCertificate,
+    /// This certificate, counted from 1, cannot be parsed.
+    BadCertificate(usize),
+    NoKey,
+    EncryptedKey,
+    SeveralKeys,
+    BadKey,
+    /// The key is not that of the first certificate of this file.
+    KeyMismatch(PathBuf),
+    /// TLS cannot be set up with the files.
+    Unusable(String),
+}
+
+impl fmt::Display for TlsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        write!(f, "{}: {path}: ", self.setting)?;
+        match &self.problem {
+            TlsFileProblem::Unreadable(why) => f.write_str(why),
+            TlsFileProblem::NoCertificate => {
+                f.write_str("no certificate; one begins with -----BEGIN CERTIFICATE-----")
+            }
+            TlsFileProblem::BadCertificate(number) => write!(f, "certificate {number} cannot be read"),
+            TlsFileProblem::NoKey => {
+                f.write_str("no private key; one begins with -----BEGIN PRIVATE KEY-----")
+            }
+            TlsFileProblem::EncryptedKey => {
+                write!(f, "the key is encrypted: write it without a passphrase, by `openssl pkey -in {path}`")
+            }
+            TlsFileProblem::SeveralKeys => {
+                f.write_str("more than one private key: leave only that of the certificate")
+            }
+            TlsFileProblem::BadKey => f.write_str(
+                "the private key cannot be read: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key",
+            ),
+            TlsFileProblem::KeyMismatch(certificate) => write!(
+                f,
+                "this is not the key of the first certificate of {}: name the key of that certificate, and begin its file with the \
+                 certificate of the gateway",
+                certificate.display()
+            ),
+            TlsFileProblem::Unusable(why) => write!(f, "TLS cannot be set up with it: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsFileError {}
+
+impl TlsSettings {
+    /// Returns a warning if users other than the owner and the group can read or write the key.
+    pub fn warning(&self) -> Option<String> {
+        let key = &self.files.key;
+        let shown = key.display();
+        is_open_to_all(key).then(|| {
+            format!("{KEY}: {shown} can be read or written by all users of this machine: chmod o= {shown}")
+        })
+    }
+}
+
+#[cfg(unix)]
+fn is_open_to_all(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_all(_: &Path) -> bool {
+    false
+}
+
+impl TlsFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be used.
+    pub fn load(&self) -> Result<TlsSettings, TlsFileError> {
+        // Taken before the content is read: a later change is then a new version.
+        let versions = self.versions();
+        let config = Arc::new(self.config()?);
+        Ok(TlsSettings { files: self.clone(), versions, config })
+    }
+
+    pub(crate) fn versions(&self) -> FileVersions {
+        FileVersions([&self.certificate, &self.key].map(|path| FileVersion::of(path)))
+    }
+
+    fn config(&self) -> Result<ServerConfig, TlsFileError> {
+        let certificates = certificates(CERTIFICATE, &self.certificate)?;
+        let failed = |problem| TlsFileError { setting: KEY, path: self.key.clone(), problem };
+        let key = self.private_key().map_err(failed)?;
+        let provider = Arc::new(ring::default_provider());
+        let key = provider.key_provider.load_private_key(key);
+        let key = key.map_err(|_| failed(TlsFileProblem::BadKey))?;
+        let certified = CertifiedKey::new(certificates, key);
+        // A key whose public part is unknown is refused as well: every supported kind of key has one.
+        certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
+        let unusable = |error: rustls::Error| failed(TlsFileProblem::Unusable(error.to_string()));
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().map_err(unusable)?;
+        let mut config =
+            builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        Ok(config)
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsFileProblem> {
+        let pem = read(&self.key)?;
+        let mut keys = PrivateKeyDer::pem_slice_iter(&pem);
+        match (keys.next(), keys.next()) {
+            (Some(Ok(key)), None) => Ok(key),
+            (Some(Ok(_)), Some(_)) => Err(TlsFileProblem::SeveralKeys),
+            (Some(Err(_)), _) => Err(TlsFileProblem::BadKey),
+            (None, _) if is_encrypted(&pem) => Err(TlsFileProblem::EncryptedKey),
+            (None, _) => Err(TlsFileProblem::NoKey),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsFileProblem> {
+    std::fs::read(path).map_err(|error| TlsFileProblem::Unreadable(read_error::reason(&error)))
+}
+
+fn is_encrypted(pem: &[u8]) -> bool {
+    String::from_utf8_lossy(pem).contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+}
+
+/// Reads all certificates of a file, of which there is at least one.
+fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let failed = |problem| TlsFileError { setting, path: path.to_owned(), problem };
+    let pem = read(path).map_err(failed)?;
+    let mut certificates = Vec::new();
+    for item in CertificateDer::pem_slice_iter(&pem) {
+        let bad = || failed(TlsFileProblem::BadCertificate(certificates.len() + 1));
+        let certificate = item.map_err(|_| bad())?;
+        ParsedCertificate::try_from(&certificate).map_err(|_| bad())?;
+        certificates.push(certificate);
+    }
+    if certificates.is_empty() { Err(failed(TlsFileProblem::NoCertificate)) } else { Ok(certificates) }
+}
+
+/// The versions of the files that settings were read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileVersions([FileVersion; 2]);
+
+/// What distinguishes the content of a file from that before a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FileVersion {
+    Absent(io::ErrorKind),
+    Present { length: u64, modified: Option<SystemTime>, identity: [i64; 4] },
+}
+
+impl FileVersion {
+    fn of(path: &Path) -> Self {
+        match std::fs::metadata(path) {
+            Ok(found) => Self::Present {
+                length: found.len(),
+                modified: found.modified().ok(),
+                identity: identity(&found),
+            },
+            Err(error) => Self::Absent(error.kind()),
+        }
+    }
+}
+
+/// Returns the device, the inode and the time of the last change, also of the name: a file that another one replaced
+/// may have the same length and an older time of modification.
+#[cfg(unix)]
+fn identity(found: &Metadata) -> [i64; 4] {
+    use std::os::unix::fs::MetadataExt as _;
+    [found.dev().cast_signed(), found.ino().cast_signed(), found.ctime(), found.ctime_nsec()]
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> [i64; 4] {
+    [0; 4]
+}
