@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, PushError};
-use flowgate::trace::{EventBody, EventId, Tool, ToolDescription, TraceEntry};
+use flowgate::trace::{EventId, Tool, ToolDescription, TraceEntry};
 use flowgate_lm::chat::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -102,7 +102,7 @@ impl Catalogue {
                     let (tool, description) = (offered.tool.clone(), offered.description.clone());
                     let schema = json!({"input": offered.parameters, "output": offered.output});
                     let description = ToolDescription { tool, description, schema };
-                    Some(monitor.push(TraceEntry::from(EventBody::Tool(description)))?.0)
+                    Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
             let payload = monitor.payload_arguments(&offered.tool);

@@ -25,7 +25,7 @@ mod writer;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
-use flowgate::trace::{Call, EventBody, Tool, TraceEntry};
+use flowgate::trace::{Call, Tool, TraceEntry};
 use serde_json::{Map, Value};
 
 pub use cleaner::Cleaner;
@@ -186,8 +186,7 @@ fn is_permitted(
     *next_id += 1;
     let tool = Tool::of(Tool::FLOWGATE_SERVER, "link");
     let call = Call { id: format!("link{next_id}"), tool, arguments: Ok(arguments) };
-    let verdict =
-        monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::view(method, label, 0));
+    let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::view(method, label, 0));
     matches!(verdict, Verdict::Permit(_))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, EventId, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, EventId, Output, Tool, TraceEntry};
 use flowgate_guard::redact::{HiddenRegions, Redactor};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn answered(labels: &str, content: &Value, is_error: bool) -> (Monitor, EventId)
     assert!(monitor.redeem(permit).is_ok());
     let (call_id, content) = ("1".to_owned(), content.clone());
     let output = Output { call_id, tool: None, content, structured: None, is_error: Some(is_error) };
-    let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+    let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
     (monitor, event)
 }
 

@@ -6,7 +6,7 @@
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, ReasonKind};
 use flowgate::policy::Action;
-use flowgate::trace::{EventBody, EventId, Output, TraceEntry};
+use flowgate::trace::{EventId, Output, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::initialize::unlabelled_fields;
@@ -41,7 +41,7 @@ impl Proxy {
         };
         if running.kind.is_list() {
             let monitor = session.monitor();
-            let carries = monitor.labels_if_pushed([TraceEntry::from(EventBody::Output(output.clone()))]);
+            let carries = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
             let base = self.greatest_showable_label(monitor, &[]);
             if !carries.iter().all(|label| label.join(&said).flows_to(&base)) {
                 let tool = &running.tool;
@@ -89,8 +89,7 @@ impl Proxy {
         said: Label,
     ) -> Option<(EventId, bool)> {
         let floor = monitor.output_floor(&running.tool).join(&said);
-        let (event, findings) =
-            monitor.push_with_floors(TraceEntry::from(EventBody::Output(output)), &floor.into()).ok()?;
+        let (event, findings) = monitor.push_with_floors(TraceEntry::from(output), &floor.into()).ok()?;
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 

@@ -4,7 +4,7 @@
 //! trust them, the client receives the server's capabilities and nothing else.
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{EventBody, Output, Tool, TraceEntry};
+use flowgate::trace::{Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::message::SERVER_REQUEST_METHODS;
@@ -82,15 +82,10 @@ impl Proxy {
         let offered = full.get("capabilities").map(offered_capabilities).unwrap_or_else(|| json!({}));
         full.insert("capabilities".to_owned(), offered);
         let mut out = Vec::new();
-        let label = |running: &RunningCall| Output {
-            call_id: running.call_id.clone(),
-            tool: None,
-            content: Value::Object(full.clone()),
-            structured: None,
-            is_error: Some(false),
-        };
+        let label =
+            |running: &RunningCall| Output::result(running.call_id.clone(), Value::Object(full.clone()));
         let shown = call.is_some_and(|running| {
-            let carries = monitor.labels_if_pushed([TraceEntry::from(EventBody::Output(label(running)))]);
+            let carries = monitor.labels_if_pushed([TraceEntry::from(label(running))]);
             let base = self.greatest_showable_label(monitor, &[]);
             carries.iter().all(|label| label.flows_to(&base))
                 && self.is_shown(monitor, label(running), running)

@@ -10,7 +10,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
-use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
@@ -134,7 +134,7 @@ impl Proxy {
         let asked = wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect();
         let content = json!({REQUESTS: Value::Object(asked)});
         let call_id = running.call_id.clone();
-        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
+        let output = Output::result(call_id, content);
         let Some((event, is_shown)) = self.label(session.monitor(), output, running, said) else {
             return vec![withheld_answer(id, running.kind)];
         };
@@ -148,7 +148,7 @@ impl Proxy {
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
         for one in &mut wanted {
             let content = Value::Object(one.params.clone());
-            let mut entry = TraceEntry::from(EventBody::Message(Message { role: "mcp".to_owned(), content }));
+            let mut entry = TraceEntry::from(Message::new("mcp", content));
             entry.extra.insert("method".to_owned(), one.method.into());
             let monitor = session.monitor();
             let Ok((event, findings)) = monitor.push_with_floors(entry, &carries.into()) else {
@@ -247,7 +247,7 @@ impl Proxy {
                     let call_id = found.map(|one| one.call_id.clone()).unwrap_or_default();
                     let (content, tool, structured) = (response.clone(), None, None);
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
-                    let (entry, monitor) = (TraceEntry::from(EventBody::Output(output)), session.monitor());
+                    let (entry, monitor) = (TraceEntry::from(output), session.monitor());
                     // The responses may contain anything that the client was shown since the question.
                     let seen = monitor.trace().position_of(&entry).map(|place| place.context);
                     let seen = seen.unwrap_or(monitor.policy().space().top());
@@ -267,7 +267,7 @@ impl Proxy {
         let told = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
             let arguments = Ok(one.params.clone());
             let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
-            (TraceEntry::from(EventBody::Call(call)), Attribution::everything())
+            (TraceEntry::from(call), Attribution::everything())
         });
         if !session.monitor().would_permit(told) {
             return Err("the policy does not let this be said to the server");

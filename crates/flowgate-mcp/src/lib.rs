@@ -33,7 +33,7 @@ mod unanswered;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flowgate::monitor::{Attribution, AuthorizedCall, Question, Verdict};
-use flowgate::trace::{Call, EventBody, Tool, TraceEntry};
+use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Map, Value};
 
@@ -389,7 +389,7 @@ impl Proxy {
         let id = format!("{}#{count}", self.settings.server);
         let call = Call { id, tool: tool.clone(), arguments: Ok(arguments.clone()) };
         let digest = session.digest_of(&call);
-        let entry = TraceEntry { extra: rest, ..TraceEntry::from(EventBody::Call(call)) };
+        let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let monitor = session.monitor();
         let event = monitor.trace().len();
         let verdict = monitor.judge_entry(entry, Attribution::everything());

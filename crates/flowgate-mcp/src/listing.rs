@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{EventBody, ToolDescription, TraceEntry};
+use flowgate::trace::{ToolDescription, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared};
@@ -279,7 +279,7 @@ impl Proxy {
             other => other.to_string(),
         };
         let schema = json!({"input": field("inputSchema"), "output": field("outputSchema"), "rest": rest});
-        TraceEntry::from(EventBody::Tool(ToolDescription { tool: self.tool(name), description, schema }))
+        TraceEntry::from(ToolDescription { tool: self.tool(name), description, schema })
     }
 
     /// Adds the description of a tool to the trace before the client is shown it.

@@ -4,7 +4,7 @@
 //! depends on more than this client was shown raises the client's label.
 
 use flowgate::monitor::{Judgement, Monitor};
-use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate::trace::TraceEntry;
 use serde_json::{Value, json};
 
 use super::message::{RequestId, error, result};
@@ -32,7 +32,7 @@ impl Proxy {
         });
         let told = refusal(verdict, &reasons.collect::<Vec<_>>());
         let content = Value::String(told.to_string());
-        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        let entry = TraceEntry::assistant(content);
         if let Ok(place) = monitor.trace().position_of(&entry)
             && !judgement.decided.flows_to(&place.context)
         {

@@ -5,7 +5,7 @@
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{EventBody, Message as Said, Output, TraceEntry};
+use flowgate::trace::{Message as Said, Output, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::has_objection;
@@ -161,7 +161,7 @@ impl Proxy {
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
-        let mut entry = TraceEntry::from(EventBody::Message(Said { role: "mcp".to_owned(), content }));
+        let mut entry = TraceEntry::from(Said::new("mcp", content));
         entry.extra.insert("method".to_owned(), method.into());
         // Whether the server asks, and for what, may depend on the running calls.
         let label = self.running_calls_label(session.monitor());
@@ -206,7 +206,7 @@ impl Proxy {
                 let content = answer.unwrap_or_else(|error| error);
                 let (call_id, tool, structured) = (running.call_id, None, None);
                 let output = Output { call_id, tool, content, structured, is_error };
-                match session.monitor().push(TraceEntry::from(EventBody::Output(output))) {
+                match session.monitor().push(TraceEntry::from(output)) {
                     Ok((_, findings)) if !has_objection(&findings) => vec![ProxyAction::Server(line)],
                     _ => vec![ProxyAction::Server(error(Some(id), REFUSED, "a rule stops the answer", None))],
                 }

@@ -8,7 +8,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate::trace::TraceEntry;
 use serde_json::{Map, Value, json};
 
 use super::message::{RequestId, error, result};
@@ -112,7 +112,7 @@ impl Proxy {
             }
         }
         let content = Value::from("the server says something while a call runs");
-        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        let entry = TraceEntry::assistant(content);
         let Some(context) = monitor.trace().position_of(&entry).ok().map(|place| place.context) else {
             return false;
         };

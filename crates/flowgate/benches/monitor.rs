@@ -7,7 +7,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use flowgate::monitor::{Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, Tool, TraceEntry};
 use serde_json::{Value, json};
 
 fn main() {
@@ -44,7 +44,7 @@ fn session(length: usize) -> Monitor {
     while monitor.trace().len() + 3 <= length {
         turn += 1;
         let content = Value::String(format!("What happened in week {turn}?"));
-        monitor.push(TraceEntry::from(EventBody::Message(Message { role: "user".into(), content }))).unwrap();
+        monitor.push(TraceEntry::user(content)).unwrap();
         let id = format!("c{turn}");
         let call = Call::from_json(&id, Tool::local("get_most_recent_transactions"), "{\"n\": 5}");
         let Verdict::Permit(permit) = monitor.judge(call) else { panic!("reading is permitted") };
@@ -56,13 +56,7 @@ fn session(length: usize) -> Monitor {
 
 fn output(id: &str) -> TraceEntry {
     let (call_id, content) = (id.to_owned(), Value::String(rows()));
-    TraceEntry::from(EventBody::Output(Output {
-        call_id,
-        tool: None,
-        content,
-        structured: None,
-        is_error: Some(false),
-    }))
+    TraceEntry::tool_output(call_id, content)
 }
 
 /// One answer of five rows is pushed, and one payment judged (asked about, so the trace does not grow by it).
@@ -81,9 +75,7 @@ fn push_and_judge(bencher: Bencher<'_, '_>, length: usize) {
         })
         .bench_local_values(|(turn, arguments)| {
             let content = Value::String(format!("Question {turn}"));
-            monitor
-                .push(TraceEntry::from(EventBody::Message(Message { role: "user".into(), content })))
-                .unwrap();
+            monitor.push(TraceEntry::user(content)).unwrap();
             let call = Call::from_json(format!("b{turn}"), Tool::local("send_money"), &arguments);
             black_box(monitor.judge(call))
         });

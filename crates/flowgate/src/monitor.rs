@@ -322,7 +322,7 @@ impl Monitor {
 
     /// Judges a call as if everything had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
-        self.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::everything())
+        self.judge_entry(TraceEntry::from(call), Attribution::everything())
     }
 
     /// Judges a call of one agent, given what the call depends on.
@@ -584,12 +584,5 @@ impl Monitor {
 
     fn region(&self, event: EventId, node: usize) -> Region {
         self.trace.region(event, node)
-    }
-}
-
-/// Converts a call to an entry without unrecognised fields.
-impl From<Call> for TraceEntry {
-    fn from(call: Call) -> Self {
-        Self::from(EventBody::Call(call))
     }
 }

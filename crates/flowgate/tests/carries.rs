@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, EventId, Message, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, EventId, Message, Output, Tool, TraceEntry};
 use serde_json::json;
 
 const POLICY: &str = "\
@@ -31,24 +31,17 @@ fn session() -> Monitor {
 }
 
 fn said(role: &str) -> TraceEntry {
-    TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content: json!("text") }))
+    TraceEntry::from(Message::new(role, "text"))
 }
 
 /// Runs a call of `read`, and returns the event of its answer.
 fn read(monitor: &mut Monitor, id: &str) -> EventId {
-    let entry = TraceEntry::from(EventBody::Call(Call::from_json(id, Tool::local("read"), "{}")));
+    let entry = TraceEntry::from(Call::from_json(id, Tool::local("read"), "{}"));
     let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
         panic!("reading is harmless")
     };
     drop(monitor.redeem(permit).unwrap());
-    let output = Output {
-        call_id: id.to_owned(),
-        tool: None,
-        content: json!("x"),
-        structured: None,
-        is_error: Some(false),
-    };
-    monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap().0
+    monitor.push(TraceEntry::tool_output(id, "x")).unwrap().0
 }
 
 fn words(monitor: &Monitor, label: &Label) -> String {
@@ -126,7 +119,7 @@ require top if:
         let (content, is_error) = (json!("no answer"), Some(true));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = match is_answered {
-            true => monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap(),
+            true => monitor.push(TraceEntry::from(output)).unwrap(),
             false => monitor.push_failure(id, "no answer").unwrap(),
         };
         assert_eq!(findings.len(), usize::from(is_answered), "{findings:?}");
@@ -157,7 +150,7 @@ fn what_is_recalled_belongs_to_the_store_of_its_name() {
         drop(monitor.redeem(permit).unwrap());
         let (content, is_error) = (json!("x"), Some(false));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
-        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
         words(monitor, &monitor.trace().event(event).unwrap().document.label_of(0))
     };
     let mut first = session(&policy("board"));
@@ -206,7 +199,7 @@ require top if:
         drop(monitor.redeem(permit).unwrap());
         let (call_id, structured, is_error) = ("c".to_owned(), Some(structured), Some(false));
         let output = Output { call_id, tool: None, content: content.clone(), structured, is_error };
-        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
         let document = &monitor.trace().event(event).unwrap().document;
         let told = |part: &str| document.key(0, part).map(|part| words(&monitor, &document.label_of(part)));
         assert_eq!(told("content").as_deref(), Some(label), "{content}");
@@ -268,7 +261,7 @@ fn a_harmless_call_raises_the_store_that_its_tool_may_write_to() {
         let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
         monitor.push(said("user")).unwrap();
         let call = Call::from_json("c1", Tool::local("save"), "{\"dry\": true}");
-        let entry = TraceEntry::from(EventBody::Call(call));
+        let entry = TraceEntry::from(call);
         let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
             panic!("it is harmless")
         };

@@ -8,7 +8,7 @@ use allocation_counter::AllocationInfo;
 use flowgate::analysis::{AnalysisOptions, EvaluationFailureKind, analyze};
 use flowgate::monitor::{Limits, Monitor, PushError, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, Message, Tool, TraceEntry, read};
+use flowgate::trace::{Call, Tool, TraceEntry, read};
 use serde_json::{Value, json};
 
 /// The fuel of one row, and the most allocations that it may make: creating a value costs fuel.
@@ -158,8 +158,7 @@ fn a_full_session_takes_in_nothing_and_permits_nothing() {
     let policy = "lattice secrecy: public < private\nrequire top if:\n    (call: ToolCall) is tool:list\n";
     let policy = Arc::new(Policy::parse(policy).unwrap());
     let full = "the session has as many events as it may have";
-    let message =
-        || TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content: json!("hi") }));
+    let message = || TraceEntry::user("hi");
     let call = || Call::from_json("1".to_owned(), Tool::local("list"), "{}");
     let mut monitor = Monitor::with_limits(Arc::clone(&policy), Limits { events: 2, ..Limits::default() });
     monitor.push(message()).unwrap();

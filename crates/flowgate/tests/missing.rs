@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flowgate::analysis::{AnalysisOptions, EvaluationFailureKind, analyze};
 use flowgate::monitor::{Attribution, Monitor, Outcome, ReasonKind};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, Message, Output, Tool, TraceEntry, read};
+use flowgate::trace::{Call, Message, Tool, TraceEntry, read};
 use serde_json::{Value, json};
 
 /// Returns the outcome of a call of `pay` with these arguments after `before`, whether a rule failed, and the
@@ -20,7 +20,7 @@ fn judge(policy: &Arc<Policy>, before: Vec<TraceEntry>, arguments: &str) -> (Out
         monitor.push(entry).unwrap();
     }
     let call = Call::from_json("c", Tool::local("pay"), arguments);
-    let verdict = monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), Attribution::everything());
+    let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
     let reasons = &verdict.judgement().reasons;
     let fails = reasons.iter().any(|reason| reason.kind == ReasonKind::RuleError);
     let said: Vec<&str> = reasons.iter().map(|reason| &*reason.message).collect();
@@ -384,17 +384,13 @@ fn what_asks_first_is_decided() {
 }
 
 fn message(role: &str, content: Value) -> TraceEntry {
-    TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content }))
+    TraceEntry::from(Message::new(role, content))
 }
 
 /// A message with calls has no text, and an answer may be empty. Neither counts as an omitted value.
 #[test]
 fn silent_messages_fail_no_rule() {
-    let output = |content| {
-        let body =
-            Output { call_id: "x".to_owned(), tool: None, content, structured: None, is_error: Some(false) };
-        TraceEntry::from(EventBody::Output(body))
-    };
+    let output = |content: Value| TraceEntry::tool_output("x", content);
     for condition in [
         "\"secret\" in m.content",
         "\"secret\" in m.content.lower()",

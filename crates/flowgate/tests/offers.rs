@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, Tool, TraceEntry};
 use serde_json::json;
 
 const LATTICES: &str = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n";
@@ -247,8 +247,7 @@ fn what_could_be_written_by_who_saw_more_carries_it() {
         monitor.raise_stores_for_view(&label(below), &label("up"));
         run(&mut monitor, "1", "read");
         let (call_id, content) = ("1".to_owned(), json!("text"));
-        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
-        let (event, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+        let (event, _) = monitor.push(TraceEntry::tool_output(call_id, content)).unwrap();
         let carried = monitor.trace().event(event).unwrap().label;
         assert_eq!(letters(&mut monitor, &carried), expected, "{policy} {below}");
     }

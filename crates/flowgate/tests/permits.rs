@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, CallDependency, Limits, Monitor, Outcome, Permit, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, Message, Output, Status, Tool, TraceEntry};
+use flowgate::trace::{Call, Status, Tool, TraceEntry};
 use serde_json::json;
 
 const POLICY: &str = r#"
@@ -58,7 +58,7 @@ fn session(limits: Limits) -> Monitor {
 }
 
 fn says(text: &str) -> TraceEntry {
-    TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content: json!(text) }))
+    TraceEntry::user(text)
 }
 
 #[test]
@@ -159,8 +159,7 @@ fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
             assert_eq!(outcome == Outcome::Deny, name == "send" && !is_permitted, "{before} {name}");
         }
         let (call_id, content) = ("send".to_owned(), json!("sent"));
-        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
-        let (_, findings) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+        let (_, findings) = monitor.push(TraceEntry::tool_output(call_id, content)).unwrap();
         let kinds: Vec<ReasonKind> = findings.iter().map(|finding| finding.reason.kind).collect();
         let expected: &[ReasonKind] = if is_permitted { &[] } else { &[ReasonKind::Unsolicited] };
         assert_eq!(kinds, expected, "{before}");

@@ -53,29 +53,20 @@ fn entries(steps: &[GeneratedStep]) -> Vec<TraceEntry> {
                     agent: agent(*who),
                     name: Some(format!("s{index}")),
                     parents: parents.into_iter().collect(),
-                    ..TraceEntry::from(EventBody::Message(Message {
-                        role,
-                        content: Value::String("x".into()),
-                    }))
+                    ..TraceEntry::from(Message { role, content: Value::String("x".into()) })
                 });
             }
             GeneratedStep::Use { agent: who, tool, text } => {
                 let id = format!("c{index}");
                 let call =
                     Call::from_json(&id, Tool::local(TOOLS[usize::from(*tool)]), "{\"a\": 1, \"b\": \"t\"}");
-                entries.push(TraceEntry { agent: agent(*who), ..TraceEntry::from(EventBody::Call(call)) });
+                entries.push(TraceEntry { agent: agent(*who), ..TraceEntry::from(call) });
                 let content = ["ok", "[{\"f\": \"x\", \"g\": 2}]", "{'f': 'y'}"][usize::from(*text)];
-                let output = Output {
-                    call_id: id,
-                    tool: None,
-                    content: content.into(),
-                    structured: None,
-                    is_error: Some(false),
-                };
+                let output = Output::result(id, content);
                 entries.push(TraceEntry {
                     agent: agent(*who),
                     name: Some(format!("s{index}")),
-                    ..TraceEntry::from(EventBody::Output(output))
+                    ..TraceEntry::from(output)
                 });
             }
         }
@@ -204,7 +195,7 @@ proptest! {
     #[test]
     fn every_attribution_flows_to_everything(steps in steps(), pick in 0_usize..100) {
         let (mut monitor, _, _) = record(&policy(POLICY), &entries(&steps));
-        let call = || TraceEntry::from(EventBody::Call(Call::from_json("last", Tool::local("read"), "{\"a\": 1}")));
+        let call = || TraceEntry::from(Call::from_json("last", Tool::local("read"), "{\"a\": 1}"));
         let place = monitor.trace().position_of(&call()).unwrap();
         let seen: Vec<EventId> = (0..monitor.trace().len()).map(EventId).filter(|id| monitor.trace().has_seen(&place, *id)).collect();
         prop_assume!(!seen.is_empty());

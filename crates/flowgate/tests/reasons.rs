@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Monitor, Outcome, Reason, ReasonKind, Verdict};
 use flowgate::policy::{Action, Policy};
-use flowgate::trace::{Call, EventBody, Message, Tool, TraceEntry};
+use flowgate::trace::{Call, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 fn session(policy: &str) -> Monitor {
@@ -15,8 +15,7 @@ fn session(policy: &str) -> Monitor {
 }
 
 fn says(monitor: &mut Monitor, text: &str) {
-    let message = Message { role: "user".to_owned(), content: json!(text) };
-    monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
+    monitor.push(TraceEntry::user(text)).unwrap();
 }
 
 fn call(id: &str, name: &str, arguments: &Value) -> Call {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Attribution, CallDependency, Monitor, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::{Call, EventBody, EventId, Message, Output, Tool, TraceEntry};
+use flowgate::trace::{Call, EventId, Message, Tool, TraceEntry};
 use serde_json::{Value, json};
 
 const POLICY: &str = r#"
@@ -59,13 +59,11 @@ impl RegionSession {
         let call_id = call.id.clone();
         let Verdict::Permit(permit) = self.monitor.judge(call) else { panic!("{tool}") };
         drop(self.monitor.redeem(permit).unwrap());
-        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
-        self.monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap().0
+        self.monitor.push(TraceEntry::tool_output(call_id, content)).unwrap().0
     }
 
     fn says(&mut self, role: &str, text: &str) -> EventId {
-        let message = Message { role: role.to_owned(), content: json!(text) };
-        self.monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap().0
+        self.monitor.push(TraceEntry::from(Message::new(role, text))).unwrap().0
     }
 
     /// Adds this many harmless messages.

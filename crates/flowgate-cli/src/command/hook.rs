@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::{Attribution, Monitor, Outcome};
-use flowgate::trace::{Call, EventBody, Message, Output as ToolOutput, TraceEntry};
+use flowgate::trace::{Call, Output as ToolOutput, TraceEntry};
 use serde_json::{Map, Value};
 
 use crate::args::HookArgs;
@@ -181,14 +181,11 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
             if !session::has_call(&monitor, &call.id) {
                 monitor.record(TraceEntry::from(call), &Attribution::everything());
             }
-            HookAnswer::from_objections(
-                event,
-                session::objections(&mut monitor, TraceEntry::from(EventBody::Output(output)))?,
-            )
+            HookAnswer::from_objections(event, session::objections(&mut monitor, TraceEntry::from(output))?)
         }
         (_, None) => {
             let content = Value::String(required_text(asked, "prompt")?.to_owned());
-            let entry = TraceEntry::from(EventBody::Message(Message { role: "user".to_owned(), content }));
+            let entry = TraceEntry::user(content);
             HookAnswer::from_objections(event, session::objections(&mut monitor, entry)?)
         }
     })

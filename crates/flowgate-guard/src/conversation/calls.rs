@@ -178,7 +178,7 @@ impl Conversation {
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
-        let verdict = self.monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution);
+        let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
         self.turn.outcome.judged.push(CallVerdict {
@@ -325,7 +325,7 @@ impl Conversation {
         let call = self.monitor.trace().event(event).and_then(|call| call.tool());
         let carries = call.map_or(carries, |tool| carries.join(&self.monitor.output_floor(tool)));
         let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };
-        match self.monitor.push_with_floors(TraceEntry::from(EventBody::Output(output)), &carries.into()) {
+        match self.monitor.push_with_floors(TraceEntry::from(output), &carries.into()) {
             Ok((event, findings)) => {
                 let found = blocking_messages(findings);
                 if found.is_empty() {

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate::trace::{Message, TraceEntry};
 use flowgate_lm::chat::Completion;
-use serde_json::Value;
 
 use super::phase::ConversationPhase;
 use super::{Conversation, ModelReply, Need, TurnEnd, blocking_messages};
@@ -191,12 +190,11 @@ impl Conversation {
 
     /// Judges a reply to the user, and adds it to the turn; its text is withheld if a rule forbids it.
     fn add_reply(&mut self, text: &str, label: Label, hidden: usize) {
-        let message = Message { role: "assistant".to_owned(), content: Value::String(text.to_owned()) };
-        let withheld: Vec<String> =
-            match self.monitor.push_generated(TraceEntry::from(EventBody::Message(message)), label) {
-                Ok((_, findings)) => blocking_messages(findings),
-                Err(error) => vec![error.to_string()],
-            };
+        let message = Message::new("assistant", text);
+        let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
+            Ok((_, findings)) => blocking_messages(findings),
+            Err(error) => vec![error.to_string()],
+        };
         let method = self.settings.method.name();
         // Placeholders are meaningful to the model only.
         let text = placeholder::neutralize(text, hidden);

@@ -80,8 +80,7 @@ impl Conversation {
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.output_floor(tool)));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
-        let (event, findings) =
-            self.monitor.push_with_floors(TraceEntry::from(EventBody::Output(output)), &floor.into())?;
+        let (event, findings) = self.monitor.push_with_floors(TraceEntry::from(output), &floor.into())?;
         let label = self.monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
         let found = blocking_messages(findings);
         let answer =

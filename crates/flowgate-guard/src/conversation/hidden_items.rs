@@ -223,7 +223,7 @@ impl<'c> PolicyProbe<'c> {
         self.left = self.left.saturating_sub(1);
         let mut fresh = Monitor::new(self.conversation.monitor.shared_policy());
         let probed = Message { role: message.role.clone(), content: truncated(&message.content) };
-        let pushed = fresh.push(TraceEntry::from(EventBody::Message(probed)));
+        let pushed = fresh.push(TraceEntry::from(probed));
         let label = pushed.ok().and_then(|(id, _)| fresh.trace().event(id).map(|event| event.label));
         let label = label.unwrap_or_else(|| fresh.policy().space().top());
         self.known.retain(|(role, _)| *role != message.role);

@@ -304,9 +304,8 @@ impl Conversation {
             let all = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
             Floors { whole: all, blocks: labels.into_iter().enumerate().collect() }
         };
-        let message = flowgate::trace::Message { role: role.to_owned(), content };
-        let (event, findings) =
-            self.monitor.push_with_floors(TraceEntry::from(EventBody::Message(message)), &floors)?;
+        let message = flowgate::trace::Message::new(role, content);
+        let (event, findings) = self.monitor.push_with_floors(TraceEntry::from(message), &floors)?;
         self.turn.rule_messages.extend(super::blocking_messages(findings));
         self.items.push(ConversationItem::ClientMessage(event));
         if is_said && (is_unknown || is_unmarked) {

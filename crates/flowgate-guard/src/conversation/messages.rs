@@ -2,7 +2,7 @@
 //! memory.
 
 use flowgate::monitor::{AuthorizedCall, PushError};
-use flowgate::trace::{EventBody, EventId, Message, TraceEntry};
+use flowgate::trace::{EventId, Message, TraceEntry};
 use serde_json::Value;
 
 use super::{Conversation, ConversationPhase, blocking_messages};
@@ -31,9 +31,8 @@ impl Conversation {
     /// Adds a task from another agent and begins a turn.
     pub(super) fn begin_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
         let label = self.monitor.from_names(carries);
-        let message = Message { role: "user".to_owned(), content };
-        let (event, _) =
-            self.monitor.push_with_floors(TraceEntry::from(EventBody::Message(message)), &label.into())?;
+        let message = Message::new("user", content);
+        let (event, _) = self.monitor.push_with_floors(TraceEntry::from(message), &label.into())?;
         self.items.push(ConversationItem::Message(event));
         let below = *self.labels.base();
         self.labels.raise_floor(&label);
@@ -61,8 +60,7 @@ impl Conversation {
     }
 
     pub(super) fn add_message(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
-        let message = Message { role: role.to_owned(), content };
-        let (event, findings) = self.monitor.push(TraceEntry::from(EventBody::Message(message)))?;
+        let (event, findings) = self.monitor.push(TraceEntry::from(Message::new(role, content)))?;
         self.turn.rule_messages.extend(blocking_messages(findings));
         self.items.push(ConversationItem::Message(event));
         Ok(event)

@@ -7,7 +7,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::CallDependency;
-use flowgate::trace::{Call, EventBody, EventId, Trace, TraceEntry};
+use flowgate::trace::{Call, EventId, Trace, TraceEntry};
 
 use super::StepMethod;
 use super::draft::{Draft, DraftJudge, DraftVerdict};
@@ -66,7 +66,7 @@ impl DraftProvenance {
         let mut needed = draft.level;
         for call in &draft.calls {
             let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
-            let entry = TraceEntry::from(EventBody::Call(call_of_draft));
+            let entry = TraceEntry::from(call_of_draft);
             for (argument, source) in &self.session.attribute(trace, &entry).arguments {
                 if !call.payload.contains(argument) {
                     needed = needed.join(&source_label(source, trace, &draft.label));

@@ -152,13 +152,7 @@ fn an_answer_that_is_told_in_other_words_keeps_its_label() {
         if beside {
             let arguments = serde_json::Map::new();
             let taken = run.conversation.take_handed_over_call(&handed.tool, &arguments).unwrap();
-            let output = flowgate::trace::Output {
-                call_id: taken.id.clone(),
-                tool: None,
-                content: json!(page),
-                structured: None,
-                is_error: Some(false),
-            };
+            let output = flowgate::trace::Output::result(taken.id.clone(), page);
             let monitor = run.conversation.monitor_mut();
             let top = monitor.policy().space().top();
             let entry = flowgate::trace::TraceEntry::from(flowgate::trace::EventBody::Output(output));

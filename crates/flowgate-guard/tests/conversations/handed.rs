@@ -1,6 +1,6 @@
 //! Calls that the caller runs itself: what is handed over, what its answers carry, and what a turn reports.
 
-use flowgate::trace::{EventBody, Tool, TraceEntry};
+use flowgate::trace::{Tool, TraceEntry};
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Method, Need, ToolAnswer, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
@@ -349,15 +349,8 @@ fn an_approved_call_that_is_forbidden_meanwhile_is_told() {
         let pay = r#"send {"to": "mallory", "body": "all"}"#;
         assert_eq!(agent.answers(&first, "Pay Mallory!", &[LOOK, pay]).ended, Some(TurnEnd::Asked));
         if is_alarmed {
-            let alarm = flowgate::trace::Message { role: "user".to_owned(), content: json!("alarm") };
-            drop(
-                agent
-                    .run
-                    .conversation
-                    .monitor_mut()
-                    .push(TraceEntry::from(EventBody::Message(alarm)))
-                    .unwrap(),
-            );
+            let alarm = flowgate::trace::Message::new("user", "alarm");
+            drop(agent.run.conversation.monitor_mut().push(TraceEntry::from(alarm)).unwrap());
         }
         agent.chat.pop();
         assert!(agent.run.conversation.try_resume(&mut agent.history, &SentChat::of(&agent.chat)));

@@ -311,7 +311,7 @@ impl RunState<'_> {
         let event = session.beside(move |conversation| {
             let monitor = conversation.monitor_mut();
             let floor = monitor.output_floor(&tool);
-            let entry = TraceEntry::from(EventBody::Output(output.clone()));
+            let entry = TraceEntry::from(output.clone());
             let (event, _) = monitor.push_with_floors(entry, &floor.into()).expect("room");
             conversation.record_outside_answer(&output.call_id, event);
             event

@@ -123,7 +123,7 @@ impl RunState<'_> {
     }
 
     fn says(&mut self, session: &mut ObservedSession, acts: &AgentAction, role: &str, text: String) {
-        let message = Message { role: role.to_owned(), content: Value::String(text) };
+        let message = Message::new(role, Value::String(text));
         let entry = acts.entry(EventBody::Message(message));
         let event = session
             .beside(move |conversation| conversation.monitor_mut().push(entry.clone()).expect("room").0);

@@ -6,7 +6,7 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
-use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate::trace::{Message, TraceEntry};
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method};
 use flowgate_guard::history::{ClientProfile, MessageTemplate};
@@ -133,8 +133,7 @@ impl NoninterferenceCase {
     /// Whether the observer may not see that a memory was retrieved.
     pub(crate) fn hides_memory(&self) -> bool {
         let mut monitor = self.monitor();
-        let message = Message { role: "memory".to_owned(), content: json!("x") };
-        let (event, _) = monitor.push(TraceEntry::from(EventBody::Message(message))).expect("room");
+        let (event, _) = monitor.push(TraceEntry::from(Message::new("memory", "x"))).expect("room");
         !self.sees(&monitor.trace().existence_label(event))
     }
 

@@ -33,7 +33,7 @@ mod tests {
     use crate::label::Label;
     use crate::monitor::{Attribution, CallDependency, Verdict};
     use crate::policy::Policy;
-    use crate::trace::{Call, EventBody, Message, Tool, TraceEntry};
+    use crate::trace::{Call, Tool, TraceEntry};
 
     const POLICY: &str = r#"
 lattice integrity: trusted < untrusted
@@ -53,8 +53,7 @@ consent private for call.arguments.card if:
         assert!(matches!(consents[..], [(8, text)] if text.starts_with("consent private")), "{consents:?}");
         let mut monitor = Monitor::new(policy);
         let content = json!("My card is 4111.");
-        let message = Message { role: "user".to_owned(), content };
-        let (said, _) = monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
+        let (said, _) = monitor.push(TraceEntry::user(content)).unwrap();
         let nodes = monitor.trace().event(said).unwrap().document.nodes().len();
         // The model has not seen the card, which a slot passes on.
         let slot = CallDependency::Slot {
@@ -65,7 +64,7 @@ consent private for call.arguments.card if:
             let call = Call::from_json(id.to_owned(), Tool::local("book"), r#"{"card": "4111"}"#);
             let mut attribution = Attribution::view("test", Label::BOTTOM, 1);
             attribution.arguments = [("card".to_owned(), slot.clone())].into();
-            monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution)
+            monitor.judge_entry(TraceEntry::from(call), attribution)
         };
         let consented = |verdict: &Verdict| matches!(verdict, Verdict::Permit(_));
         let first = judge(&mut monitor, "1");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{EventFinding, Floors, Monitor, PushError};
 use crate::label::Label;
-use crate::trace::{EventBody, EventId, Output, Status, TraceEntry};
+use crate::trace::{EventId, Status, TraceEntry};
 
 impl Monitor {
     /// Appends the outcome of a call without a usable answer. `text` replaces the answer and must be a
@@ -27,8 +27,7 @@ impl Monitor {
     ) -> Result<(EventId, Vec<EventFinding>), PushError> {
         let floors = Floors::from(self.failure_label(call_id));
         let (call_id, content) = (call_id.to_owned(), Value::from(text));
-        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(true) };
-        self.push_event(TraceEntry::from(EventBody::Output(output)), None, &floors, true)
+        self.push_event(TraceEntry::tool_error(call_id, content), None, &floors, true)
     }
 
     /// Returns the greatest label that any outcome of a running call may carry: the join of the label of the

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::monitor::{Question, Verdict};
     use crate::policy::Policy;
-    use crate::trace::{Output, Tool, TraceEntry};
+    use crate::trace::{Tool, TraceEntry};
 
     const LATTICE: &str = "lattice integrity: trusted < untrusted < unknown\n";
     const RULES: &str = r#"
@@ -163,14 +163,7 @@ require untrusted if:
         let id = list.id.clone();
         let Verdict::Permit(permit) = monitor.judge(list) else { panic!("{tool}") };
         monitor.redeem(permit).unwrap();
-        let output = Output {
-            call_id: id,
-            tool: None,
-            content: listed.clone(),
-            structured: None,
-            is_error: Some(false),
-        };
-        monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+        monitor.push(TraceEntry::tool_output(id, listed.clone())).unwrap();
         // The stamp keeps the reservation of this session from counting as a write of another one.
         monitor.stamp_writes("own");
         let Verdict::Confirm(question) = monitor.judge(call(tool, arguments)) else { panic!("{tool}") };

@@ -273,7 +273,7 @@ mod tests {
     use super::super::{Attribution, CallDependency, Verdict};
     use super::*;
     use crate::policy::Policy;
-    use crate::trace::{Call, EventBody, EventId, Message, Output, TraceEntry};
+    use crate::trace::{Call, EventId, Message, Output, TraceEntry};
 
     /// Returns the label of the output of `read` after a call of `note` with a hidden text that a condition
     /// looks at.
@@ -291,10 +291,9 @@ require untrusted if:
     \"me\" in call.arguments.text
 ";
         let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
-        let say = |role: &str, content| Message { role: role.to_owned(), content };
-        monitor.push(TraceEntry::from(EventBody::Message(say("user", json!("x"))))).unwrap();
-        let (page, _) =
-            monitor.push(TraceEntry::from(EventBody::Message(say("page", json!(hidden))))).unwrap();
+        let say = |role: &str, content| Message::new(role, content);
+        monitor.push(TraceEntry::from(say("user", json!("x")))).unwrap();
+        let (page, _) = monitor.push(TraceEntry::from(say("page", json!(hidden)))).unwrap();
         let mut run = |id: &str, tool: &str, arguments: serde_json::Value, slot: Option<EventId>| {
             let call = Call {
                 id: id.to_owned(),
@@ -309,16 +308,14 @@ require untrusted if:
                 })
                 .into_iter()
                 .collect();
-            let Verdict::Permit(permit) =
-                monitor.judge_entry(TraceEntry::from(EventBody::Call(call)), attribution)
-            else {
+            let Verdict::Permit(permit) = monitor.judge_entry(TraceEntry::from(call), attribution) else {
                 panic!("it is permitted");
             };
             let ran = monitor.redeem(permit).unwrap();
             assert_eq!(ran.call().id, id);
             let (call_id, tool, structured) = (id.to_owned(), None, None);
             let output = Output { call_id, tool, content: json!("fine"), structured, is_error: Some(false) };
-            let (output, _) = monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+            let (output, _) = monitor.push(TraceEntry::from(output)).unwrap();
             let label = monitor.trace().event(output).unwrap().label;
             monitor.describe(&label)
         };

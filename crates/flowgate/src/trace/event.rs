@@ -59,8 +59,61 @@ pub struct TraceEntry {
     pub origin: Option<Origin>,
 }
 
-impl From<EventBody> for TraceEntry {
-    fn from(body: EventBody) -> Self {
+/// Entries of the main agent, without a name, parents or further fields. [`with_agent`](Self::with_agent),
+/// [`with_name`](Self::with_name) and [`with_parents`](Self::with_parents) set what several agents need.
+impl TraceEntry {
+    /// Creates a message of the user. `content` is a text, or a JSON list of content blocks.
+    pub fn user(content: impl Into<Value>) -> Self {
+        Message::new("user", content).into()
+    }
+
+    /// Creates a system message.
+    pub fn system(content: impl Into<Value>) -> Self {
+        Message::new("system", content).into()
+    }
+
+    /// Creates a message of the model. Its calls are entries of their own: see [`tool_call`](Self::tool_call).
+    pub fn assistant(content: impl Into<Value>) -> Self {
+        Message::new("assistant", content).into()
+    }
+
+    /// Creates a call with arguments in JSON text, as [`Call::from_json`] does.
+    pub fn tool_call(id: impl Into<String>, tool: Tool, arguments: &str) -> Self {
+        Call::from_json(id, tool, arguments).into()
+    }
+
+    /// Creates the output of a call whose tool reports no error.
+    pub fn tool_output(call_id: impl Into<String>, content: impl Into<Value>) -> Self {
+        Output::result(call_id, content).into()
+    }
+
+    /// Creates the output of a call whose tool reports an error.
+    pub fn tool_error(call_id: impl Into<String>, content: impl Into<Value>) -> Self {
+        Output::error(call_id, content).into()
+    }
+
+    /// Sets the agent of the event.
+    #[must_use]
+    pub fn with_agent(self, agent: impl Into<String>) -> Self {
+        Self { agent: Some(agent.into()), ..self }
+    }
+
+    /// Sets the name by which other events refer to this one.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// Sets the names of the events of other agents that this agent has seen.
+    #[must_use]
+    pub fn with_parents<S: Into<String>>(self, parents: impl IntoIterator<Item = S>) -> Self {
+        Self { parents: parents.into_iter().map(S::into).collect(), ..self }
+    }
+}
+
+impl<B: Into<EventBody>> From<B> for TraceEntry {
+    fn from(body: B) -> Self {
+        let body = body.into();
         Self { body, agent: None, name: None, parents: Vec::new(), extra: Map::new(), origin: None }
     }
 }
@@ -78,6 +131,30 @@ pub enum EventBody {
     Tool(ToolDescription),
 }
 
+impl From<Message> for EventBody {
+    fn from(message: Message) -> Self {
+        Self::Message(message)
+    }
+}
+
+impl From<Call> for EventBody {
+    fn from(call: Call) -> Self {
+        Self::Call(call)
+    }
+}
+
+impl From<Output> for EventBody {
+    fn from(output: Output) -> Self {
+        Self::Output(output)
+    }
+}
+
+impl From<ToolDescription> for EventBody {
+    fn from(description: ToolDescription) -> Self {
+        Self::Tool(description)
+    }
+}
+
 /// A system, user or assistant message, or one with a role that the client defines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -85,6 +162,13 @@ pub struct Message {
     pub role: String,
     /// The content: text, or a list of content blocks.
     pub content: Value,
+}
+
+impl Message {
+    /// Creates a message. `content` is a text, or a JSON list of content blocks.
+    pub fn new(role: impl Into<String>, content: impl Into<Value>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
 }
 
 /// A call that the model proposes.
@@ -112,6 +196,19 @@ pub struct Output {
     /// Whether the tool reports an error instead of a result. `None` if the format of the output cannot express it:
     /// then no condition about it holds, and a rule that reads it fails.
     pub is_error: Option<bool>,
+}
+
+impl Output {
+    /// Creates an output without a structured form, of a tool that reports no error.
+    pub fn result(call_id: impl Into<String>, content: impl Into<Value>) -> Self {
+        let is_error = Some(false);
+        Self { call_id: call_id.into(), tool: None, content: content.into(), structured: None, is_error }
+    }
+
+    /// Creates an output without a structured form, of a tool that reports an error.
+    pub fn error(call_id: impl Into<String>, content: impl Into<Value>) -> Self {
+        Self { is_error: Some(true), ..Self::result(call_id, content) }
+    }
 }
 
 /// A server's description of a tool that it offers. It is text like any other, and may be an attack.
@@ -164,6 +261,34 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constructors_equal_the_entries_of_the_readers() {
+        let check = |entry: TraceEntry, json: &str| {
+            let mut read = super::super::read::file(json).unwrap().remove(0).entries;
+            // Only readers know the position in a list of messages, and keep metadata for rules.
+            let read = TraceEntry { origin: None, extra: Map::new(), ..read.pop().unwrap() };
+            assert_eq!(entry, read, "{json}");
+        };
+        check(TraceEntry::user("hi"), r#"{"role": "user", "content": "hi"}"#);
+        check(TraceEntry::system("hi"), r#"{"role": "system", "content": "hi"}"#);
+        check(TraceEntry::assistant("hi"), r#"{"role": "assistant", "content": "hi"}"#);
+        check(
+            TraceEntry::tool_call("c1", Tool::local("send"), r#"{"to": "ann"}"#),
+            r#"{"id": "c1", "type": "function", "function": {"name": "send", "arguments": "{\"to\": \"ann\"}"}}"#,
+        );
+        let blocks =
+            r#"[{"type": "tool_result", "tool_use_id": "c1", "content": "hi", "is_error": IS_ERROR}]"#;
+        let answer =
+            |is_error| format!(r#"{{"role": "user", "content": {}}}"#, blocks.replace("IS_ERROR", is_error));
+        check(TraceEntry::tool_output("c1", "hi"), &answer("false"));
+        check(TraceEntry::tool_error("c1", "hi"), &answer("true"));
+        check(
+            TraceEntry::user("hi").with_agent("helper").with_name("e2").with_parents(["e1"]),
+            r#"{"role": "user", "content": "hi",
+                "metadata": {"agent": "helper", "id": "e2", "parents": ["e1"]}}"#,
+        );
+    }
 
     #[test]
     fn arguments_that_two_readers_could_read_differently_are_an_error() {

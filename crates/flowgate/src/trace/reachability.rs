@@ -73,15 +73,15 @@ mod tests {
     use super::*;
     use crate::label::Label;
     use crate::trace::document::Document;
-    use crate::trace::{EventBody, EventPositionError, Message, Status, TraceEntry};
+    use crate::trace::{EventPositionError, Message, Status, TraceEntry};
 
     fn push(trace: &mut Trace, name: &str, agent: &str, parents: &[&str]) -> EventId {
-        let message = Message { role: "user".into(), content: Value::String(name.into()) };
+        let message = Message::new("user", Value::String(name.into()));
         let entry = TraceEntry {
             agent: Some(agent.into()),
             name: Some(name.into()),
             parents: parents.iter().map(|p| (*p).to_owned()).collect(),
-            ..TraceEntry::from(EventBody::Message(message))
+            ..TraceEntry::from(message)
         };
         let place = trace.position_of(&entry).unwrap();
         let document = Document::new(&entry.body, Label::BOTTOM);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn trace_entry() -> TraceEntry {
-        TraceEntry::from(EventBody::Message(Message { role: "user".into(), content: Value::Null }))
+        TraceEntry::user(Value::Null)
     }
 
     proptest::proptest! {

@@ -40,7 +40,7 @@ pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &P
 }
 
 fn message_entry(role: &str, content: Value) -> TraceEntry {
-    TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content }))
+    TraceEntry::from(Message::new(role, content))
 }
 
 /// Notes that the model read something that is not in the transcript; its label is top.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use flowgate::monitor::Monitor;
-use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate::trace::TraceEntry;
 use serde_json::{Value, json};
 
 use crate::input::{InputError, describe_io_error};
@@ -48,7 +48,7 @@ impl ClientLabelFile {
             Err(error) => return Err(self.file_error(&describe_io_error(&error))),
         };
         let content = Value::String("text from other servers of this client".to_owned());
-        let entry = TraceEntry::from(EventBody::Message(Message { role: "assistant".to_owned(), content }));
+        let entry = TraceEntry::assistant(content);
         let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut seen = place.context;
         if let Some(kept) = &kept {
@@ -97,8 +97,7 @@ mod tests {
         one.exchange(&mut first).unwrap();
         two.exchange(&mut second).unwrap();
         assert_eq!(second.trace().len(), 0);
-        let page = EventBody::Message(Message { role: "mcp".to_owned(), content: "a page".into() });
-        first.push(TraceEntry::from(page)).unwrap();
+        first.push(TraceEntry::from(flowgate::trace::Message::new("mcp", "a page"))).unwrap();
         one.exchange(&mut first).unwrap();
         two.exchange(&mut second).unwrap();
         let shown = second.trace().events().first().map(|event| second.describe(&event.label));

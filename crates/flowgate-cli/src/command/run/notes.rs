@@ -63,8 +63,7 @@ impl PolicyNotes<'_> {
         if self.method == Method::Everything {
             return None;
         }
-        let message = Message { role: role.to_owned(), content: content.into() };
-        let (event, _) = scratch.push(TraceEntry::from(EventBody::Message(message))).ok()?;
+        let (event, _) = scratch.push(TraceEntry::from(Message::new(role, content))).ok()?;
         let label = scratch.trace().event(event)?.label.join(&scratch.trace().existence_label(event));
         if label.flows_to(conversation.base_label()) {
             return None;

@@ -106,14 +106,14 @@ mod tests {
         let policy = Policy::parse("lattice secrecy: public < private\ndefault public\n").unwrap();
         let mut monitor = Monitor::new(Arc::new(policy));
         let tool = Tool::of("bank", "list");
-        let message = Message { role: "user".to_owned(), content: "hi\n".into() };
+        let message = Message::new("user", "hi\n");
         let description = ToolDescription {
             tool: tool.clone(),
             description: "lists".to_owned(),
             schema: json!({"input": {}}),
         };
-        monitor.push(TraceEntry::from(EventBody::Tool(description))).unwrap();
-        monitor.push(TraceEntry::from(EventBody::Message(message))).unwrap();
+        monitor.push(TraceEntry::from(description)).unwrap();
+        monitor.push(TraceEntry::from(message)).unwrap();
         for (number, structured) in [Some(json!({"a": [1]})), None].into_iter().enumerate() {
             let call = Call::from_json(format!("c{number}"), tool.clone(), r#"{"day":"today"}"#);
             let Verdict::Permit(permit) = monitor.judge(call) else { panic!("nothing forbids it") };
@@ -126,7 +126,7 @@ mod tests {
                 structured,
                 is_error: Some(number == 1),
             };
-            monitor.push(TraceEntry::from(EventBody::Output(output))).unwrap();
+            monitor.push(TraceEntry::from(output)).unwrap();
         }
         let lines: Vec<String> =
             monitor.trace().events().iter().map(|event| line(event, &monitor).to_string()).collect();

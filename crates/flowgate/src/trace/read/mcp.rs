@@ -46,13 +46,7 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
 
 fn output(object: &Map<String, Value>, call_id: String) -> Output {
     if let Some(error) = object.get("error") {
-        return Output {
-            call_id,
-            tool: None,
-            content: error.clone(),
-            structured: None,
-            is_error: Some(true),
-        };
+        return Output::error(call_id, error.clone());
     }
     let result = object.get("result").cloned().unwrap_or_default();
     let structured = result.get("structuredContent").cloned();

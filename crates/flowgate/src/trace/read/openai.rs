@@ -10,7 +10,7 @@ use super::{server, unknown_fields};
 /// Creates a message of the given role.
 pub(super) fn message(role: &str, content: Value) -> TraceEntry {
     let origin = Some(Origin::whole(0));
-    TraceEntry { origin, ..TraceEntry::from(EventBody::Message(Message { role: role.to_owned(), content })) }
+    TraceEntry { origin, ..TraceEntry::from(Message::new(role, content)) }
 }
 
 /// Returns the event of the message itself, then those of the calls that it proposes.
@@ -41,11 +41,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         let said = object.get("is_error").into_iter().chain(own).filter(|said| !said.is_null());
         let is_error = said.chain(object.get("error")).map(says_error).reduce(|one, other| one || other);
         let output = Output { call_id, tool, content, structured: None, is_error };
-        return Ok(vec![TraceEntry {
-            extra,
-            origin: Some(Origin::whole(0)),
-            ..TraceEntry::from(EventBody::Output(output))
-        }]);
+        return Ok(vec![TraceEntry { extra, origin: Some(Origin::whole(0)), ..TraceEntry::from(output) }]);
     }
     let mut entries = vec![TraceEntry { extra: extra.clone(), ..message(role, content) }];
     match object.get("tool_calls") {
@@ -113,7 +109,7 @@ fn call(
     extra.extend(unknown_fields(object, &["id", "type", "function", "metadata"]));
     let call = to_call(id.to_owned(), tool(server(object), name), &arguments);
     let origin = Some(Origin { message: 0, part });
-    Ok(TraceEntry { extra, origin, ..TraceEntry::from(EventBody::Call(call)) })
+    Ok(TraceEntry { extra, origin, ..TraceEntry::from(call) })
 }
 
 fn tool(server: Option<&str>, name: &str) -> Tool {
