@@ -1,7 +1,8 @@
 //! HTTP: from a socket to a route, and from its answer to the socket.
 //!
 //! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on connections.
-//! * `connection`: one connection; `handshake`: TLS; `write_timeout`: clients that do not read.
+//! * `connection`: one connection, of HTTP/1.1 or HTTP/2; `handshake`: TLS; `write_timeout`: clients that do not read.
+//! * `peek`: the protocol of a connection; `connection_service`: what precedes the routes; `open_requests`, `stream_progress`: the bounds of HTTP/2.
 //! * `service`: the routes, with every check that may reject a request.
 //! * [`access`]: access control of the policy API and the metrics.
 //! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on
@@ -14,11 +15,15 @@ pub mod access;
 pub(crate) mod admission;
 pub(crate) mod client_presence;
 pub(crate) mod connection;
+pub(crate) mod connection_service;
 pub(crate) mod handshake;
+pub(crate) mod open_requests;
+mod peek;
 pub(crate) mod reply;
 pub(crate) mod request_error;
 pub mod server;
 pub(crate) mod service;
+pub(crate) mod stream_progress;
 pub(crate) mod turn_tasks;
 pub(crate) mod value_budget;
 pub(crate) mod waiting_status;

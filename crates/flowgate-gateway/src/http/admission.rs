@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,10 @@ struct OpenConnections {
     next: u64,
     /// The connections without a valid key, by number.
     strangers: BTreeMap<u64, UnauthenticatedConnection>,
-    /// The number of connections that have shown a valid key.
+    /// The number of connections that have shown a valid key, and of their further requests.
     known: usize,
+    /// The number of further requests of the other connections.
+    further: usize,
     /// The number of waiting connections of each address.
     aside: HashMap<IpAddr, usize>,
 }
@@ -49,6 +51,8 @@ struct UnauthenticatedConnection {
     /// The time since which the server has waited for the client.
     waiting: Option<Instant>,
     close: Option<oneshot::Sender<()>>,
+    /// The number of its open requests beyond the first one.
+    further: usize,
 }
 
 /// The next step towards a slot for another connection.
@@ -69,6 +73,22 @@ pub(crate) struct ConnectionSlot {
     number: u64,
     /// Whether the connection may not be closed for another one.
     is_kept: AtomicBool,
+    /// The number of its open requests that have a slot; changed only while the connections are locked.
+    requests: AtomicUsize,
+}
+
+/// The slot of a request of HTTP/2; released on drop. The first one at a time is that of its connection; any further one
+/// counts as a connection.
+#[derive(Debug)]
+pub(crate) struct RequestSlot(Arc<ConnectionSlot>);
+
+/// The reason why a further request of a connection has no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestSlotError {
+    /// All slots are taken.
+    Full,
+    /// The address has as many connections without a valid key as it may.
+    Crowded,
 }
 
 impl Admission {
@@ -121,8 +141,8 @@ impl Admission {
                     AdmissionStep::Free => {
                         let (close, told) = oneshot::channel();
                         let number = open.add(peer, close);
-                        let is_kept = AtomicBool::new(false);
-                        let place = ConnectionSlot { admission: Arc::clone(self), number, is_kept };
+                        let (is_kept, requests) = Default::default();
+                        let place = ConnectionSlot { admission: Arc::clone(self), number, is_kept, requests };
                         return (Arc::new(place), told);
                     }
                     AdmissionStep::Close(number) => open.close(number),
@@ -155,34 +175,77 @@ impl Admission {
 
 impl OpenConnections {
     fn count(&self) -> usize {
-        self.strangers.len() + self.known
+        self.count_strangers() + self.known
+    }
+
+    /// Returns the number of connections without a valid key, and of their further requests.
+    fn count_strangers(&self) -> usize {
+        self.strangers.len() + self.further
     }
 
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
         self.next += 1;
-        self.strangers
-            .insert(self.next, UnauthenticatedConnection { peer, waiting: None, close: Some(close) });
+        self.strangers.insert(
+            self.next,
+            UnauthenticatedConnection { peer, waiting: None, close: Some(close), further: 0 },
+        );
         self.next
     }
 
-    /// Returns the number of connections without a valid key of an address.
+    /// Returns the number of connections without a valid key of an address, and of their further requests.
     fn count_of_address(&self, peer: IpAddr) -> usize {
-        self.strangers.values().filter(|stranger| stranger.peer == peer).count()
+        let of_peer = self.strangers.values().filter(|stranger| stranger.peer == peer);
+        of_peer.map(|stranger| 1 + stranger.further).sum()
+    }
+
+    /// Removes a connection without a valid key.
+    fn remove_stranger(&mut self, number: u64) -> Option<UnauthenticatedConnection> {
+        let stranger = self.strangers.remove(&number)?;
+        self.further -= stranger.further;
+        Some(stranger)
+    }
+
+    /// Takes a slot for a further request of a connection, among `most` in all and `of_address` of one address.
+    fn add_further(
+        &mut self,
+        number: u64,
+        is_kept: bool,
+        (most, of_address): (usize, usize),
+    ) -> Result<(), RequestSlotError> {
+        if self.count() >= most {
+            return Err(RequestSlotError::Full);
+        }
+        if is_kept {
+            self.known += 1;
+            return Ok(());
+        }
+        // Otherwise the connection was closed for another one.
+        let peer = self.strangers.get(&number).ok_or(RequestSlotError::Full)?.peer;
+        if self.count_strangers() >= for_strangers(most) {
+            return Err(RequestSlotError::Full);
+        }
+        if self.count_of_address(peer) >= of_address {
+            return Err(RequestSlotError::Crowded);
+        }
+        if let Some(stranger) = self.strangers.get_mut(&number) {
+            stranger.further += 1;
+            self.further += 1;
+        }
+        Ok(())
     }
 
     /// Returns the next step towards another connection of `peer`, among `most` in all and `of_address` of one
     /// address.
     fn next_step(&self, peer: IpAddr, (most, of_address): (usize, usize), now: Instant) -> AdmissionStep {
         let is_crowded = self.count_of_address(peer) >= of_address;
-        let for_strangers = most - most / RESERVE;
-        if !is_crowded && self.count() < most && self.strangers.len() < for_strangers {
+        if !is_crowded && self.count() < most && self.count_strangers() < for_strangers(most) {
             return AdmissionStep::Free;
         }
         // An address at its own bound closes only its own connections.
         let may_close = |stranger: &UnauthenticatedConnection| !is_crowded || stranger.peer == peer;
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in self.strangers.values() {
-            *of_peer.entry(stranger.peer).or_default() += 1;
+            *of_peer.entry(stranger.peer).or_default() += 1 + stranger.further;
         }
         let is_slow = |stranger: &UnauthenticatedConnection| {
             stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
@@ -203,12 +266,17 @@ impl OpenConnections {
     }
 
     fn close(&mut self, number: u64) {
-        let close = self.strangers.remove(&number).and_then(|stranger| stranger.close);
+        let close = self.remove_stranger(number).and_then(|stranger| stranger.close);
         // The receiver may have been dropped already.
         if let Some(close) = close {
             let _ = close.send(());
         }
     }
+}
+
+/// Returns the number of slots that connections without a valid key may take.
+fn for_strangers(most: usize) -> usize {
+    most - most / RESERVE
 }
 
 /// The waiting slot of a connection; released on drop.
@@ -242,12 +310,27 @@ impl ConnectionSlot {
     /// complete request that needs none.
     pub(crate) fn protect(&self) {
         let mut open = self.admission.connections();
-        if open.strangers.remove(&self.number).is_some() {
-            open.known += 1;
+        if let Some(stranger) = open.remove_stranger(self.number) {
+            open.known += 1 + stranger.further;
             self.is_kept.store(true, Ordering::Relaxed);
             drop(open);
             self.admission.changed.notify_waiters();
         }
+    }
+
+    /// Takes a slot for a request.
+    ///
+    /// # Errors
+    /// If the connection has another request, and all slots are taken.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestSlot, RequestSlotError> {
+        let Admission { most, most_of_address, .. } = *self.admission;
+        let mut open = self.admission.connections();
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            let is_kept = self.is_kept.load(Ordering::Relaxed);
+            open.add_further(self.number, is_kept, (most, most_of_address))?;
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(RequestSlot(Arc::clone(self)))
     }
 
     /// Notes that the client has completed a step, so that the time for which the server waits begins anew.
@@ -277,10 +360,31 @@ impl Drop for ConnectionSlot {
         match self.is_kept.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
             // The connection may have been closed for another one already.
-            false => drop(open.strangers.remove(&self.number)),
+            false => drop(open.remove_stranger(self.number)),
         }
         drop(open);
         self.admission.changed.notify_waiters();
+    }
+}
+
+impl Drop for RequestSlot {
+    fn drop(&mut self) {
+        let Self(place) = self;
+        let mut guard = place.admission.connections();
+        let open = &mut *guard;
+        if place.requests.fetch_sub(1, Ordering::Relaxed) > 1 {
+            match open.strangers.get_mut(&place.number) {
+                Some(stranger) => {
+                    stranger.further -= 1;
+                    open.further -= 1;
+                }
+                None if place.is_kept.load(Ordering::Relaxed) => open.known -= 1,
+                // The connection was closed for another one, with all of its requests.
+                None => return,
+            }
+            drop(guard);
+            place.admission.changed.notify_waiters();
+        }
     }
 }
 
@@ -381,6 +485,40 @@ mod tests {
         assert!(admission.wait_for_address(peer(3)).is_none());
         drop((aside, other));
         assert!(admission.connections().aside.is_empty());
+    }
+
+    /// The first request of a connection has the slot of the connection; others count as connections.
+    #[tokio::test]
+    async fn requests_of_one_connection_are_counted() {
+        let admission = Admission::new(8, 3);
+        let counts = || {
+            let open = admission.connections();
+            (open.known, open.strangers.len(), open.further)
+        };
+        let slot = |number: u8| admission.acquire_slot(peer(number), || panic!("there is room"));
+        let (one, _one_told) = slot(1).await;
+        let first: Vec<RequestSlot> = (0..3).map(|_| one.begin_request().unwrap()).collect();
+        assert_eq!(counts(), (0, 1, 2));
+        assert_eq!(one.begin_request().unwrap_err(), RequestSlotError::Crowded);
+        assert!(admission.is_crowded(peer(1)));
+        let (two, _two_told) = slot(2).await;
+        let second: Vec<RequestSlot> = (0..3).map(|_| two.begin_request().unwrap()).collect();
+        // A quarter of the slots is reserved for connections with a valid key.
+        assert_eq!(counts(), (0, 2, 4));
+        one.protect();
+        assert_eq!(counts(), (3, 1, 2));
+        let more: Vec<RequestSlot> = (0..2).map(|_| one.begin_request().unwrap()).collect();
+        assert_eq!(one.begin_request().unwrap_err(), RequestSlotError::Full);
+        drop(first);
+        assert_eq!(counts(), (2, 1, 2));
+        // The requests of a connection that is closed for another one end with it.
+        admission.connections().close(two.number);
+        assert_eq!(counts(), (2, 0, 0));
+        assert_eq!(two.begin_request().unwrap_err(), RequestSlotError::Full);
+        drop((second, two));
+        drop((more, one));
+        assert_eq!(counts(), (0, 0, 0));
+        admission.wait_until_empty().await;
     }
 
     #[tokio::test]

@@ -1,27 +1,46 @@
 //! Connections: from a socket with a slot, through TLS if there is any, to requests.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::pin::pin;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use crate::http::admission::ConnectionSlot;
+use crate::http::connection_service::{ConnectionService, MAX_FIELDS};
 use crate::http::handshake;
+use crate::http::open_requests::OpenRequests;
+use crate::http::peek::first_bytes;
 use crate::http::service::GatewayService;
+use crate::http::stream_progress::StreamExecutor;
 use crate::http::write_timeout::WriteTimeout;
 use crate::limits::ServerLimits;
+use crate::tls::files::HTTP2_PROTOCOL;
 use crate::tls::reload::ServerTls;
 
-/// The most header fields of a request.
-const MAX_FIELDS: usize = 64;
 /// The most bytes of a request's head.
-const MAX_HEAD: usize = 32 << 10;
+const MAX_HEAD: u32 = 32 << 10;
+/// What no request of HTTP/1.1 begins with, and every connection of HTTP/2 does.
+const HTTP2_BEGIN: [u8; 4] = *b"PRI ";
+/// The most streams of a connection of HTTP/2 that are open at the same time.
+const MAX_STREAMS: u32 = 128;
+/// The bytes that a client may send before they are read: on one stream, and on all of a connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// The bytes of an answer that wait for the client on one stream.
+const SEND_BUFFER: usize = 64 << 10;
+/// The most streams that a client may reset before they are seen, and that the gateway resets because of errors.
+const MAX_PENDING_RESETS: usize = 20;
+const MAX_STREAM_ERRORS: usize = 100;
+/// The time after which a client is asked for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves connections, with what all of them share. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -74,8 +93,7 @@ impl ConnectionServer {
     async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionSlot>) {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            let stream = WriteTimeout::new(stream, self.limits.write_time).reporting_to(Arc::clone(place));
-            return self.serve_requests(stream, place).await;
+            return self.serve_plain(stream, place).await;
         };
         let accepted = tokio::select! {
             biased;
@@ -83,24 +101,41 @@ impl ConnectionServer {
             accepted = handshake::accept(stream, tls, place, &self.limits) => accepted,
         };
         match accepted {
-            Ok(stream) => self.serve_requests(stream, place).await,
+            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL) => {
+                self.serve_http2(stream, place).await;
+            }
+            Ok(stream) => self.serve_http1(stream, place).await,
             Err(error) => self.service.note_handshake(error),
         }
     }
 
-    /// Serves the requests of a connection until it ends, stalls, or the server stops.
-    async fn serve_requests(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        place: &Arc<ConnectionSlot>,
-    ) {
-        let router = TowerToHyperService::new(self.router.clone());
-        let service = SlotService { service: router, place: Arc::clone(place) };
+    /// Serves a connection without TLS. One that begins as HTTP/2 does is served so, without negotiation.
+    async fn serve_plain(&self, stream: TcpStream, place: &Arc<ConnectionSlot>) {
+        let begin = first_bytes(&stream, place);
+        let is_http2 = tokio::select! {
+            biased;
+            () = self.closes() => return,
+            begin = timeout(self.limits.head_time, begin) => match begin {
+                Ok(Ok((begin, 1..))) => begin == HTTP2_BEGIN,
+                _ => return,
+            },
+        };
+        let stream = WriteTimeout::new(stream, self.limits.write_time).reporting_to(Arc::clone(place));
+        if is_http2 {
+            self.serve_http2(stream, place).await;
+        } else {
+            self.serve_http1(stream, place).await;
+        }
+    }
+
+    /// Serves the requests of a connection of HTTP/1.1 until it ends, stalls, or the server stops.
+    async fn serve_http1(&self, stream: impl Socket, place: &Arc<ConnectionSlot>) {
+        let service = self.connection_service(place, &Arc::default());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_time)
             .max_headers(MAX_FIELDS)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD as usize)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {
@@ -111,28 +146,60 @@ impl ConnectionServer {
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
-}
 
-/// Passes the slot of the connection to its requests.
-#[derive(Debug)]
-struct SlotService {
-    service: TowerToHyperService<Router>,
-    place: Arc<ConnectionSlot>,
-}
+    /// Serves the requests of a connection of HTTP/2 until it ends, has none for as long as the head of one may take,
+    /// cancels too many, or the server stops.
+    async fn serve_http2(&self, stream: impl Socket, place: &Arc<ConnectionSlot>) {
+        let requests = Arc::new(OpenRequests::default());
+        let service = self.connection_service(place, &requests);
+        let connection = http2::Builder::new(StreamExecutor { limit: self.limits.write_time })
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_STREAM_ERRORS)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(self.limits.write_time)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let mut is_ending = false;
+        loop {
+            tokio::select! {
+                // A client may disconnect at any time; that is no error.
+                _ = connection.as_mut() => return,
+                () = requests.flooded() => return self.service.note_flood(),
+                () = self.closes(), if !is_ending => {}
+                () = requests.idle(self.limits.head_time) => {
+                    if is_ending {
+                        // The client does not take part in the end of the connection.
+                        return;
+                    }
+                }
+            }
+            // Requests that are open, or arrive before the client has read of the end, are answered.
+            connection.as_mut().graceful_shutdown();
+            is_ending = true;
+        }
+    }
 
-impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for SlotService {
-    type Response = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Response;
-    type Error = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Error;
-    type Future = <TowerToHyperService<Router> as hyper::service::Service<
-        hyper::Request<hyper::body::Incoming>,
-    >>::Future;
-
-    fn call(&self, mut request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
-        request.extensions_mut().insert(Arc::clone(&self.place));
-        self.service.call(request)
+    fn connection_service(
+        &self,
+        place: &Arc<ConnectionSlot>,
+        requests: &Arc<OpenRequests>,
+    ) -> ConnectionService {
+        ConnectionService {
+            router: TowerToHyperService::new(self.router.clone()),
+            service: Arc::clone(&self.service),
+            place: Arc::clone(place),
+            requests: Arc::clone(requests),
+        }
     }
 }
+
+/// A connection, with or without TLS.
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for S {}

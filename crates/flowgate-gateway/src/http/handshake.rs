@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::http::admission::ConnectionSlot;
+use crate::http::peek::first_bytes;
 use crate::http::write_timeout::WriteTimeout;
 use crate::limits::ServerLimits;
 use crate::tls::reload::ServerTls;
@@ -78,12 +79,10 @@ async fn accept_unbounded(
     place: &Arc<ConnectionSlot>,
     limits: &ServerLimits,
 ) -> Result<TlsSocket, Failure> {
-    place.mark_waiting();
-    let mut first = [0];
-    match stream.peek(&mut first).await {
-        Ok(1..) => {}
-        Ok(0) | Err(_) => return Err(Failure::Other(HandshakeError::Disconnected)),
-    }
+    let first = match first_bytes::<1>(&stream, place).await {
+        Ok((first, 1..)) => first,
+        Ok((_, 0)) | Err(_) => return Err(Failure::Other(HandshakeError::Disconnected)),
+    };
     match first {
         [HANDSHAKE_RECORD] => {}
         [letter] if letter.is_ascii_uppercase() => return Err(Failure::Plain(stream)),

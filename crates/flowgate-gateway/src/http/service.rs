@@ -28,9 +28,10 @@ use crate::chat::{ModelRoutes, error_reply, with_conversation_header};
 use crate::config;
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::{ConnectionSlot, RequestSlotError};
 use crate::http::client_presence::ClientPresence;
 use crate::http::handshake::HandshakeError;
+use crate::http::open_requests::MOST_CANCELLED;
 use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
 use crate::http::turn_tasks::TurnTasks;
 use crate::http::value_budget::ValueBudget;
@@ -248,6 +249,38 @@ impl GatewayService {
             }),
             HandshakeError::Refused(why) => self.log.write(LogEvent::Refused, "", Vec::new(), why),
         }
+    }
+
+    /// Reports that a connection was closed because its client cancelled too many requests.
+    pub(crate) fn note_flood(&self) {
+        self.log.limit(&Limit {
+            what: "cancelled requests of one connection, beyond those that were answered",
+            effect: "the connection was closed",
+            setting: "none",
+            most: MOST_CANCELLED,
+            client: "",
+            conversation: None,
+        });
+    }
+
+    /// Refuses a request beside others of its connection.
+    pub(crate) fn refuse_request(&self, error: RequestSlotError) -> HttpReply {
+        let effect = "a request beside others of its connection was refused with 503";
+        let bound = match error {
+            RequestSlotError::Full => Bound {
+                what: "open connections",
+                effect,
+                setting: "--max-connections",
+                most: self.limits.connections,
+            },
+            RequestSlotError::Crowded => Bound {
+                what: "connections of one address without a valid key",
+                effect,
+                setting: "--max-connections-of-address",
+                most: self.limits.connections_of_address,
+            },
+        };
+        self.refuse(&bound, busy_reply())
     }
 
     /// Counts a connection until the guard is dropped.

@@ -45,6 +45,10 @@ fn documented_defaults_are_those_of_the_code() {
         ("seconds for a TLS handshake", seconds(limits.head_time)),
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
+        (
+            "cancelled requests of one connection, beyond those that were answered",
+            crate::http::open_requests::MOST_CANCELLED.to_string(),
+        ),
         ("evaluations that wait for a worker", limits.queue.to_string()),
         ("seconds for an answer of the policy API", seconds(limits.answer_time)),
         ("turns of agents at the same time", limits.turns.to_string()),

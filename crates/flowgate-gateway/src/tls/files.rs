@@ -17,7 +17,9 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use crate::read_error;
 
 /// The protocols that are offered by ALPN, the preferred one first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+const PROTOCOLS: [&[u8]; 2] = [HTTP2_PROTOCOL, b"http/1.1"];
+/// The name of HTTP/2 in ALPN.
+pub(crate) const HTTP2_PROTOCOL: &[u8] = b"h2";
 
 /// The names of the settings, as errors name them.
 const CERTIFICATE: &str = "certificate";

@@ -15,6 +15,7 @@ mod default_trusted;
 mod error_messages;
 mod freezes_failing;
 mod gateway;
+mod http2;
 mod log;
 mod many_values;
 mod mcp;

@@ -19,29 +19,34 @@ use crate::upstream::{UpstreamDouble, says};
 const FOREVER: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A gateway with TLS before a model that says hello.
-struct TlsGateway {
-    authority: TestAuthority,
-    home: GatewayHome,
-    gateway: TestGateway,
-    log: LogLines,
-    _upstream: UpstreamDouble,
+/// A gateway with TLS before a model.
+pub(crate) struct TlsGateway {
+    pub(crate) authority: TestAuthority,
+    pub(crate) home: GatewayHome,
+    pub(crate) gateway: TestGateway,
+    pub(crate) log: LogLines,
 }
 
 impl TlsGateway {
+    /// Starts a gateway before a model that says hello.
     fn start() -> Self {
         Self::start_within(ServerLimits::default())
     }
 
     fn start_within(limits: ServerLimits) -> Self {
         let upstream = UpstreamDouble::new(|_| says("Hello yourself."));
-        let more = "user-messages = \"trust-unmarked-even-if-pasted\"";
-        let home =
-            GatewayHome::new(&(TLS.to_owned() + &config(&upstream.url, "chat-completions", more)), POLICY);
+        Self::start_before(&upstream.url, "", POLICY, limits)
+    }
+
+    /// Starts a gateway before an upstream, with `more` configuration for the client of [`KEY`].
+    pub(crate) fn start_before(upstream: &str, more: &str, policy: &str, limits: ServerLimits) -> Self {
+        let more = "user-messages = \"trust-unmarked-even-if-pasted\"\n".to_owned() + more;
+        let config = config(upstream, "chat-completions", &more);
+        let home = GatewayHome::new(&(TLS.to_owned() + &config), policy);
         let authority = TestAuthority::new();
         authority.issue_for_gateway().write_to(home.folder());
         let (gateway, log) = home.start_within(limits);
-        Self { authority, home, gateway, log, _upstream: upstream }
+        Self { authority, home, gateway, log }
     }
 
     fn http1(&self) -> reqwest::Client {

@@ -1,0 +1,97 @@
+//! The service of one connection: what precedes the routes.
+//!
+//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a slot
+//! like a connection of its own, if its connection has another request open.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use axum::response::IntoResponse as _;
+use hyper::body::Incoming;
+use hyper_util::service::TowerToHyperService;
+
+use crate::http::admission::ConnectionSlot;
+use crate::http::open_requests::OpenRequests;
+use crate::http::reply::HttpReply;
+use crate::http::service::GatewayService;
+use crate::http::stream_progress::PacedBody;
+
+/// The most header fields of a request.
+pub(crate) const MAX_FIELDS: usize = 64;
+
+type ServiceFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// Answers the requests of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionService {
+    pub(crate) router: TowerToHyperService<Router>,
+    pub(crate) service: Arc<GatewayService>,
+    pub(crate) place: Arc<ConnectionSlot>,
+    pub(crate) requests: Arc<OpenRequests>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ServiceFuture;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.place));
+        if request.version() != Version::HTTP_2 {
+            return Box::pin(self.router.call(request));
+        }
+        // Counted before the next request of the connection is read.
+        let (slot, refused) = match self.place.begin_request() {
+            Ok(slot) => (Some(slot), None),
+            Err(error) => (None, Some(error)),
+        };
+        let open = self.requests.begin(slot);
+        let (router, service) = (self.router.clone(), Arc::clone(&self.service));
+        Box::pin(async move {
+            let checked = match refused {
+                Some(error) => Err(service.refuse_request(error)),
+                None => check_head(&mut request),
+            };
+            let response = match checked {
+                Ok(()) => router.call(request).await?,
+                Err(refusal) => refusal.into_response(),
+            };
+            Ok(response.map(|body| Body::new(PacedBody::new(body, open))))
+        })
+    }
+}
+
+/// Brings the head of a request of HTTP/2 into the form of HTTP/1.1, and refuses what has no place there.
+fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
+    let refused = |status, detail| Err(HttpReply::detail(status, detail));
+    if request.method() == Method::CONNECT {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "this gateway is no proxy: it has no CONNECT");
+    }
+    if request.headers().len() > MAX_FIELDS {
+        let detail = format!("the request has more than {MAX_FIELDS} header fields");
+        return refused(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &detail);
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let host = hosts.next().map(HeaderValue::as_bytes);
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    match (host, authority) {
+        // A reader of the other name could take the request for one to another host.
+        (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {
+            refused(StatusCode::BAD_REQUEST, "`Host` is not the host in `:authority`: send one of them")
+        }
+        (Some(_), _) if hosts.next().is_some() => refused(StatusCode::BAD_REQUEST, "`Host` is sent twice"),
+        (None, None) => refused(StatusCode::BAD_REQUEST, "the request names no host: send `:authority`"),
+        (Some(_), _) => Ok(()),
+        (None, Some(authority)) => {
+            let Ok(host) = HeaderValue::from_bytes(authority) else {
+                return refused(StatusCode::BAD_REQUEST, "`:authority` has characters that no host has");
+            };
+            request.headers_mut().insert(header::HOST, host);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The requests of one connection of HTTP/2, which are open at the same time.
+//!
+//! The library has no limit of time for a connection of HTTP/2 without requests, and none on requests that are
+//! cancelled as soon as they have been sent (CVE-2023-44487): [`OpenRequests::idle`] and [`OpenRequests::flooded`]
+//! report both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::http::admission::RequestSlot;
+
+/// How many more requests of a connection may be cancelled before their answer than are answered.
+pub(crate) const MOST_CANCELLED: u64 = 100;
+
+/// The requests of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRequests(watch::Sender<RequestCounts>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct RequestCounts {
+    open: u64,
+    /// Those whose answer has begun.
+    answered: u64,
+    /// Those that the client cancelled before.
+    cancelled: u64,
+}
+
+/// A request; open until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    requests: Arc<OpenRequests>,
+    is_answered: bool,
+    _slot: Option<RequestSlot>,
+}
+
+impl OpenRequests {
+    /// Begins a request, which holds its slot, if it needs one, until it ends.
+    pub(crate) fn begin(self: &Arc<Self>, slot: Option<RequestSlot>) -> OpenRequest {
+        self.0.send_modify(|counts| counts.open += 1);
+        OpenRequest { requests: Arc::clone(self), is_answered: false, _slot: slot }
+    }
+
+    /// Waits until no request was open for `limit`.
+    pub(crate) async fn idle(&self, limit: Duration) {
+        let mut counts = self.0.subscribe();
+        loop {
+            // The sender lives as long as `self`.
+            let _ = counts.wait_for(|counts| counts.open == 0).await;
+            if timeout(limit, counts.wait_for(|counts| counts.open > 0)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the client has cancelled more requests than it may.
+    pub(crate) async fn flooded(&self) {
+        let is_over =
+            |counts: &RequestCounts| counts.cancelled > counts.answered.saturating_add(MOST_CANCELLED);
+        let _ = self.0.subscribe().wait_for(is_over).await;
+    }
+}
+
+impl OpenRequest {
+    /// Notes that the answer begins.
+    pub(crate) fn mark_answered(&mut self) {
+        if !self.is_answered {
+            self.is_answered = true;
+            self.requests.0.send_modify(|counts| counts.answered += 1);
+        }
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.requests.0.send_modify(|counts| {
+            counts.open -= 1;
+            counts.cancelled += u64::from(!self.is_answered);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn a_connection_is_idle_while_no_request_is_open() {
+        let requests = Arc::new(OpenRequests::default());
+        requests.idle(SHORT).await;
+        let open = requests.begin(None);
+        assert!(timeout(4 * SHORT, requests.idle(SHORT)).await.is_err());
+        let other = requests.begin(None);
+        drop(open);
+        assert!(timeout(4 * SHORT, requests.idle(SHORT)).await.is_err());
+        drop(other);
+        requests.idle(SHORT).await;
+    }
+
+    #[tokio::test]
+    async fn cancelled_requests_are_counted_against_answered_ones() {
+        let check = async |answered: u64, cancelled: u64, expected: bool| {
+            let requests = Arc::new(OpenRequests::default());
+            for _ in 0..answered {
+                requests.begin(None).mark_answered();
+            }
+            for _ in 0..cancelled {
+                drop(requests.begin(None));
+            }
+            let is_flooded = tokio::select! {
+                biased;
+                () = requests.flooded() => true,
+                () = std::future::ready(()) => false,
+            };
+            assert_eq!(is_flooded, expected, "{answered} {cancelled}");
+        };
+        check(0, MOST_CANCELLED, false).await;
+        check(0, MOST_CANCELLED + 1, true).await;
+        check(50, MOST_CANCELLED + 50, false).await;
+        check(50, MOST_CANCELLED + 51, true).await;
+    }
+}

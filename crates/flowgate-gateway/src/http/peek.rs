@@ -1,0 +1,27 @@
+//! The first bytes of a connection, by which its protocol is recognised.
+
+use std::future::poll_fn;
+use std::io;
+
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+
+use crate::http::admission::ConnectionSlot;
+
+/// Waits for the first bytes of a connection, and leaves them to be read. Returns as many as have arrived; none, if the
+/// client has sent its end.
+pub(crate) async fn first_bytes<const MOST: usize>(
+    stream: &TcpStream,
+    place: &ConnectionSlot,
+) -> io::Result<([u8; MOST], usize)> {
+    let mut bytes = [0; MOST];
+    let count = poll_fn(|cx| {
+        let peeked = stream.poll_peek(cx, &mut ReadBuf::new(&mut bytes));
+        if peeked.is_pending() {
+            place.mark_waiting();
+        }
+        peeked
+    });
+    let count = count.await?;
+    Ok((bytes, count))
+}
