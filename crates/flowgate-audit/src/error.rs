@@ -96,6 +96,7 @@ impl std::error::Error for AuditError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.failure {
             AuditErrorKind::Read(error) | AuditErrorKind::Write(error) => Some(error),
+            AuditErrorKind::Loss(loss) => Some(&**loss),
             _ => None,
         }
     }

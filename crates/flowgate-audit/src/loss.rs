@@ -141,3 +141,5 @@ impl fmt::Display for AuditLoss {
         }
     }
 }
+
+impl std::error::Error for AuditLoss {}

@@ -205,6 +205,15 @@ impl fmt::Display for RecordError {
     }
 }
 
+impl std::error::Error for RecordError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Json(error) => Some(error),
+            Self::Encoding | Self::Field(_) => None,
+        }
+    }
+}
+
 impl AuditRecord {
     /// Parses a line, without its line feed.
     ///

@@ -128,4 +128,30 @@ impl fmt::Display for VerifyError {
     }
 }
 
-impl std::error::Error for VerifyError {}
+impl std::error::Error for VerifyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.what {
+            VerifyErrorKind::Flaw(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+    use crate::{AuditError, AuditLoss, WitnessLineError};
+
+    #[test]
+    fn public_error_types_are_standard_errors_with_sources() {
+        fn check<E: Error + Send + Sync + 'static>() {}
+        check::<AuditError>();
+        check::<AuditLoss>();
+        check::<RecordError>();
+        check::<WitnessLineError>();
+        let error = VerifyError { line: 1, what: VerifyErrorKind::Flaw(RecordError::Encoding) };
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("not UTF-8"));
+    }
+}

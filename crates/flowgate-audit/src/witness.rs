@@ -86,6 +86,8 @@ impl fmt::Display for WitnessLineError {
     }
 }
 
+impl std::error::Error for WitnessLineError {}
+
 impl WitnessLine {
     /// Returns the signed line, without the line feed.
     pub(super) fn signed_line(&self, key: &AuditKey) -> String {

@@ -150,7 +150,14 @@ impl fmt::Display for TurnError {
     }
 }
 
-impl std::error::Error for TurnError {}
+impl std::error::Error for TurnError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Model(error) => Some(error),
+            Self::Full(error) => Some(error),
+        }
+    }
+}
 
 /// The parties that drive a conversation.
 pub struct Agent<'a> {

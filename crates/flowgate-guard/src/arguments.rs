@@ -6,6 +6,7 @@
 //! there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Map, Value};
 use unicode_normalization::UnicodeNormalization as _;
@@ -22,6 +23,14 @@ pub struct AmbiguousArgumentsError {
     /// The correction.
     pub advice: &'static str,
 }
+
+impl fmt::Display for AmbiguousArgumentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.advice)
+    }
+}
+
+impl std::error::Error for AmbiguousArgumentsError {}
 
 const VARIANT: AmbiguousArgumentsError = AmbiguousArgumentsError {
     message: "the name of an argument differs from one that the tool declares only in case, `_` or `-`",

@@ -42,7 +42,7 @@ use input_required::{InputRound, SentCall};
 use listing::ToolListing;
 pub use message::SERVER_REQUEST_METHODS;
 use message::{RequestId, error};
-pub use pins::Pins;
+pub use pins::{Pins, PinsError};
 pub use refusal::WAITING_STATUS;
 pub use session::MonitoredSession;
 use subscriptions::Subscription;

@@ -5,8 +5,9 @@
 //! the gateway's store and the `flowgate mcp` command persist them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use flowgate::json::{self, Numbers};
+use flowgate::json::{self, JsonError, Numbers};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -22,6 +23,34 @@ impl From<BTreeMap<String, String>> for Pins {
     }
 }
 
+/// Why a text is not a file of pins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PinsError {
+    /// It is not strict JSON.
+    Json(JsonError),
+    /// It is JSON without the fields of a file of pins.
+    Form,
+}
+
+impl fmt::Display for PinsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Json(error) = self {
+            write!(f, "{error}; ")?;
+        }
+        f.write_str("it is not a file of pins; remove it, and run once with --accept-new")
+    }
+}
+
+impl std::error::Error for PinsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Json(error) => Some(error),
+            Self::Form => None,
+        }
+    }
+}
+
 impl Pins {
     /// Returns the tools with their digests.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -32,26 +61,24 @@ impl Pins {
     ///
     /// # Errors
     /// Fails if the text is not a file of pins.
-    pub fn read(text: &str, server: &str) -> Result<Self, String> {
-        const FORM: &str = "it is not a file of pins; remove it, and run once with --accept-new";
-        let value = json::parse(text, Numbers::Any).map_err(|error| format!("{error}; {FORM}"))?;
-        let servers = value.get("pins").and_then(Value::as_object).ok_or(FORM)?;
+    pub fn read(text: &str, server: &str) -> Result<Self, PinsError> {
+        let value = json::parse(text, Numbers::Any).map_err(PinsError::Json)?;
+        let servers = value.get("pins").and_then(Value::as_object).ok_or(PinsError::Form)?;
         let Some(pins) = servers.get(server) else { return Ok(Self::default()) };
-        let pins = pins.as_object().ok_or(FORM)?.iter();
+        let pins = pins.as_object().ok_or(PinsError::Form)?.iter();
         let pins = pins.map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_owned())));
-        Ok(Self(pins.collect::<Option<_>>().ok_or(FORM)?))
+        Ok(Self(pins.collect::<Option<_>>().ok_or(PinsError::Form)?))
     }
 
     /// Returns the text of the file with this server's pins replaced.
     ///
     /// # Errors
     /// Fails if the old text is not a file of pins.
-    pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, String> {
+    pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, PinsError> {
         if let Some(old) = old {
             Self::read(old, server)?;
         }
-        let old =
-            old.map(|old| json::parse(old, Numbers::Any).map_err(|error| error.to_string())).transpose()?;
+        let old = old.map(|old| json::parse(old, Numbers::Any).map_err(PinsError::Json)).transpose()?;
         let mut servers = match old.as_ref().and_then(|old| old.get("pins")) {
             Some(Value::Object(servers)) => servers.clone(),
             _ => Map::new(),
@@ -114,7 +141,7 @@ mod tests {
         let text = Pins::default().write(Some(&text), "mail").unwrap();
         assert_eq!(Pins::read(&text, "files").unwrap(), one);
         assert_eq!(Pins::read(&text, "mail").unwrap(), Pins::default());
-        assert!(Pins::read("{}", "files").unwrap_err().contains("run once with --accept-new"));
+        assert!(Pins::read("{}", "files").unwrap_err().to_string().contains("run once with --accept-new"));
         assert!(Pins::read("{\"pins\": {\"files\": 3}}", "files").is_err());
     }
 }

@@ -124,7 +124,11 @@ impl fmt::Display for TraceError {
     }
 }
 
-impl std::error::Error for TraceError {}
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.problem)
+    }
+}
 
 /// Builds a finished trace. It is not labelled, since rules do not read labels.
 ///

@@ -129,7 +129,14 @@ impl fmt::Display for PushError {
     }
 }
 
-impl std::error::Error for PushError {}
+impl std::error::Error for PushError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Position(error) => Some(error),
+            Self::IsCall | Self::Full => None,
+        }
+    }
+}
 
 /// A call of a log, judged after the fact.
 #[derive(Debug)]

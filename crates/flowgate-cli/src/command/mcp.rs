@@ -100,7 +100,7 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(wrong(describe_io_error(&error))),
     };
-    let text = pins.write(old.as_deref(), server).map_err(wrong)?;
+    let text = pins.write(old.as_deref(), server).map_err(|error| wrong(error.to_string()))?;
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 

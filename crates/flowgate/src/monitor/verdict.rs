@@ -1,5 +1,6 @@
 //! Verdicts, and their reasons as data.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -310,6 +311,19 @@ impl Denial {
         &self.judgement
     }
 }
+
+/// The messages of all reasons, on one line.
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call is denied")?;
+        for (index, reason) in self.judgement.reasons.iter().enumerate() {
+            write!(f, "{} {}", if index == 0 { ":" } else { ";" }, reason.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Denial {}
 
 /// A call that is running now: the proof that a tool takes by value.
 #[derive(Debug)]

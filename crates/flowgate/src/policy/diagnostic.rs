@@ -148,6 +148,8 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+impl std::error::Error for Diagnostic {}
+
 /// Returns `text` with characters escaped that would break its line, move a terminal's cursor or change the reading
 /// direction: names in a message come from the policy, and a policy may come from an untrusted source.
 fn one_line(text: String) -> String {

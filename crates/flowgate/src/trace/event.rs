@@ -240,7 +240,14 @@ impl fmt::Display for ArgumentsError {
     }
 }
 
-impl std::error::Error for ArgumentsError {}
+impl std::error::Error for ArgumentsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Json(error) => Some(error),
+            Self::NoObject => None,
+        }
+    }
+}
 
 impl Call {
     /// Creates a call from arguments in JSON text. Empty text means no arguments.
