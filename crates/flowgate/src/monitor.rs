@@ -78,6 +78,10 @@ struct ApplicableStatements {
 }
 
 /// The state of one session under one policy.
+///
+/// The methods are grouped below by purpose: sessions; events; calls and approvals; labels; failed calls; forks of a session; what tools
+/// require and offer; consents; external state. Most programs need [`new`](Self::new), [`push`](Self::push),
+/// [`judge`](Self::judge), [`approve`](Self::approve) and [`redeem`](Self::redeem) alone.
 #[derive(Debug)]
 pub struct Monitor {
     policy: Arc<Policy>,
@@ -149,6 +153,9 @@ pub struct RecordedCall {
     pub event: Option<EventId>,
 }
 
+/// # Sessions
+///
+/// A monitor holds one session. What the embedding program knows beside the events is set before the first call.
 impl Monitor {
     /// Creates a monitor for one session, with default limits.
     pub fn new(policy: Arc<Policy>) -> Self {
@@ -204,23 +211,10 @@ impl Monitor {
         &self.trace
     }
 
-    /// Describes a label in the words of the policy, one phrase for each dimension.
-    pub fn describe(&self, label: &Label) -> Vec<String> {
-        self.policy.space().describe(label, self.policy.space().all(), &self.roster)
-    }
-
     /// Sets the parameters of the policy: the values of `input.NAME`.
     pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
         self.parameters = Parameters::new(parameters);
         self.version += 1;
-    }
-
-    /// Allows one more output for the call that an output answers: an intermediary saw that output, and may
-    /// pass it on in other words.
-    pub fn allow_another_output(&mut self, output: EventId) {
-        if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
-            self.answered.remove(&call);
-        }
     }
 
     /// Sets the functions that answer the `extern` predicates of the policy, and the answers that were
@@ -244,7 +238,12 @@ impl Monitor {
             self.register_tool(tool);
         }
     }
+}
 
+/// # Events
+///
+/// Messages, outputs and tool descriptions are pushed in the order in which the agent saw them.
+impl Monitor {
     /// Appends a message, a tool's output or a tool's description, labels it, and returns the findings about
     /// it.
     ///
@@ -268,17 +267,6 @@ impl Monitor {
         self.push_with_view(entry, None, floors)
     }
 
-    /// Returns a label as names, for another session: see [`from_names`](Self::from_names).
-    pub fn to_names(&self, label: &Label) -> serde_json::Value {
-        self.policy.space().to_names(label, &self.roster)
-    }
-
-    /// Returns the label that another session represents by these names, or the next greater label of this
-    /// session.
-    pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
-        self.policy.space().from_names(names, &mut self.roster)
-    }
-
     /// Appends a message of a model that was shown what flows to `view` and nothing else. The caller vouches
     /// for that.
     ///
@@ -292,41 +280,20 @@ impl Monitor {
         self.push_with_view(entry, Some(view), &Floors::default())
     }
 
-    fn push_with_view(
-        &mut self,
-        entry: TraceEntry,
-        view: Option<Label>,
-        floors: &Floors,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.push_event(entry, view, floors, false)
+    /// Allows one more output for the call that an output answers: an intermediary saw that output, and may
+    /// pass it on in other words.
+    pub fn allow_another_output(&mut self, output: EventId) {
+        if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
+            self.answered.remove(&call);
+        }
     }
+}
 
-    /// Appends an event. The outcome of a failed call carries its floors; label statements do not apply to
-    /// it.
-    fn push_event(
-        &mut self,
-        entry: TraceEntry,
-        view: Option<Label>,
-        floors: &Floors,
-        is_failure: bool,
-    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.withdraw_dropped_permits();
-        if matches!(entry.body, EventBody::Call(_)) {
-            return Err(PushError::IsCall);
-        }
-        if self.trace.len() >= self.limits.events {
-            return Err(PushError::Full);
-        }
-        let place = self.trace.position_of(&entry).map_err(PushError::Position)?;
-        self.version += 1;
-        let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, view, floors, is_failure, &mut fuel);
-        for reason in self.match_rules(id, &mut fuel) {
-            findings.push(EventFinding { event: id, reason });
-        }
-        Ok((id, findings))
-    }
-
+/// # Calls and approvals
+///
+/// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs. [`record`](Self::record)
+/// is for logs of calls that ran already.
+impl Monitor {
     /// Judges a call as if everything had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
         self.judge_entry(TraceEntry::from(call), Attribution::everything())
@@ -338,57 +305,6 @@ impl Monitor {
     pub fn judge_entry(&mut self, entry: TraceEntry, attribution: Attribution) -> Verdict {
         self.withdraw_dropped_permits();
         self.judge_with(entry, attribution, None)
-    }
-
-    fn judge_with(
-        &mut self,
-        entry: TraceEntry,
-        attribution: Attribution,
-        approval: Option<Approval>,
-    ) -> Verdict {
-        let original = entry.clone();
-        let examined = self.examine(entry, &attribution, approval.as_ref());
-        let ExaminedCall { judgement, event, entry, access, seen } = examined;
-        match (judgement.outcome(), event) {
-            (Outcome::Permit, Some(event)) => {
-                let ticket = Arc::new(PermitDropFlag::default());
-                self.reserved.push((event, Arc::clone(&ticket)));
-                self.accesses.insert(event, access);
-                // A reservation alone changes no verdict that was given before it, so the version stays the
-                // same: calls of one message are judged in order, and may run in that order.
-                let version = self.version;
-                let home = Arc::clone(&self.session_identity);
-                Verdict::Permit(Permit {
-                    entry,
-                    attribution,
-                    judgement,
-                    event,
-                    version,
-                    approval,
-                    session_identity: home,
-                    ticket,
-                })
-            }
-            (Outcome::Confirm, Some(event)) => {
-                self.retract(event, &seen);
-                let (stores, referred) = self.touched_versions(&original, &access);
-                let home = Arc::clone(&self.session_identity);
-                let entry = original;
-                Verdict::Confirm(Question {
-                    entry,
-                    attribution,
-                    judgement,
-                    event,
-                    stores,
-                    referred,
-                    session_identity: home,
-                })
-            }
-            (_, event) => {
-                event.into_iter().for_each(|event| self.retract(event, &seen));
-                Verdict::Deny(Denial { judgement: Box::new(judgement) })
-            }
-        }
     }
 
     /// Turns a person's approval into a permit for exactly the call that was asked about.
@@ -431,21 +347,6 @@ impl Monitor {
         drop(permit);
         self.withdraw_dropped_permits();
         Question { entry, attribution, judgement, event, stores, referred, session_identity: home }
-    }
-
-    /// Returns the versions of the stores that a call touches, which count this session's writes, and of the
-    /// stores to whose state it refers, which count the writes of other sessions.
-    fn touched_versions(&self, entry: &TraceEntry, access: &StoreAccess) -> (StoreVersions, StoreVersions) {
-        let referred = match &entry.body {
-            EventBody::Call(call) => self.referenced_versions(call, access),
-            _ => StoreVersions::new(),
-        };
-        (self.stores.versions(access), referred)
-    }
-
-    fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {
-        judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
-        Denial { judgement: Box::new(judgement) }
     }
 
     /// Redeems a permit: the call runs now. It is judged again first if the state has changed since the
@@ -500,6 +401,130 @@ impl Monitor {
             self.version += 1;
         }
         RecordedCall { outcome, judgement: examined.judgement, event: examined.event }
+    }
+}
+
+/// # Labels
+///
+/// Labels of this session as text, and as names that another session of the same policy reads.
+impl Monitor {
+    /// Describes a label in the words of the policy, one phrase for each dimension.
+    pub fn describe(&self, label: &Label) -> Vec<String> {
+        self.policy.space().describe(label, self.policy.space().all(), &self.roster)
+    }
+
+    /// Returns a label as names, for another session: see [`from_names`](Self::from_names).
+    pub fn to_names(&self, label: &Label) -> serde_json::Value {
+        self.policy.space().to_names(label, &self.roster)
+    }
+
+    /// Returns the label that another session represents by these names, or the next greater label of this
+    /// session.
+    pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
+        self.policy.space().from_names(names, &mut self.roster)
+    }
+}
+
+impl Monitor {
+    fn push_with_view(
+        &mut self,
+        entry: TraceEntry,
+        view: Option<Label>,
+        floors: &Floors,
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.push_event(entry, view, floors, false)
+    }
+
+    /// Appends an event. The outcome of a failed call carries its floors; label statements do not apply to
+    /// it.
+    fn push_event(
+        &mut self,
+        entry: TraceEntry,
+        view: Option<Label>,
+        floors: &Floors,
+        is_failure: bool,
+    ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        self.withdraw_dropped_permits();
+        if matches!(entry.body, EventBody::Call(_)) {
+            return Err(PushError::IsCall);
+        }
+        if self.trace.len() >= self.limits.events {
+            return Err(PushError::Full);
+        }
+        let place = self.trace.position_of(&entry).map_err(PushError::Position)?;
+        self.version += 1;
+        let mut fuel = self.limits.fuel;
+        let (id, mut findings) = self.label_and_append(entry, place, view, floors, is_failure, &mut fuel);
+        for reason in self.match_rules(id, &mut fuel) {
+            findings.push(EventFinding { event: id, reason });
+        }
+        Ok((id, findings))
+    }
+
+    fn judge_with(
+        &mut self,
+        entry: TraceEntry,
+        attribution: Attribution,
+        approval: Option<Approval>,
+    ) -> Verdict {
+        let original = entry.clone();
+        let examined = self.examine(entry, &attribution, approval.as_ref());
+        let ExaminedCall { judgement, event, entry, access, seen } = examined;
+        match (judgement.outcome(), event) {
+            (Outcome::Permit, Some(event)) => {
+                let ticket = Arc::new(PermitDropFlag::default());
+                self.reserved.push((event, Arc::clone(&ticket)));
+                self.accesses.insert(event, access);
+                // A reservation alone changes no verdict that was given before it, so the version stays the
+                // same: calls of one message are judged in order, and may run in that order.
+                let version = self.version;
+                let home = Arc::clone(&self.session_identity);
+                Verdict::Permit(Permit {
+                    entry,
+                    attribution,
+                    judgement,
+                    event,
+                    version,
+                    approval,
+                    session_identity: home,
+                    ticket,
+                })
+            }
+            (Outcome::Confirm, Some(event)) => {
+                self.retract(event, &seen);
+                let (stores, referred) = self.touched_versions(&original, &access);
+                let home = Arc::clone(&self.session_identity);
+                let entry = original;
+                Verdict::Confirm(Question {
+                    entry,
+                    attribution,
+                    judgement,
+                    event,
+                    stores,
+                    referred,
+                    session_identity: home,
+                })
+            }
+            (_, event) => {
+                event.into_iter().for_each(|event| self.retract(event, &seen));
+                Verdict::Deny(Denial { judgement: Box::new(judgement) })
+            }
+        }
+    }
+
+    /// Returns the versions of the stores that a call touches, which count this session's writes, and of the
+    /// stores to whose state it refers, which count the writes of other sessions.
+    fn touched_versions(&self, entry: &TraceEntry, access: &StoreAccess) -> (StoreVersions, StoreVersions) {
+        let referred = match &entry.body {
+            EventBody::Call(call) => self.referenced_versions(call, access),
+            _ => StoreVersions::new(),
+        };
+        (self.stores.versions(access), referred)
+    }
+
+    fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {
+        judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
+        Denial { judgement: Box::new(judgement) }
     }
 
     /// Marks a call as done and applies its writes to the stores.

@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 
 use super::Monitor;
 
+/// # Consents
+///
+/// Standing consents can be withdrawn for the rest of the session.
 impl Monitor {
     /// Withdraws the consents on these lines of the policy, and restores all others. Returns whether the set
     /// has changed.

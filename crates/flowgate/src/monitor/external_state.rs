@@ -32,6 +32,9 @@ impl fmt::Display for ExternalStateError {
 
 impl std::error::Error for ExternalStateError {}
 
+/// # External state
+///
+/// The labels of stores outlive a session: a record brings them into the next one.
 impl Monitor {
     /// Returns the record: the label of every store that was used in this session or an earlier one.
     pub fn external_state_record(&self) -> Value {

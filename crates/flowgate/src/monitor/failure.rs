@@ -11,6 +11,9 @@ use super::{EventFinding, Floors, Monitor, PushError};
 use crate::label::Label;
 use crate::trace::{EventId, Status, TraceEntry};
 
+/// # Failed calls
+///
+/// A call that ran without an answer of its tool, and the label that its outcome may carry.
 impl Monitor {
     /// Appends the outcome of a call without a usable answer. `text` replaces the answer and must be a
     /// constant.

@@ -6,6 +6,9 @@ use super::{Attribution, Monitor, Verdict};
 use crate::label::Label;
 use crate::trace::TraceEntry;
 
+/// # Forks
+///
+/// What would happen to calls and events, without any effect on the session.
 impl Monitor {
     /// Returns whether calls would be permitted one after the other, where nothing may reveal that they were
     /// considered. Leaves this monitor unchanged. The time is linear in the length of the trace.

@@ -11,6 +11,9 @@ use crate::policy::plan::{
 use crate::rules::{ObservedEvents, events_read_by};
 use crate::trace::Tool;
 
+/// # Tools
+///
+/// What the policy requires, allows and labels for a tool or an endpoint, before any call.
 impl Monitor {
     /// Returns the strictest requirement on offer: the greatest label at which the decision to call any of
     /// these tools can be permitted without a question. Without tools it is top.
