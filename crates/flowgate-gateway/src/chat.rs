@@ -54,6 +54,7 @@ use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
 use crate::mcp_proxy::stream_slot::MOST_LISTENING;
 use crate::recorder::{AuditEntry, Recorder};
+use crate::tls::client_certificate::ClientCertificate;
 use crate::visibility::{self, ANSWER, EXPLAIN_HEADER, HIDDEN};
 use crate::witness::HeadDestinations;
 use clients::{ClientState, Clients, RequestSlot};
@@ -229,9 +230,16 @@ impl ModelRoutes {
     }
 
     /// Authenticates the client and checks its limits before any of the body is read.
-    pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<ModelRouteRequest, HttpReply> {
-        let (client, key) =
-            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+    pub(crate) fn receive(
+        &self,
+        api: Api,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<ModelRouteRequest, HttpReply> {
+        let (client, key) = self
+            .clients
+            .find(headers, certificate)
+            .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let named = conversation_of(headers);
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
@@ -430,10 +438,16 @@ impl ModelRoutes {
     }
 
     /// Lists the models that a client may ask for.
-    pub(crate) fn models(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+    pub(crate) fn models(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<HttpReply, HttpReply> {
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
-        let (client, _) =
-            self.clients.find(headers).map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let (client, _) = self
+            .clients
+            .find(headers, certificate)
+            .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
         let model = |name: &String| match api {
             Api::Messages => {

@@ -46,6 +46,7 @@ use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSour
 use crate::random;
 use crate::read_error;
 use crate::secret::Secret;
+use crate::tls::client_certificate::CertificateName;
 use crate::tls::files::TlsSettings;
 pub use approvals::ApprovalSettings;
 pub use audit::AuditSpec;
@@ -115,8 +116,10 @@ const FILE: &str = "flowgate.db";
 pub struct ClientSettings {
     /// Its name, in messages to the operator.
     pub name: String,
-    /// The key that it sends.
-    pub key: Secret,
+    /// The key that it sends, if it has one. A client without a key has a certificate.
+    pub key: Option<Secret>,
+    /// The name in the certificate that it presents, if it must present one of its own.
+    pub certificate: Option<CertificateName>,
     /// The time until its questions expire.
     pub stands: Duration,
     /// The person on whose behalf it asks, who never decides its questions.
@@ -256,6 +259,7 @@ pub fn read(
         let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
         servers.insert(name, Arc::new(server));
     }
+    let asks_for_certificates = file.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let mut clients: Vec<ClientSettings> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
@@ -269,8 +273,21 @@ pub fn read(
             return Err(at(why));
         }
         client.predicates = asker.clone();
-        if let Some(other) = clients.iter().find(|other| other.key == client.key) {
+        if let Some(other) = clients.iter().find(|other| client.key.is_some() && other.key == client.key) {
             return Err(at(format!("its key is that of {}; give each client its own", other.name)));
+        }
+        if client.certificate.is_some() {
+            if !asks_for_certificates {
+                return Err(at(
+                    "certificate: no client presents one: write client-ca = \"FILE\" in [tls]".to_owned()
+                ));
+            }
+            if let Some(other) = clients.iter().find(|other| other.certificate == client.certificate) {
+                return Err(at(format!(
+                    "its certificate is that of {}; give each client its own",
+                    other.name
+                )));
+            }
         }
         clients.push(client);
     }
@@ -289,7 +306,8 @@ pub fn read(
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
         let person = reader.person(&name, spec, &clients).map_err(at)?;
         let is_same = |key: &Secret| *key == person.key;
-        let client = clients.iter().find(|client| is_same(&client.key)).map(|client| &client.name);
+        let client =
+            clients.iter().find(|client| client.key.as_ref().is_some_and(is_same)).map(|client| &client.name);
         let other = people.iter().find(|other| is_same(&other.key)).map(|other| &other.name);
         if let Some(other) = client.or(other) {
             return Err(at(format!("the key is that of {other}; give each person their own")));
@@ -447,8 +465,12 @@ impl ConfigReader<'_> {
         servers: &BTreeMap<String, Arc<McpServer>>,
     ) -> Result<ClientSettings, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
-        if key.len() < MIN_KEY {
+        let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
+        let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
+        if key.is_none() && certificate.is_none() {
+            return Err("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
+        }
+        if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
         }
         let upstream =
@@ -499,7 +521,8 @@ impl ConfigReader<'_> {
             name: name.to_owned(),
             owner: spec.owner,
             stands: ApprovalSettings::default().expires_after,
-            key: Secret::new(key),
+            key: key.map(Secret::new),
+            certificate,
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
             policy_file: spec.policy.display().to_string(),

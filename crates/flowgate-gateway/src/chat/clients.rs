@@ -1,4 +1,4 @@
-//! Clients by their keys, their quotas, and the texts that they were shown.
+//! Clients by their keys and certificates, their quotas, and the texts that they were shown.
 //!
 //! Model and MCP routes authenticate every request here.
 
@@ -11,6 +11,7 @@ use flowgate_guard::history::{self, QuotationMemory};
 
 use super::prefix_cache::PrefixCache;
 use crate::config::ClientSettings;
+use crate::tls::client_certificate::ClientCertificate;
 
 /// The header of the client's key where `Authorization` contains the upstream's.
 const KEY: &str = "x-flowgate-key";
@@ -186,13 +187,18 @@ impl Clients {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// Finds the client whose key a request carries, and returns the key for the upstream if the client brings one.
+    /// Finds the client of a request by its key and by the certificate of its connection, and returns the key for the
+    /// upstream if the client brings one.
+    ///
+    /// A client with a key and a certificate shows both, and the certificate of a client is accepted with no key of
+    /// another one.
     ///
     /// # Errors
-    /// The reason why the key is rejected.
-    pub(crate) fn find_by_key(
+    /// The reason why the request is rejected.
+    pub(crate) fn find_by_credentials(
         &self,
         headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
         let one = |name: &str| {
             let mut values = headers.get_all(name).iter();
@@ -215,30 +221,62 @@ impl Clients {
             (None, key) => key.map(str::to_owned),
         };
         let own = one(KEY)?.map(str::to_owned);
-        let (key, upstream) = match own {
-            Some(own) => (own, provider),
-            None => (
-                provider.ok_or("this gateway asks for a key: send the one that its operator gave you")?,
-                None,
-            ),
+        let has_name = |client: &&Arc<ClientState>| {
+            client
+                .spec
+                .certificate
+                .as_ref()
+                .is_some_and(|name| certificate.is_some_and(|shown| shown.is_of(name)))
         };
-        let client = self
-            .0
-            .iter()
-            .fold(None, |found, client| if client.spec.key.matches(&key) { Some(client) } else { found });
-        let client = client.ok_or("this gateway does not know the key")?;
-        Ok((Arc::clone(client), upstream))
+        let mut named = self.0.iter().filter(has_name);
+        let by_certificate = match (named.next(), named.next()) {
+            (_, Some(_)) => return Err("the certificate is that of more than one client of this gateway"),
+            (named, None) => named,
+        };
+        let key = own.as_deref().or(provider.as_deref());
+        // All keys are compared, so that the time does not reveal which one is close.
+        let by_key = self.0.iter().fold(None, |found, client| {
+            let is_own = key.is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key)));
+            if is_own { Some(client) } else { found }
+        });
+        let client = match (by_key, by_certificate) {
+            (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
+                return Err("the key and the certificate are those of different clients");
+            }
+            (Some(client), None) if client.spec.certificate.is_some() => {
+                return Err("this client has a certificate beside its key: connect with it");
+            }
+            (Some(client), _) => {
+                // What stands in the place of the provider's key is the gateway's, if there is no other one.
+                let upstream = if own.is_some() { provider } else { None };
+                return Ok((Arc::clone(client), upstream));
+            }
+            (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
+            (None, _) if key.is_some() => return Err("this gateway does not know the key"),
+            (None, Some(_)) => return Err("this client has a key beside its certificate: send it"),
+            (None, None) if certificate.is_some() => {
+                return Err("this gateway does not know the certificate");
+            }
+            (None, None) => {
+                return Err("this gateway asks for a key: send the one that its operator gave you");
+            }
+        };
+        Ok((Arc::clone(client), provider))
     }
 
     /// Finds the client of a request to a model: if its upstream takes the client's own key, that key must be present.
     pub(crate) fn find(
         &self,
         headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
-        let (client, key) = self.find_by_key(headers)?;
+        let (client, key) = self.find_by_credentials(headers, certificate)?;
         let pass_key = client.spec.upstream()?.pass_key;
         if pass_key && key.is_none() {
-            return Err("send the provider's key as usual, and the gateway's in `x-flowgate-key`");
+            return Err(match client.spec.key {
+                Some(_) => "send the provider's key as usual, and the gateway's in `x-flowgate-key`",
+                None => "send the provider's key as usual",
+            });
         }
         Ok((client, key.filter(|_| pass_key)))
     }

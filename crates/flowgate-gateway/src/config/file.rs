@@ -38,6 +38,7 @@ pub(super) struct ConfigFile {
 pub(super) struct TlsTable {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
+    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -168,6 +169,7 @@ pub(super) enum ApiSpec {
 pub(super) struct ClientSpec {
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
+    pub(super) certificate: Option<String>,
     pub(super) tenant: Option<String>,
     pub(super) owner: Option<String>,
     pub(super) policy: PathBuf,

@@ -6,8 +6,12 @@ use crate::tls::files::{TlsFiles, TlsSettings};
 
 impl ConfigReader<'_> {
     pub(super) fn tls(&self, table: TlsTable) -> Result<TlsSettings, String> {
-        let TlsTable { certificate, key } = table;
-        let files = TlsFiles { certificate: self.folder.join(certificate), key: self.folder.join(key) };
+        let TlsTable { certificate, key, client_ca } = table;
+        let files = TlsFiles {
+            certificate: self.folder.join(certificate),
+            key: self.folder.join(key),
+            client_ca: client_ca.map(|file| self.folder.join(file)),
+        };
         files.load().map_err(|error| format!(".{error}"))
     }
 }
@@ -107,6 +111,54 @@ mod tests {
         check("gateway.pem", "cut.key", &format!("tls.key: DIR/cut.key: {unreadable}"));
     }
 
+    #[test]
+    fn problems_of_certificates_of_clients_are_named() {
+        let folder = folder("client-ca");
+        std::fs::write(folder.join("empty.pem"), "").unwrap();
+        let broken = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        std::fs::write(folder.join("broken.pem"), broken).unwrap();
+        let tls = "certificate = \"gateway.pem\"\nkey = \"gateway.key\"\n";
+        let check = |client_ca: &str, client: &str, expected: &str| {
+            let client_ca =
+                if client_ca.is_empty() { String::new() } else { format!("client-ca = \"{client_ca}\"\n") };
+            let more =
+                format!("{tls}{client_ca}[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n{client}");
+            assert_eq!(error_of(&folder, &more), expected, "{more}");
+        };
+        let named = "certificate = \"spiffe://example.org/b\"\n";
+        check("gateway.pem", named, "");
+        check("gateway.pem", "certificate = \"b.example.org\"\n", "");
+        check(
+            "gateway.pem",
+            "",
+            "clients.b: it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]",
+        );
+        check(
+            "",
+            named,
+            "clients.b: certificate: no client presents one: write client-ca = \"FILE\" in [tls]",
+        );
+        check(
+            "gateway.pem",
+            "certificate = \"CN=b\"\n",
+            "clients.b: certificate: a certificate is recognised by a URI or a DNS name among the alternative names of its subject, such \
+             as \"spiffe://example.org/agent\" or \"agent.example.org\", without a wildcard",
+        );
+        let twice = format!("{named}[clients.c]\nupstream = \"local\"\npolicy = \"p.flow\"\n{named}");
+        check("gateway.pem", &twice, "clients.c: its certificate is that of b; give each client its own");
+        check(
+            "none.pem",
+            named,
+            "tls.client-ca: DIR/none.pem: there is no such file; paths begin at the folder of the configuration",
+        );
+        check(
+            "empty.pem",
+            named,
+            "tls.client-ca: DIR/empty.pem: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+        );
+        check("broken.pem", named, "tls.client-ca: DIR/broken.pem: certificate 1 cannot be read");
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_key_that_all_can_read_is_reported() {
@@ -115,8 +167,11 @@ mod tests {
         let key = folder.join("gateway.key");
         for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true), (0o602, true)] {
             std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
-            let files =
-                crate::tls::files::TlsFiles { certificate: folder.join("gateway.pem"), key: key.clone() };
+            let files = crate::tls::files::TlsFiles {
+                certificate: folder.join("gateway.pem"),
+                key: key.clone(),
+                client_ca: None,
+            };
             let warning = files.load().unwrap().warning();
             let path = key.display();
             let expected =

@@ -16,12 +16,12 @@ use tokio::time::timeout;
 use crate::http::admission::ConnectionSlot;
 use crate::http::connection_service::{ConnectionService, MAX_FIELDS};
 use crate::http::handshake;
-use crate::http::open_requests::OpenRequests;
 use crate::http::peek::first_bytes;
 use crate::http::service::GatewayService;
 use crate::http::stream_progress::StreamExecutor;
 use crate::http::write_timeout::WriteTimeout;
 use crate::limits::ServerLimits;
+use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::files::HTTP2_PROTOCOL;
 use crate::tls::reload::ServerTls;
 
@@ -101,10 +101,13 @@ impl ConnectionServer {
             accepted = handshake::accept(stream, tls, place, &self.limits) => accepted,
         };
         match accepted {
-            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL) => {
-                self.serve_http2(stream, place).await;
+            Ok(stream) => {
+                let session = stream.get_ref().1;
+                let presented = session.peer_certificates().and_then(|chain| chain.first());
+                let certificate = presented.map(|first| Arc::new(ClientCertificate::of(first)));
+                let is_http2 = session.alpn_protocol() == Some(HTTP2_PROTOCOL);
+                self.serve_requests(stream, is_http2, place, certificate).await;
             }
-            Ok(stream) => self.serve_http1(stream, place).await,
             Err(error) => self.service.note_handshake(error),
         }
     }
@@ -121,16 +124,33 @@ impl ConnectionServer {
             },
         };
         let stream = WriteTimeout::new(stream, self.limits.write_time).reporting_to(Arc::clone(place));
+        self.serve_requests(stream, is_http2, place, None).await;
+    }
+
+    /// Serves the requests of a connection until it ends.
+    async fn serve_requests(
+        &self,
+        stream: impl Socket,
+        is_http2: bool,
+        place: &Arc<ConnectionSlot>,
+        certificate: Option<Arc<ClientCertificate>>,
+    ) {
+        let service = ConnectionService {
+            router: TowerToHyperService::new(self.router.clone()),
+            service: Arc::clone(&self.service),
+            place: Arc::clone(place),
+            requests: Arc::default(),
+            certificate,
+        };
         if is_http2 {
-            self.serve_http2(stream, place).await;
+            self.serve_http2(stream, service).await;
         } else {
-            self.serve_http1(stream, place).await;
+            self.serve_http1(stream, service).await;
         }
     }
 
     /// Serves the requests of a connection of HTTP/1.1 until it ends, stalls, or the server stops.
-    async fn serve_http1(&self, stream: impl Socket, place: &Arc<ConnectionSlot>) {
-        let service = self.connection_service(place, &Arc::default());
+    async fn serve_http1(&self, stream: impl Socket, service: ConnectionService) {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_time)
@@ -149,9 +169,8 @@ impl ConnectionServer {
 
     /// Serves the requests of a connection of HTTP/2 until it ends, has none for as long as the head of one may take,
     /// cancels too many, or the server stops.
-    async fn serve_http2(&self, stream: impl Socket, place: &Arc<ConnectionSlot>) {
-        let requests = Arc::new(OpenRequests::default());
-        let service = self.connection_service(place, &requests);
+    async fn serve_http2(&self, stream: impl Socket, service: ConnectionService) {
+        let requests = Arc::clone(&service.requests);
         let connection = http2::Builder::new(StreamExecutor { limit: self.limits.write_time })
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
@@ -182,19 +201,6 @@ impl ConnectionServer {
             // Requests that are open, or arrive before the client has read of the end, are answered.
             connection.as_mut().graceful_shutdown();
             is_ending = true;
-        }
-    }
-
-    fn connection_service(
-        &self,
-        place: &Arc<ConnectionSlot>,
-        requests: &Arc<OpenRequests>,
-    ) -> ConnectionService {
-        ConnectionService {
-            router: TowerToHyperService::new(self.router.clone()),
-            service: Arc::clone(&self.service),
-            place: Arc::clone(place),
-            requests: Arc::clone(requests),
         }
     }
 }

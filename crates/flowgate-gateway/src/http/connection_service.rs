@@ -19,6 +19,7 @@ use crate::http::open_requests::OpenRequests;
 use crate::http::reply::HttpReply;
 use crate::http::service::GatewayService;
 use crate::http::stream_progress::PacedBody;
+use crate::tls::client_certificate::ClientCertificate;
 
 /// The most header fields of a request.
 pub(crate) const MAX_FIELDS: usize = 64;
@@ -32,6 +33,8 @@ pub(crate) struct ConnectionService {
     pub(crate) service: Arc<GatewayService>,
     pub(crate) place: Arc<ConnectionSlot>,
     pub(crate) requests: Arc<OpenRequests>,
+    /// The certificate that the client has presented.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for ConnectionService {
@@ -41,6 +44,9 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
+        if let Some(certificate) = &self.certificate {
+            request.extensions_mut().insert(Arc::clone(certificate));
+        }
         if request.version() != Version::HTTP_2 {
             return Box::pin(self.router.call(request));
         }

@@ -43,6 +43,7 @@ use crate::metrics::Metrics;
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
+use crate::tls::client_certificate::ClientCertificate;
 use long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
 
 /// The target of a request.
@@ -361,7 +362,7 @@ impl GatewayService {
             ServiceRoute::Listen => return self.listen(request).await,
             ServiceRoute::Models => self
                 .chat(Api::ChatCompletions)?
-                .models(request.headers())
+                .models(request.headers(), certificate_of(request.extensions()))
                 .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::QuestionEvents => {
                 return self
@@ -457,7 +458,7 @@ impl GatewayService {
     async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.chat(api)?);
         let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers)?;
+        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions))?;
         protect_connection(&head.extensions);
         // Every answer names the conversation that the client has named.
         let name = received.conversation.clone();
@@ -481,7 +482,8 @@ impl GatewayService {
     async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
-        let mut received = routes.receive_for(last_segment(&head.uri), &head.headers)?;
+        let mut received =
+            routes.receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         let listens = opens_stream(&read.bytes);
@@ -501,7 +503,11 @@ impl GatewayService {
     /// Streams the unsolicited messages of a server.
     async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
-        let received = routes.receive_listener(last_segment(request.uri()), request.headers())?;
+        let received = routes.receive_listener(
+            last_segment(request.uri()),
+            request.headers(),
+            certificate_of(request.extensions()),
+        )?;
         protect_connection(request.extensions());
         let service = Arc::clone(self);
         let listen = move |waiting: ClientPresence, parts| async move {
@@ -537,7 +543,11 @@ impl GatewayService {
 
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = Arc::clone(self.servers()?);
-        let received = routes.receive_for(last_segment(request.uri()), request.headers())?;
+        let received = routes.receive_for(
+            last_segment(request.uri()),
+            request.headers(),
+            certificate_of(request.extensions()),
+        )?;
         protect_connection(request.extensions());
         let client = received.client_name().to_owned();
         let end = async move { routes.end_connection(&received).await };
@@ -652,6 +662,11 @@ fn protect_connection(extensions: &Extensions) {
     if let Some(place) = extensions.get::<Arc<ConnectionSlot>>() {
         place.protect();
     }
+}
+
+/// Returns the certificate that the client of a connection has presented.
+fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
+    extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
 }
 
 /// Returns the last segment of a path.

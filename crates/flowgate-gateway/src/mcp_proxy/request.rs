@@ -12,6 +12,7 @@ use crate::chat::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
 use crate::config::McpServer;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_slot::StreamSlot;
+use crate::tls::client_certificate::ClientCertificate;
 
 /// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
 /// there.
@@ -65,8 +66,13 @@ impl McpRequest {
 
 impl ModelRoutes {
     /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
-    pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<McpRequest, HttpReply> {
-        self.receive_with(server, headers, ClientLimit::Parallel, |client| {
+    pub(crate) fn receive_for(
+        &self,
+        server: &str,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<McpRequest, HttpReply> {
+        self.receive_with(server, (headers, certificate), ClientLimit::Parallel, |client| {
             RequestSlot::acquire(client).map(ClientSlot::Request)
         })
     }
@@ -76,8 +82,9 @@ impl ModelRoutes {
         &self,
         server: &str,
         headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
     ) -> Result<McpRequest, HttpReply> {
-        self.receive_with(server, headers, ClientLimit::Listening, |client| {
+        self.receive_with(server, (headers, certificate), ClientLimit::Listening, |client| {
             StreamSlot::acquire(&client.listening).map(ClientSlot::ListeningStream)
         })
     }
@@ -85,7 +92,7 @@ impl ModelRoutes {
     fn receive_with(
         &self,
         server: &str,
-        headers: &HeaderMap,
+        (headers, certificate): (&HeaderMap, Option<&ClientCertificate>),
         bound: ClientLimit,
         place: impl FnOnce(&Arc<ClientState>) -> Option<ClientSlot>,
     ) -> Result<McpRequest, HttpReply> {
@@ -93,8 +100,10 @@ impl ModelRoutes {
             let why = "pages of other hosts may not ask: send no header `origin`";
             return Err(error_reply(StatusCode::FORBIDDEN, why));
         }
-        let (client, _) =
-            self.clients.find_by_key(headers).map_err(|why| error_reply(StatusCode::UNAUTHORIZED, why))?;
+        let (client, _) = self
+            .clients
+            .find_by_credentials(headers, certificate)
+            .map_err(|why| error_reply(StatusCode::UNAUTHORIZED, why))?;
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
             let why = format!("this client has no server of this name; it has: {}", names.join(", "));

@@ -1,4 +1,5 @@
-//! The PEM files of the gateway's certificate and key, and the TLS settings that they result in.
+//! The PEM files of the gateway's certificate and key and of the authority of clients, and the TLS settings that they
+//! result in.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -7,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::ServerConfig;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::ParsedCertificate;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{RootCertStore, ServerConfig};
 
 use crate::read_error;
 
@@ -24,6 +26,7 @@ pub(crate) const HTTP2_PROTOCOL: &[u8] = b"h2";
 /// The names of the settings, as errors name them.
 const CERTIFICATE: &str = "certificate";
 const KEY: &str = "key";
+const CLIENT_CA: &str = "client-ca";
 
 /// The PEM files of a server with TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The key of the certificate.
     pub key: PathBuf,
+    /// The certificates of the authorities whose certificates clients must present, if they must present any.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// The TLS settings of a server, with the versions of the files that they were read from.
@@ -136,7 +141,13 @@ impl TlsFiles {
     }
 
     pub(crate) fn versions(&self) -> FileVersions {
-        FileVersions([&self.certificate, &self.key].map(|path| FileVersion::of(path)))
+        FileVersions(
+            [&self.certificate, &self.key]
+                .into_iter()
+                .chain(&self.client_ca)
+                .map(|path| FileVersion::of(path))
+                .collect(),
+        )
     }
 
     fn config(&self) -> Result<ServerConfig, TlsFileError> {
@@ -150,10 +161,20 @@ impl TlsFiles {
         // A key whose public part is unknown is refused as well: every supported kind of key has one.
         certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
         let unusable = |error: rustls::Error| failed(TlsFileProblem::Unusable(error.to_string()));
+        let verifier = match &self.client_ca {
+            Some(path) => client_verifier(path, &provider)?,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().map_err(unusable)?;
-        let mut config =
-            builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        let mut config = builder
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        if self.client_ca.is_some() {
+            // A resumed session would not verify the certificate of the client again.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         Ok(config)
     }
@@ -169,6 +190,20 @@ impl TlsFiles {
             (None, _) => Err(TlsFileProblem::NoKey),
         }
     }
+}
+
+/// Returns the verifier that accepts only clients with a certificate of the authorities in a file.
+fn client_verifier(
+    path: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
+    let failed = |problem| TlsFileError { setting: CLIENT_CA, path: path.to_owned(), problem };
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in certificates(CLIENT_CA, path)?.into_iter().enumerate() {
+        roots.add(certificate).map_err(|_| failed(TlsFileProblem::BadCertificate(index + 1)))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+    verifier.map_err(|error| failed(TlsFileProblem::Unusable(error.to_string())))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsFileProblem> {
@@ -195,7 +230,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
 
 /// The versions of the files that settings were read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileVersions([FileVersion; 2]);
+pub(crate) struct FileVersions(Vec<FileVersion>);
 
 /// What distinguishes the content of a file from that before a change.
 #[derive(Debug, Clone, PartialEq, Eq)]

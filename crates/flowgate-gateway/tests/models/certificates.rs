@@ -22,6 +22,7 @@ pub(crate) struct TestCertificate {
 /// A certificate authority.
 pub(crate) struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
     certificate: CertificateDer<'static>,
 }
 
@@ -31,7 +32,8 @@ impl TestAuthority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        Self { issuer: Issuer::new(params, key), certificate: certificate.der().clone() }
+        let (pem, certificate) = (certificate.pem(), certificate.der().clone());
+        Self { issuer: Issuer::new(params, key), pem, certificate }
     }
 
     /// Issues a certificate for these names.

@@ -9,6 +9,7 @@ mod audit_log;
 mod audit_losses;
 mod audit_witness;
 mod certificates;
+mod client_certificates;
 mod client_isolation;
 mod conversation_names;
 mod default_trusted;
