@@ -123,7 +123,7 @@ fn a_configuration_is_checked_before_it_serves() {
     let start: &[&str] = &["--deny-warnings"];
     // The configuration, the policy, the options, the exit code, and parts of the output.
     type ServeCase<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
-    let rows: [ServeCase<'_>; 13] = [
+    let rows: [ServeCase<'_>; 14] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
         (&whole, &labelled, strict, 0, &["no warnings"]),
         (
@@ -178,6 +178,13 @@ fn a_configuration_is_checked_before_it_serves() {
             quiet,
             2,
             &["no-such.flow: there is no such file"],
+        ),
+        (
+            &format!("{whole}[tls]\ncertificate = \"no-such.pem\"\nkey = \"no-such.key\"\n"),
+            &labelled,
+            quiet,
+            2,
+            &["checked.toml: tls.certificate: ", "no-such.pem: there is no such file"],
         ),
     ];
     for (config, policy, more, code, parts) in rows {

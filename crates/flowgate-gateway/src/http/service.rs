@@ -1,9 +1,11 @@
 //! Routes: from a request to a response, with every check that may reject it on the way.
 //!
 //! * `receive`: the body of a request.
+//! * `reached_limits`: limits that were reached, in the log and as rejections.
 //! * `long_response`: responses that take long, in one piece or as a stream.
 
 mod long_response;
+mod reached_limits;
 mod receive;
 
 use std::sync::Arc;
@@ -28,16 +30,14 @@ use crate::chat::{ModelRoutes, error_reply, with_conversation_header};
 use crate::config;
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
-use crate::http::admission::{ConnectionSlot, RequestSlotError};
+use crate::http::admission::ConnectionSlot;
 use crate::http::client_presence::ClientPresence;
-use crate::http::handshake::HandshakeError;
-use crate::http::open_requests::MOST_CANCELLED;
 use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
 use crate::http::turn_tasks::TurnTasks;
 use crate::http::value_budget::ValueBudget;
 use crate::http::workers::{WorkError, WorkerPool};
 use crate::limits::ServerLimits;
-use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::log::{LogEvent, OperatorLog, millis};
 use crate::mcp_proxy::listening::opens_stream;
 use crate::metrics::Metrics;
 use crate::openapi;
@@ -45,6 +45,7 @@ use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
 use long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
+use reached_limits::Bound;
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,86 +203,6 @@ impl GatewayService {
             limits,
             log,
         })
-    }
-
-    /// Reports that a bound of the command line was reached, and returns the rejection.
-    fn refuse(&self, bound: &Bound, reply: HttpReply) -> HttpReply {
-        let Bound { what, effect, setting, most } = *bound;
-        let most = u64::try_from(most).unwrap_or(u64::MAX);
-        self.log.limit(&Limit { what, effect, setting, most, client: "", conversation: None });
-        reply.mark_logged()
-    }
-
-    /// Reports that a connection was closed for another one.
-    pub(crate) fn note_closed(&self, most: usize) {
-        self.log.limit(&Limit {
-            what: "open connections",
-            effect: "the slowest connection without a valid key was closed for another one",
-            setting: "--max-connections",
-            most: u64::try_from(most).unwrap_or(u64::MAX),
-            client: "",
-            conversation: None,
-        });
-    }
-
-    /// Reports that an address has as many connections without a valid key as it may.
-    pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
-        self.log.limit(&Limit {
-            what: "connections of one address without a valid key",
-            effect,
-            setting: "--max-connections-of-address",
-            most: u64::try_from(most).unwrap_or(u64::MAX),
-            client: "",
-            conversation: None,
-        });
-    }
-
-    /// Reports that a connection was closed because its TLS handshake failed.
-    pub(crate) fn note_handshake(&self, error: HandshakeError) {
-        match error {
-            HandshakeError::Disconnected => {}
-            HandshakeError::Slow => self.log.limit(&Limit {
-                what: "seconds for a TLS handshake",
-                effect: "a new connection was closed",
-                setting: "--head-time",
-                most: self.limits.head_time.as_secs(),
-                client: "",
-                conversation: None,
-            }),
-            HandshakeError::Refused(why) => self.log.write(LogEvent::Refused, "", Vec::new(), why),
-        }
-    }
-
-    /// Reports that a connection was closed because its client cancelled too many requests.
-    pub(crate) fn note_flood(&self) {
-        self.log.limit(&Limit {
-            what: "cancelled requests of one connection, beyond those that were answered",
-            effect: "the connection was closed",
-            setting: "none",
-            most: MOST_CANCELLED,
-            client: "",
-            conversation: None,
-        });
-    }
-
-    /// Refuses a request beside others of its connection.
-    pub(crate) fn refuse_request(&self, error: RequestSlotError) -> HttpReply {
-        let effect = "a request beside others of its connection was refused with 503";
-        let bound = match error {
-            RequestSlotError::Full => Bound {
-                what: "open connections",
-                effect,
-                setting: "--max-connections",
-                most: self.limits.connections,
-            },
-            RequestSlotError::Crowded => Bound {
-                what: "connections of one address without a valid key",
-                effect,
-                setting: "--max-connections-of-address",
-                most: self.limits.connections_of_address,
-            },
-        };
-        self.refuse(&bound, busy_reply())
     }
 
     /// Counts a connection until the guard is dropped.
@@ -672,14 +593,6 @@ fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
 /// Returns the last segment of a path.
 fn last_segment(uri: &Uri) -> &str {
     uri.path().rsplit('/').next().unwrap_or_default()
-}
-
-/// A bound of the command line that was reached.
-struct Bound {
-    what: &'static str,
-    effect: &'static str,
-    setting: &'static str,
-    most: usize,
 }
 
 /// The guard that counts an open connection.
