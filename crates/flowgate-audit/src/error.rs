@@ -17,6 +17,7 @@ pub struct AuditError {
 
 /// The kinds of errors.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AuditErrorKind {
     /// The file cannot be read.
     Read(io::Error),

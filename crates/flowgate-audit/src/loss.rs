@@ -21,6 +21,7 @@ pub struct LogAnchor {
 
 /// A detected loss of a log or a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AuditLoss {
     /// The log does not contain a line that the database records.
     Behind {

@@ -186,6 +186,7 @@ pub struct AuditRecord {
 
 /// The reason why a line is not a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordError {
     /// It is not UTF-8.
     Encoding,

@@ -29,6 +29,7 @@ pub struct VerifyError {
 
 /// The kinds of problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VerifyErrorKind {
     /// The file cannot be read.
     Read(String),

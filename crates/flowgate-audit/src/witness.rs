@@ -65,6 +65,7 @@ pub struct AcceptedLoss {
 
 /// The reason why a line is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WitnessLineError {
     /// It is malformed.
     Form,

@@ -134,6 +134,7 @@ impl Observer for NullObserver {}
 
 /// Why a turn could not be finished. The conversation remains usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TurnError {
     /// The model gave no answer.
     Model(Error),

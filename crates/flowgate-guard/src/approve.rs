@@ -57,6 +57,8 @@ pub struct Excerpt {
 }
 
 /// The decision of a person.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

@@ -34,6 +34,7 @@ pub enum RecordingMode {
 
 /// Why a file of answers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AnswerFileError {
     /// It cannot be read or written; with the system's description.
     Io(String),

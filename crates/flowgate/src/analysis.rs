@@ -62,6 +62,8 @@ pub struct EvaluationFailure {
 }
 
 /// The reason why a rule could not be evaluated.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvaluationFailureKind {
     /// It reads a parameter (`input.NAME`) that was not given; the message is its name.

@@ -114,6 +114,7 @@ pub struct Monitor {
 
 /// The reason why an event cannot be pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PushError {
     /// The event has no place in the trace.
     Position(EventPositionError),

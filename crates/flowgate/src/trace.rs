@@ -173,6 +173,7 @@ pub struct EventPosition {
 
 /// The reason why an entry has no position in the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventPositionError {
     /// The entry names a parent that is not in the trace.
     UnknownParent,

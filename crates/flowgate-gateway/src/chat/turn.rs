@@ -186,6 +186,7 @@ pub(crate) async fn run(
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
                 TurnError::Full(error) => error.into(),
+                _ => RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             });
         }
     };

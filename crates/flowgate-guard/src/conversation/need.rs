@@ -10,6 +10,8 @@ use crate::approve::ApprovalRequest;
 use crate::view::View;
 
 /// The input that a conversation waits for.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug)]
 #[must_use]
 pub enum Need {

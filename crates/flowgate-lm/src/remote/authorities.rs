@@ -14,6 +14,7 @@ pub struct Authorities(Option<Arc<[CertificateDer<'static>]>>);
 
 /// Why a file of authorities cannot be used. Displays as one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AuthoritiesError {
     /// The file contains no certificate.
     None,

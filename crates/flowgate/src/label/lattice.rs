@@ -24,6 +24,7 @@ pub struct Lattice {
 
 /// The reason why a declared order is not a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LatticeError {
     /// The order has no elements.
     Empty,

@@ -11,6 +11,8 @@ use crate::policy::{Action, Span};
 use crate::trace::{Call, EventId, Region, TraceEntry};
 
 /// The verdict on a call.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug)]
 #[must_use]
 pub enum Verdict {
@@ -34,6 +36,8 @@ impl Verdict {
 }
 
 /// The kinds of verdicts without their contents, mildest first.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// The call may run.
@@ -132,6 +136,7 @@ impl Reason {
 
 /// The kinds of reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReasonKind {
     /// The label of the call exceeds its requirement.
     Requirement,

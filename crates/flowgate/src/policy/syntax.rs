@@ -53,6 +53,8 @@ pub(crate) enum StatementKind {
 }
 
 /// The action of a rule when it matches.
+///
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Records the match.

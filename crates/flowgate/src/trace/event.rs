@@ -224,6 +224,7 @@ pub struct ToolDescription {
 
 /// The reason why the arguments of a call are not one JSON object that every parser reads alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ArgumentsError {
     /// They are not strict JSON.
     Json(json::JsonError),

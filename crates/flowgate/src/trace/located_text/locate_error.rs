@@ -5,6 +5,7 @@ use std::ops::Range;
 
 /// The reason why a text has no located structure. Never carries content of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LocateError {
     /// The text is a scalar or prose, not a list or a map.
     NotStructured,
