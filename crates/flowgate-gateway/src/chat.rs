@@ -486,13 +486,13 @@ fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
 /// Warns the operator of files that other users of the system can read.
 fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match place {
-        config::DatabaseAddress::File(path) => database::sqlite_file::database_files(path),
+        config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),
         _ => Vec::new(),
     };
     paths.extend(
         audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
     );
-    for path in database::sqlite_file::readable_by_others(&paths) {
+    for path in database::sqlite::file::readable_by_others(&paths) {
         let path = path.display();
         let sentence = format!("{path} can be read or written by others than its owner: chmod 600 {path}");
         log.write(LogEvent::Remark, "", Vec::new(), &sentence);

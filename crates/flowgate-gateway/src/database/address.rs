@@ -1,7 +1,6 @@
 //! The address of a database: a file of SQLite, a server of PostgreSQL, or memory.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The address of a store: a file, memory or a database.
@@ -82,26 +81,6 @@ impl DatabaseAddress {
             _ => None,
         }
     }
-
-    /// Returns the URL for sqlx; that of a memory database is the path `memory`, which no other store uses.
-    pub(super) fn url(&self, memory: &str) -> String {
-        match self {
-            Self::File(path) => {
-                let mut url = "sqlite://".to_owned();
-                for byte in path.as_os_str().as_encoded_bytes() {
-                    match byte {
-                        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
-                            url.push(char::from(*byte))
-                        }
-                        _ => drop(write!(url, "%{byte:02X}")),
-                    }
-                }
-                url + "?mode=rwc"
-            }
-            Self::Memory => format!("sqlite://{memory}?vfs=memdb&mode=rwc"),
-            Self::Postgres(url) => url.clone(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -130,9 +109,5 @@ mod tests {
         check("sqlite::memory:", None);
         check("mysql://db/flowgate", None);
         check("flowgate.db", None);
-        assert_eq!(
-            DatabaseAddress::File("/a b/ü?.db".into()).url(""),
-            "sqlite:///a%20b/%C3%BC%3F.db?mode=rwc"
-        );
     }
 }

@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 
-use super::DatabaseError;
+use super::error::DatabaseError;
 
 /// The message when the store cannot be read or written.
 const STORE: &str =
@@ -24,8 +24,9 @@ impl DatabaseError {
             Self::Timeout => "the gateway's database did not answer in time, and nothing was done: try again",
             Self::Audit(_) => AUDIT,
             Self::Unwitnessed => WITNESS,
-            Self::Database(_)
-            | Self::Turn(_)
+            Self::Postgres(_)
+            | Self::Sqlite(_)
+            | Self::Closed
             | Self::Migration(_)
             | Self::SchemaOlder
             | Self::SchemaNewer
@@ -52,6 +53,7 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::database::error::MigrationError;
 
     /// All messages that a client can receive.
     const TOLD: [&str; 7] = [
@@ -72,14 +74,16 @@ mod tests {
         let refused = sqlite.execute("INSERT INTO secret VALUES (1)", []).unwrap_err();
         let migration = sqlx::migrate::MigrateError::Execute(sqlx::Error::Io(os()));
         let errors = [
-            (DatabaseError::Database(sqlx::Error::Io(os())), STORE),
-            (DatabaseError::Database(sqlx::Error::Configuration("secret".into())), STORE),
-            (DatabaseError::Database(sqlx::Error::Protocol("SELECT secret".to_owned())), STORE),
-            (DatabaseError::Database(sqlx::Error::ColumnNotFound("secret".to_owned())), STORE),
-            (DatabaseError::Database(sqlx::Error::PoolTimedOut), STORE),
-            (DatabaseError::Turn(refused), STORE),
-            (DatabaseError::Turn(rusqlite::Error::InvalidPath(path().into())), STORE),
-            (DatabaseError::Migration(migration), STORE),
+            (DatabaseError::Postgres(sqlx::Error::Io(os())), STORE),
+            (DatabaseError::Postgres(sqlx::Error::Configuration("secret".into())), STORE),
+            (DatabaseError::Postgres(sqlx::Error::Protocol("SELECT secret".to_owned())), STORE),
+            (DatabaseError::Postgres(sqlx::Error::ColumnNotFound("secret".to_owned())), STORE),
+            (DatabaseError::Postgres(sqlx::Error::PoolTimedOut), STORE),
+            (DatabaseError::Sqlite(refused), STORE),
+            (DatabaseError::Sqlite(rusqlite::Error::InvalidPath(path().into())), STORE),
+            (DatabaseError::Migration(MigrationError::Postgres(migration)), STORE),
+            (DatabaseError::Migration(MigrationError::Changed(1)), STORE),
+            (DatabaseError::Closed, STORE),
             (DatabaseError::SchemaOlder, STORE),
             (DatabaseError::SchemaNewer, STORE),
             (DatabaseError::Timeout, TOLD[3]),

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sqlx::Row as _;
-use sqlx::any::AnyRow;
-
+use super::Database;
 use super::cache::{DatabaseCache, Freeze};
-use super::{Database, DatabaseError, with_timeout};
+use super::error::DatabaseError;
+use super::transaction::{Access, SqlRow};
 
 impl Database {
     /// Returns all freezes.
@@ -16,14 +15,17 @@ impl Database {
             Ok(_) => 0,
             Err(changes) => changes,
         };
-        let query = sqlx::query("SELECT kind, what, who, since FROM freezes ORDER BY since");
-        let rows = with_timeout(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
-        let freeze = |row: &AnyRow| {
-            let (kind, what, who, since) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-            Ok(Freeze { kind, what, who, since })
-        };
-        let freezes: Arc<[Freeze]> = rows.iter().map(freeze).collect::<Result<_, DatabaseError>>()?;
+        let freezes = self.run(Access::Query, |tx| {
+            Box::pin(async move {
+                let freeze = |row: &mut SqlRow| {
+                    let (kind, what, who) = (row.text(0)?, row.text(1)?, row.text(2)?);
+                    Ok(Freeze { kind, what, who, since: row.integer(3)? })
+                };
+                let sql = "SELECT kind, what, who, since FROM freezes ORDER BY since";
+                tx.query(sql, &[]).await?.iter_mut().map(freeze).collect::<Result<Arc<[_]>, _>>()
+            })
+        });
+        let freezes = freezes.await?;
         if !self.is_shared {
             self.cache.set_freezes(changes, &freezes);
         }
@@ -32,18 +34,28 @@ impl Database {
 
     /// Adds a freeze.
     pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), DatabaseError> {
-        let sql =
-            "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
-        let query = sqlx::query(self.expand_statement(sql)).bind(kind).bind(what).bind(who);
         let _changes = FreezeCacheGuard(&self.cache);
-        with_timeout(async { Ok(query.execute(&self.pool).await?) }).await.map(drop)
+        let (kind, what, who) = (kind.to_owned(), what.to_owned(), who.to_owned());
+        self.run(Access::Statement, move |tx| {
+            Box::pin(async move {
+                let sql = "INSERT INTO freezes (kind, what, who, since) VALUES (?1, ?2, ?3, {now}) ON CONFLICT DO NOTHING";
+                tx.execute(sql, &[(&kind).into(), (&what).into(), (&who).into()]).await.map(drop)
+            })
+        })
+        .await
     }
 
     /// Removes a freeze; returns whether there was one.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, DatabaseError> {
-        let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
         let _changes = FreezeCacheGuard(&self.cache);
-        Ok(with_timeout(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
+        let (kind, what) = (kind.to_owned(), what.to_owned());
+        self.run(Access::Statement, move |tx| {
+            Box::pin(async move {
+                let sql = "DELETE FROM freezes WHERE kind = ?1 AND what = ?2";
+                Ok(tx.execute(sql, &[(&kind).into(), (&what).into()]).await? > 0)
+            })
+        })
+        .await
     }
 }
 

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use sqlx::Row as _;
-
-use super::{Database, DatabaseError, Transaction, with_timeout};
 use flowgate_audit::{
     AuditLog, AuditPublicKey, DatabaseLogAnchors, LastLineHandle, LineHash, LogAnchor, LogHead,
 };
+
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::{Access, DynTransaction, SqlRow};
 
 /// The audit log of this gateway.
 #[derive(Debug)]
@@ -40,35 +41,21 @@ pub(crate) struct NewerLogHead {
     pub(super) hash: String,
 }
 
-const UPDATE: &str = "UPDATE audit_logs SET seq = $1, hash = $2 WHERE log = $3 AND seq < $1";
-/// The same statement for the connection for turns.
-pub(super) const UPDATE_ON_TURN_CONNECTION: &str =
-    "UPDATE audit_logs SET seq = ?1, hash = ?2 WHERE log = ?3 AND seq < ?1";
-
 impl Database {
     /// Returns the heads of logs that the database has recorded.
     pub(crate) async fn anchors(&self) -> Result<DatabaseLogAnchors, DatabaseError> {
-        with_timeout(async {
-            let identity = sqlx::query("SELECT id, began_empty FROM identity").fetch_one(&self.pool).await?;
-            let rows = sqlx::query("SELECT log, key, seq, hash, after FROM audit_logs ORDER BY log");
-            let mut logs = Vec::new();
-            for row in rows.fetch_all(&self.pool).await? {
-                let damaged = DatabaseError::Damaged("what it knows of an audit log");
-                let text = |index: usize| row.try_get::<String, _>(index);
-                let (log, key, hash) = (
-                    LineHash::parse(&text(0)?),
-                    AuditPublicKey::parse(&text(1)?),
-                    LineHash::parse(&text(3)?),
-                );
-                let (Some(log), Some(key), Some(hash)) = (log, key, hash) else { return Err(damaged) };
-                let seq = u64::try_from(row.try_get::<i64, _>(2)?).map_err(|_| damaged)?;
-                logs.push(LogAnchor { log, key, head: LogHead { seq, hash }, after: row.try_get(4)? });
-            }
-            Ok(DatabaseLogAnchors {
-                database: identity.try_get(0)?,
-                is_shared: self.is_shared,
-                is_upgraded: identity.try_get::<i64, _>(1)? == 0,
-                logs,
+        let is_shared = self.is_shared;
+        self.run(Access::Snapshot, move |tx| {
+            Box::pin(async move {
+                let mut identity = tx.query("SELECT id, began_empty FROM identity", &[]).await?;
+                let identity = identity.first_mut().ok_or(DatabaseError::Damaged("its identity"))?;
+                let sql = "SELECT log, key, seq, hash, after FROM audit_logs ORDER BY log";
+                Ok(DatabaseLogAnchors {
+                    database: identity.text(0)?,
+                    is_shared,
+                    is_upgraded: identity.integer(1)? == 0,
+                    logs: tx.query(sql, &[]).await?.iter_mut().map(read_anchor).collect::<Result<_, _>>()?,
+                })
             })
         })
         .await
@@ -76,18 +63,22 @@ impl Database {
 
     /// Returns the conversations that have turns.
     pub(crate) async fn conversations(&self) -> Result<Vec<ConversationListing>, DatabaseError> {
-        let sql = "SELECT id, client, name, MAX(number) FROM conversations \
-                   JOIN turns ON turns.conversation = conversations.id GROUP BY id, client, name ORDER BY id";
-        let rows = sqlx::query(sql).fetch_all(&self.pool).await?;
-        let listed = |row: &sqlx::any::AnyRow| {
-            Ok(ConversationListing {
-                id: row.try_get(0)?,
-                client: row.try_get(1)?,
-                name: row.try_get(2)?,
-                turns: row.try_get::<i64, _>(3)?.saturating_add(1),
+        self.run(Access::Query, |tx| {
+            Box::pin(async move {
+                let sql = "SELECT id, client, name, MAX(number) FROM conversations \
+                           JOIN turns ON turns.conversation = conversations.id GROUP BY id, client, name ORDER BY id";
+                let listed = |row: &mut SqlRow| {
+                    Ok(ConversationListing {
+                        id: row.integer(0)?,
+                        client: row.text(1)?,
+                        name: row.text(2)?,
+                        turns: row.integer(3)?.saturating_add(1),
+                    })
+                };
+                tx.query(sql, &[]).await?.iter_mut().map(listed).collect()
             })
-        };
-        rows.iter().map(listed).collect()
+        })
+        .await
     }
 
     /// Records the head of this log, and removes those of the logs that it replaces. With `is_begun_anew`, existing
@@ -95,30 +86,31 @@ impl Database {
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
         let (id, key, end) = (log.id().to_string(), log.key().to_string(), log.last_line());
         let head = end.get();
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            // Gateways that share the database keep the records of the others, each with a key of its own.
-            let sql =
-                "DELETE FROM audit_logs WHERE (log <> $1 OR $4 = 1) AND (log = $1 OR key = $2 OR $3 = 0)";
-            let delete = sqlx::query(sql).bind(&id).bind(&key).bind(i64::from(self.is_shared));
-            let delete = delete.bind(i64::from(is_begun_anew));
-            delete.execute(&mut *tx).await?;
-            let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \
-                       SELECT $1, $2, $3, $4, COALESCE(MAX(id), 0) FROM conversations WHERE true \
-                       ON CONFLICT (log) DO UPDATE SET seq = $3, hash = $4";
-            let insert =
-                sqlx::query(sql).bind(&id).bind(&key).bind(number(head.seq)).bind(head.hash.to_string());
-            insert.execute(&mut *tx).await?;
-            Ok(tx.commit().await?)
-        })
-        .await?;
-        let kept = AtomicI64::new(number(head.seq));
+        let (log, seq, hash) = (id.clone(), number(head.seq), head.hash.to_string());
+        let is_shared = self.is_shared;
+        let recorded = self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                // Gateways that share the database keep the records of the others, each with a key of its own.
+                let sql =
+                    "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
+                let flags = (i64::from(is_shared), i64::from(is_begun_anew));
+                tx.execute(sql, &[(&log).into(), (&key).into(), flags.0.into(), flags.1.into()]).await?;
+                let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \
+                           SELECT ?1, ?2, ?3, ?4, COALESCE(MAX(id), 0) FROM conversations WHERE true \
+                           ON CONFLICT (log) DO UPDATE SET seq = ?3, hash = ?4";
+                let values = [(&log).into(), (&key).into(), seq.into(), (&hash).into()];
+                tx.execute(sql, &values).await.map(drop)
+            })
+        });
+        recorded.await?;
+        let kept = AtomicI64::new(seq);
         self.log
             .set(TrackedAuditLog { id, end, kept })
             .map_err(|_| DatabaseError::Damaged("it watches a log already"))
     }
 
-    /// Returns the head of the log, if it is newer than the one in the database.
+    /// Returns the head of the log, if it is newer than the one in the database. The lines for a transaction are
+    /// appended to the log before.
     pub(super) fn newer_head(&self) -> Option<NewerLogHead> {
         let TrackedAuditLog { id, end, kept } = self.log.get()?;
         let head = end.get();
@@ -131,40 +123,45 @@ impl Database {
     }
 
     /// Notes that the database has recorded this head.
-    pub(super) fn set_recorded(&self, beyond: Option<&NewerLogHead>) {
-        if let (Some(beyond), Some(watched)) = (beyond, self.log.get()) {
-            watched.kept.fetch_max(beyond.seq, Ordering::Relaxed);
+    pub(super) fn set_recorded(&self, newer: Option<&NewerLogHead>) {
+        if let (Some(newer), Some(watched)) = (newer, self.log.get()) {
+            watched.kept.fetch_max(newer.seq, Ordering::Relaxed);
         }
     }
 
     /// Records the head of the log in the database, if it is newer.
     pub(crate) async fn persist_log_head(&self) -> Result<(), DatabaseError> {
-        let Some(beyond) = self.newer_head() else { return Ok(()) };
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            update_log_head(&mut tx, &beyond).await?;
-            Ok(tx.commit().await?)
-        })
-        .await?;
-        self.set_recorded(Some(&beyond));
+        let Some(newer) = self.newer_head() else { return Ok(()) };
+        let head = newer.clone();
+        let recorded = self.run(Access::Transaction, move |tx| {
+            Box::pin(async move { update_log_head(tx, Some(&head)).await })
+        });
+        recorded.await?;
+        self.set_recorded(Some(&newer));
         Ok(())
     }
 }
 
-/// Records the head of the log in this transaction. The lines for the transaction have to be appended to the log
-/// before.
-pub(crate) async fn persist_log_head_in(store: &Database, tx: &mut Transaction) -> Result<(), DatabaseError> {
-    match store.newer_head() {
-        Some(newer) => update_log_head(tx, &newer).await,
-        None => Ok(()),
-    }
+/// Replaces the recorded head of a log, unless there is no newer one or the recorded one is as new.
+pub(super) async fn update_log_head(
+    tx: &mut DynTransaction<'_>,
+    newer: Option<&NewerLogHead>,
+) -> Result<(), DatabaseError> {
+    let Some(NewerLogHead { log, seq, hash }) = newer else { return Ok(()) };
+    let sql = "UPDATE audit_logs SET seq = ?1, hash = ?2 WHERE log = ?3 AND seq < ?1";
+    tx.execute(sql, &[(*seq).into(), hash.into(), log.into()]).await.map(drop)
 }
 
-/// Replaces the recorded head of a log, unless the recorded one is as new.
-async fn update_log_head(tx: &mut Transaction, newer: &NewerLogHead) -> Result<(), DatabaseError> {
-    let NewerLogHead { log, seq, hash } = newer;
-    sqlx::query(UPDATE).bind(*seq).bind(hash).bind(log).execute(&mut **tx).await?;
-    Ok(())
+fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
+    let damaged = DatabaseError::Damaged("what it knows of an audit log");
+    let (log, key, hash) = (
+        LineHash::parse(&row.text(0)?),
+        AuditPublicKey::parse(&row.text(1)?),
+        LineHash::parse(&row.text(3)?),
+    );
+    let (Some(log), Some(key), Some(hash)) = (log, key, hash) else { return Err(damaged) };
+    let Ok(seq) = u64::try_from(row.integer(2)?) else { return Err(damaged) };
+    Ok(LogAnchor { log, key, head: LogHead { seq, hash }, after: row.integer(4)? })
 }
 
 fn number(seq: u64) -> i64 {

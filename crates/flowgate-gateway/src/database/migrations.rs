@@ -1,14 +1,14 @@
-//! The tables of the store, as a sequence of migrations.
+//! The tables of the database, as a sequence of migrations, which each backend applies.
 
 use std::cmp::Ordering;
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
-
-use super::DatabaseError;
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::{Access, SqlColumn};
 
 /// The migrations in order. A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 6] = [
+/// `{number}` and `{in_one_place}` stand for what the databases spell differently.
+pub(super) const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
@@ -17,50 +17,39 @@ const MIGRATIONS: [(i64, &str, &str); 6] = [
     (6, "quotations", include_str!("../../migrations/6_quotations.sql")),
 ];
 
-/// Migrates the tables of a PostgreSQL database or of a SQLite file.
-pub(super) async fn run(pool: &AnyPool, is_postgres: bool) -> Result<(), DatabaseError> {
-    first(MIGRATIONS.len(), is_postgres).run(pool).await.map_err(|error| match error {
-        MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
-        error => DatabaseError::Migration(error),
-    })
-}
-
-/// Checks that the tables are those of this program; changes nothing.
-pub(super) async fn check(pool: &AnyPool) -> Result<(), DatabaseError> {
-    let sql = "SELECT MAX(version) FROM _sqlx_migrations";
-    let version: Option<i64> = match sqlx::query_scalar(sql).fetch_one(pool).await {
-        Ok(version) => version,
-        // The table of migrations does not exist.
-        Err(sqlx::Error::Database(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let newest = MIGRATIONS.last().map(|(version, ..)| *version);
-    match version.cmp(&newest) {
-        Ordering::Less => Err(DatabaseError::SchemaOlder),
-        Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(DatabaseError::SchemaNewer),
+impl Database {
+    /// Checks that the tables are those of this program; changes nothing.
+    pub(super) async fn check_schema(&self) -> Result<(), DatabaseError> {
+        let version = self.run(Access::Query, |tx| {
+            Box::pin(async move {
+                let rows = tx.query("SELECT MAX(version) FROM _sqlx_migrations", &[]).await?;
+                Ok(match rows.first().and_then(|row| row.0.first()) {
+                    Some(SqlColumn::Integer(version)) => Some(*version),
+                    _ => None,
+                })
+            })
+        });
+        let version = match version.await {
+            Ok(version) => version,
+            // The table of migrations does not exist.
+            Err(DatabaseError::Sqlite(_) | DatabaseError::Postgres(sqlx::Error::Database(_))) => None,
+            Err(error) => return Err(error),
+        };
+        let newest = MIGRATIONS.last().map(|(version, ..)| *version);
+        match version.cmp(&newest) {
+            Ordering::Less => Err(DatabaseError::SchemaOlder),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(DatabaseError::SchemaNewer),
+        }
     }
-}
-
-/// Returns the first `count` migrations. Braces stand for what the databases spell differently.
-fn first(count: usize, is_postgres: bool) -> Migrator {
-    let (number, in_one_place) = match is_postgres {
-        true => ("BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", ""),
-        false => ("INTEGER PRIMARY KEY AUTOINCREMENT", "WITHOUT ROWID"),
-    };
-    let migrations = MIGRATIONS.iter().take(count).map(|(version, name, sql)| {
-        let sql = AssertSqlSafe(sql.replace("{number}", number).replace("{in_one_place}", in_one_place));
-        Migration::new(*version, (*name).into(), MigrationType::Simple, sql.into_sql_str(), false)
-    });
-    Migrator::with_migrations(migrations.collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{AnyConnection, Connection as _};
-
-    use super::super::{Database, DatabaseAddress, DatabaseError};
-    use super::first;
+    use super::*;
+    use crate::database::DatabaseAddress;
+    use crate::database::postgres::tests as postgres;
+    use crate::database::sqlite;
 
     /// A conversation of each of two clients, and one without turns.
     const OLD: [&str; 3] = [
@@ -73,17 +62,15 @@ mod tests {
     ];
 
     async fn check(place: &DatabaseAddress) {
-        sqlx::any::install_default_drivers();
-        let url = place.url("");
-        // First there is no file, then there are no tables.
-        assert!(place.is_shared() || matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
-        let mut old = AnyConnection::connect(&url).await.unwrap();
-        assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
-        first(3, place.is_shared()).run(&mut old).await.unwrap();
-        for sql in OLD {
-            sqlx::query(sql).execute(&mut old).await.unwrap();
+        // First there is no file, then there are no tables, then older ones.
+        for count in [0, 3] {
+            assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
+            let rows: &[_] = if count == 0 { &[] } else { &OLD };
+            match place {
+                DatabaseAddress::Postgres(url) => postgres::create_earlier(url, count, rows).await,
+                _ => sqlite::tests::create_earlier(place.file().unwrap(), count, rows),
+            }
         }
-        old.close().await.unwrap();
         assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaOlder)));
 
         let store = Database::open(place).await.unwrap();
@@ -108,8 +95,8 @@ mod tests {
         }
         // Nothing of the first remains, and all of the second.
         store.delete_conversation("c", "one").await.unwrap();
-        let count = async |sql: &'static str| -> i64 {
-            sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
+        let count = async |sql: &str| -> i64 {
+            store.query_for_test(sql).await.unwrap().first().unwrap().integer(0).unwrap()
         };
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 1);
         assert_eq!(count("SELECT COUNT(*) FROM turns").await, 1);
@@ -120,10 +107,7 @@ mod tests {
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
         assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);
 
-        sqlx::query("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 6")
-            .execute(&store.pool)
-            .await
-            .unwrap();
+        store.execute_for_test("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 6").await.unwrap();
         drop(store);
         assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaNewer)));
         assert!(matches!(Database::open(place).await, Err(DatabaseError::SchemaNewer)));
@@ -136,12 +120,7 @@ mod tests {
         for more in ["", "-wal", "-shm", ".lock"] {
             let _ = std::fs::remove_file(format!("{}{more}", file.display()));
         }
-        let Ok(url) = std::env::var("FLOWGATE_TEST_POSTGRES") else { return };
-        let name = format!("numbers_{}", std::process::id());
-        let mut connection = AnyConnection::connect(&url).await.unwrap();
-        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-        sqlx::query(create).execute(&mut connection).await.unwrap();
-        let (server, _) = url.rsplit_once('/').unwrap();
-        check(&DatabaseAddress::Postgres(format!("{server}/{name}"))).await;
+        let Some(url) = postgres::create_database("numbers").await else { return };
+        check(&DatabaseAddress::Postgres(url)).await;
     }
 }

@@ -1,20 +1,21 @@
-//! Whether the store is writable.
+//! Whether the database is writable.
 //!
 //! A process that answers can still be unable to persist a turn: the disk may be full, or the database unreachable.
-//! The health route therefore writes a probe, on the same connections as turns.
+//! The health route therefore writes a probe, as turns are written.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use super::turn_connection::probe_text;
-use super::{Database, DatabaseError, with_timeout};
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::Access;
 
 /// The time for which an outcome is reused. The health route is public, and must not cause more frequent writes.
 const FRESH: Duration = Duration::from_secs(1);
 /// The time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-
-const WRITE: &str = "UPDATE probe SET content = $1 WHERE one = 1";
+/// The bytes that a probe writes: about as many as a turn.
+const PROBE_BYTES: usize = 16 << 10;
 
 /// The outcome of a probe, and its time.
 #[derive(Debug, Clone, Copy)]
@@ -24,36 +25,43 @@ pub(super) struct ProbeResult {
 }
 
 impl Database {
-    /// Returns whether the store is writable, as of at most a second ago.
-    pub(crate) async fn is_writable(self: &Arc<Self>) -> bool {
+    /// Returns whether the database is writable, as of at most a second ago.
+    pub(crate) async fn is_writable(&self) -> bool {
         let mut probed = self.probe.lock().await;
         if let Some(probed) = probed.filter(|probed| probed.at.elapsed() < FRESH) {
             return probed.is_writable;
         }
-        let is_writable = matches!(tokio::time::timeout(PROBE_TIMEOUT, self.write()).await, Ok(Ok(())));
+        let is_writable = matches!(tokio::time::timeout(PROBE_TIMEOUT, self.write_probe()).await, Ok(Ok(())));
         *probed = Some(ProbeResult { at: Instant::now(), is_writable });
         is_writable
     }
 
-    /// Writes on each of the connections that persist turns.
-    async fn write(self: &Arc<Self>) -> Result<(), DatabaseError> {
-        let store = Arc::clone(self);
-        let beside =
-            move || store.turns.as_ref().map_or(Ok(()), super::turn_connection::TurnConnection::probe);
-        tokio::task::spawn_blocking(beside).await.unwrap_or(Err(DatabaseError::Timeout))?;
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            sqlx::query(WRITE).bind(probe_text()).execute(&mut *tx).await?;
-            Ok(tx.commit().await?)
+    /// Writes as much as a turn.
+    async fn write_probe(&self) -> Result<(), DatabaseError> {
+        self.run(Access::Transaction, |tx| {
+            Box::pin(async move {
+                let text = probe_text();
+                let sql = "UPDATE probe SET content = ?1 WHERE one = 1";
+                tx.execute(sql, &[(&text).into()]).await.map(drop)
+            })
         })
         .await
     }
 }
 
+/// Returns a different text each time: SQLite does not write a page that is unchanged.
+fn probe_text() -> String {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);
+    std::iter::repeat_n(letter, PROBE_BYTES).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::turn_connection::tests::{TestDatabases, open, test_turn, turns};
+    use std::sync::Arc;
+
     use super::*;
+    use crate::database::turns::tests::{TestDatabases, open, test_turn, turns};
 
     /// A way for a store to fail.
     #[derive(Debug, Clone, Copy)]
@@ -67,9 +75,7 @@ mod tests {
     }
 
     async fn limit_pages(store: &Database, most: &str) {
-        let sql = format!("PRAGMA max_page_count = {most}");
-        sqlx::query(sqlx::AssertSqlSafe(sql.clone())).execute(&store.pool).await.unwrap();
-        store.turns.as_ref().unwrap().execute(&sql);
+        store.query_for_test(&format!("PRAGMA max_page_count = {most}")).await.unwrap();
     }
 
     /// After any failure, turns are persisted as soon as possible, without a restart, and health reports it.
@@ -84,27 +90,29 @@ mod tests {
                 let name = format!("{fault:?}");
                 let store = Arc::new(Database::open(&place).await.unwrap());
                 let one = (name.as_str(), open(&store, &name).await);
-                store.persist_turn_alone(&test_turn(one, 0, &[])).unwrap();
+                store.persist_turn(test_turn(one, 0, &[])).await.unwrap();
                 match fault {
                     DatabaseFault::RolledBack => {
-                        let mut tx = store.begin().await.unwrap();
-                        sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
+                        let rolled_back = store.run(Access::Transaction, |tx| {
+                            Box::pin(async move { tx.execute("ROLLBACK", &[]).await })
+                        });
+                        assert!(rolled_back.await.is_err(), "{at}");
                     }
-                    DatabaseFault::Unended => store.turns.as_ref().unwrap().execute("BEGIN IMMEDIATE"),
+                    DatabaseFault::Unended => {
+                        store.execute_for_test("BEGIN IMMEDIATE").await.map(drop).unwrap()
+                    }
                     DatabaseFault::Full => limit_pages(&store, "1").await,
                 }
                 assert_eq!(store.is_writable().await, !breaks_writes, "{at}");
                 if breaks_writes {
                     let long = "x".repeat(1 << 20);
-                    let refused = store.persist_turn_alone(&crate::database::PersistedTurn {
-                        inputs: &long,
-                        ..test_turn(one, 1, &[])
-                    });
-                    assert!(matches!(refused, Err(DatabaseError::Turn(_))), "{at}: {refused:?}");
+                    let turn = crate::database::PersistedTurn { inputs: long, ..test_turn(one, 1, &[]) };
+                    let refused = store.persist_turn(turn).await;
+                    assert!(matches!(refused, Err(DatabaseError::Sqlite(_))), "{at}: {refused:?}");
                     limit_pages(&store, "1000000").await;
                 }
-                store.persist_turn_alone(&test_turn(one, 1, &[])).unwrap();
-                store.begin().await.unwrap().commit().await.unwrap();
+                store.persist_turn(test_turn(one, 1, &[])).await.unwrap();
+                store.execute_for_test("UPDATE changes SET last = last").await.unwrap();
                 assert_eq!(turns(&store, &name).await, 2, "{at}");
                 while !store.is_writable().await {
                     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -3,9 +3,9 @@
 //!
 //! Each text has a source. Of each source, as much is kept as the history remembers of it, for as long.
 
-use sqlx::Row as _;
-
-use super::{Database, DatabaseError, Transaction, with_timeout};
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::{Access, DynTransaction, SqlRow};
 
 /// A normalized text that a client was shown, with its label in JSON; or one that its user typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,44 +38,57 @@ pub(crate) struct SourceUsage {
     pub(crate) newest: i64,
 }
 
+/// Texts that a client was shown in a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewShownTexts {
+    pub(crate) client: String,
+    /// The number of the first text that the caller does not know.
+    pub(crate) from: i64,
+    pub(crate) texts: Vec<ShownText>,
+    /// The sources of which texts were forgotten, and the most characters that are kept of each.
+    pub(crate) full: Vec<(String, i64)>,
+}
+
 impl Database {
     /// Returns the texts of a client, from number `from` on.
     pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            let sql = "SELECT forgotten, cleared FROM clients WHERE client = $1";
-            let row = sqlx::query(sql).bind(client).fetch_optional(&mut *tx).await?;
-            let (forgotten, cleared): (i64, i64) = match row {
-                Some(row) => (row.try_get(0)?, row.try_get(1)?),
-                None => (0, 0),
-            };
-            let (texts, next) = read(&mut tx, client, from, i64::MAX).await?;
-            tx.commit().await?;
-            Ok(ShownTexts { texts, next, has_forgotten: forgotten > 0, cleared })
+        let client = client.to_owned();
+        self.run(Access::Snapshot, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT forgotten, cleared FROM clients WHERE client = ?1";
+                let (forgotten, cleared) = match tx.query(sql, &[(&client).into()]).await?.first() {
+                    Some(row) => (row.integer(0)?, row.integer(1)?),
+                    None => (0, 0),
+                };
+                let (texts, next) = read(tx, &client, from, i64::MAX).await?;
+                Ok(ShownTexts { texts, next, has_forgotten: forgotten > 0, cleared })
+            })
         })
         .await
     }
 
     /// Returns the amount that is kept of each source of a client, and the number of times that texts were forgotten.
     pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
-                       FROM seen WHERE client = $1 GROUP BY source ORDER BY source";
-            let mut held = Vec::new();
-            for row in sqlx::query(sql).bind(client).fetch_all(&mut *tx).await? {
-                held.push(SourceUsage {
-                    source: row.try_get(0)?,
-                    texts: row.try_get(1)?,
-                    characters: row.try_get(2)?,
-                    oldest: row.try_get(3)?,
-                    newest: row.try_get(4)?,
-                });
-            }
-            let sql = "SELECT forgotten FROM clients WHERE client = $1";
-            let forgotten = sqlx::query_scalar(sql).bind(client).fetch_optional(&mut *tx).await?;
-            tx.commit().await?;
-            Ok((held, forgotten.unwrap_or(0)))
+        let client = client.to_owned();
+        self.run(Access::Snapshot, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
+                           FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
+                let usage = |row: &mut SqlRow| {
+                    Ok(SourceUsage {
+                        source: row.text(0)?,
+                        texts: row.integer(1)?,
+                        characters: row.integer(2)?,
+                        oldest: row.integer(3)?,
+                        newest: row.integer(4)?,
+                    })
+                };
+                let mut rows = tx.query(sql, &[(&client).into()]).await?;
+                let usages = rows.iter_mut().map(usage).collect::<Result<_, DatabaseError>>()?;
+                let sql = "SELECT forgotten FROM clients WHERE client = ?1";
+                let rows = tx.query(sql, &[(&client).into()]).await?;
+                Ok((usages, rows.first().map_or(Ok(0), |row| row.integer(0))?))
+            })
         })
         .await
     }
@@ -86,67 +99,63 @@ impl Database {
         client: &str,
         source: Option<&str>,
     ) -> Result<u64, DatabaseError> {
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            // Locks the client's row: a transaction that adds a text waits.
-            let sql = "INSERT INTO clients (client, seen, forgotten, cleared) VALUES ($1, 0, 1, 1) \
-                       ON CONFLICT (client) DO UPDATE SET forgotten = clients.forgotten + 1, cleared = clients.cleared + 1";
-            sqlx::query(sql).bind(client).execute(&mut *tx).await?;
-            let deleted = match source {
-                Some(source) => {
-                    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2";
-                    sqlx::query(sql).bind(client).bind(storable_source(source)).execute(&mut *tx).await?
+        let (client, source) = (client.to_owned(), source.map(storable_source));
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                // Locks the client's row: a transaction that adds a text waits.
+                let sql = "INSERT INTO clients (client, seen, forgotten, cleared) VALUES (?1, 0, 1, 1) \
+                           ON CONFLICT (client) DO UPDATE SET forgotten = clients.forgotten + 1, cleared = clients.cleared + 1";
+                tx.execute(sql, &[(&client).into()]).await?;
+                match &source {
+                    Some(source) => {
+                        let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2";
+                        tx.execute(sql, &[(&client).into(), source.into()]).await
+                    }
+                    None => tx.execute("DELETE FROM seen WHERE client = ?1", &[(&client).into()]).await,
                 }
-                None => {
-                    let sql = "DELETE FROM seen WHERE client = $1";
-                    sqlx::query(sql).bind(client).execute(&mut *tx).await?
-                }
-            };
-            tx.commit().await?;
-            Ok(deleted.rows_affected())
+            })
         })
         .await
     }
 
     /// Deletes the texts that were persisted more than `age` milliseconds ago.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            let sql =
-                self.expand_statement("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000");
-            sqlx::query(sql).execute(&mut *tx).await?;
-            let sql = "UPDATE clients SET forgotten = forgotten + 1 \
-                       WHERE client IN (SELECT client FROM seen WHERE kept < {now} - $1)";
-            sqlx::query(self.expand_statement(sql)).bind(age).execute(&mut *tx).await?;
-            let sql = self.expand_statement("DELETE FROM seen WHERE kept < {now} - $1");
-            sqlx::query(sql).bind(age).execute(&mut *tx).await?;
-            tx.commit().await?;
-            Ok(())
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                tx.execute("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000", &[])
+                    .await?;
+                let sql = "UPDATE clients SET forgotten = forgotten + 1 \
+                           WHERE client IN (SELECT client FROM seen WHERE kept < {now} - ?1)";
+                tx.execute(sql, &[age.into()]).await?;
+                tx.execute("DELETE FROM seen WHERE kept < {now} - ?1", &[age.into()]).await.map(drop)
+            })
         })
         .await
     }
 }
 
-/// Persists texts that a client was shown. Returns the texts that others have persisted since number `from`, and the
-/// number after that of the last text.
-pub(crate) async fn persist_shown_texts(
-    store: &Database,
-    tx: &mut Transaction,
-    client: &str,
-    from: i64,
-    new: &[ShownText],
+/// Persists texts that a client was shown. Returns the texts that others have persisted since the first that the caller
+/// does not know, and the number after that of the last text.
+pub(super) async fn persist_shown_texts(
+    tx: &mut DynTransaction<'_>,
+    new: &NewShownTexts,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
-    let count = i64::try_from(new.len()).unwrap_or(i64::MAX);
-    let sql = "INSERT INTO clients (client, seen) VALUES ($1, $2) \
-               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + $2 RETURNING seen";
-    let row = sqlx::query(sql).bind(client).bind(count).fetch_one(&mut **tx).await?;
-    let next: i64 = row.try_get(0)?;
+    let NewShownTexts { client, from, texts, full } = new;
+    let count = i64::try_from(texts.len()).unwrap_or(i64::MAX);
+    let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
+               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";
+    let rows = tx.query(sql, &[client.into(), count.into()]).await?;
+    let next = rows.first().ok_or(DatabaseError::Damaged("what a client was shown"))?.integer(0)?;
     let first = next - count;
-    let (others, _) = if from < first { read(tx, client, from, first).await? } else { (Vec::new(), first) };
-    for (number, ShownText { source, label, text: letters }) in (first..).zip(new) {
-        let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES ($1, $2, $3, $4, $5, {now})";
-        let insert = sqlx::query(store.expand_statement(sql)).bind(client).bind(number);
-        insert.bind(storable_source(source)).bind(label).bind(letters).execute(&mut **tx).await?;
+    let (others, _) = if *from < first { read(tx, client, *from, first).await? } else { (Vec::new(), first) };
+    for (number, ShownText { source, label, text }) in (first..).zip(texts) {
+        let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES (?1, ?2, ?3, ?4, ?5, {now})";
+        let source = storable_source(source);
+        let values = [client.into(), number.into(), (&source).into(), label.into(), text.into()];
+        tx.execute(sql, &values).await?;
+    }
+    for (source, most) in full {
+        trim_shown_texts(tx, client, source, *most).await?;
     }
     Ok((others, next))
 }
@@ -158,34 +167,34 @@ fn storable_source(source: &str) -> String {
 }
 
 /// Deletes the oldest texts of a source of a client, so that at most `most` characters are left.
-pub(crate) async fn trim_shown_texts(
-    tx: &mut Transaction,
+async fn trim_shown_texts(
+    tx: &mut DynTransaction<'_>,
     client: &str,
     source: &str,
     most: i64,
 ) -> Result<(), DatabaseError> {
-    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2 AND number IN ( \
+    let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
-               FROM seen WHERE client = $1 AND source = $2) AS counted WHERE counted.letters > $3)";
-    sqlx::query(sql).bind(client).bind(storable_source(source)).bind(most).execute(&mut **tx).await?;
-    let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = $1";
-    sqlx::query(sql).bind(client).execute(&mut **tx).await?;
-    Ok(())
+               FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";
+    let source = storable_source(source);
+    tx.execute(sql, &[client.into(), (&source).into(), most.into()]).await?;
+    let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = ?1";
+    tx.execute(sql, &[client.into()]).await.map(drop)
 }
 
 async fn read(
-    tx: &mut Transaction,
+    tx: &mut DynTransaction<'_>,
     client: &str,
     from: i64,
     to: i64,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
     let sql = "SELECT source, label, letters, number FROM seen \
-               WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number";
-    let rows = sqlx::query(sql).bind(client).bind(from).bind(to).fetch_all(&mut **tx).await?;
+               WHERE client = ?1 AND number >= ?2 AND number < ?3 ORDER BY number";
+    let mut rows = tx.query(sql, &[client.into(), from.into(), to.into()]).await?;
     let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
-    for row in rows {
-        found.push(ShownText { source: row.try_get(0)?, label: row.try_get(1)?, text: row.try_get(2)? });
-        next = row.try_get::<i64, _>(3)? + 1;
+    for row in &mut rows {
+        found.push(ShownText { source: row.text(0)?, label: row.text(1)?, text: row.text(2)? });
+        next = row.integer(3)? + 1;
     }
     Ok((found, next))
 }
@@ -194,19 +203,30 @@ async fn read(
 mod tests {
     use super::*;
     use crate::database::DatabaseAddress;
+    use crate::database::postgres::tests::create_database;
 
     fn text(source: &str, letters: &str) -> ShownText {
         ShownText { source: source.to_owned(), label: "[]".to_owned(), text: letters.to_owned() }
     }
 
+    async fn persist(
+        store: &Database,
+        client: &str,
+        from: i64,
+        texts: &[ShownText],
+        full: &[(String, i64)],
+    ) -> (Vec<ShownText>, i64) {
+        let (texts, full) = (texts.to_vec(), full.to_vec());
+        let new = NewShownTexts { client: client.to_owned(), from, texts, full };
+        let operation = store
+            .run(Access::Transaction, move |tx| Box::pin(async move { persist_shown_texts(tx, &new).await }));
+        operation.await.unwrap()
+    }
+
     async fn check(place: &DatabaseAddress) {
         let store = Database::open(place).await.unwrap();
-        let keep = async |client: &str, from: i64, new: &[ShownText]| {
-            let mut tx = store.begin().await.unwrap();
-            let kept = persist_shown_texts(&store, &mut tx, client, from, new).await.unwrap();
-            tx.commit().await.unwrap();
-            kept
-        };
+        let keep =
+            async |client: &str, from: i64, new: &[ShownText]| persist(&store, client, from, new, &[]).await;
         let sources = async |client: &str| -> Vec<(String, i64, i64)> {
             let (held, _) = store.shown_sources(client).await.unwrap();
             held.into_iter().map(|held| (held.source, held.texts, held.characters)).collect()
@@ -221,9 +241,7 @@ mod tests {
         let of = |source: &str, texts: i64, letters: i64| (source.to_owned(), texts, letters);
         assert_eq!(sources("c").await, [of("a", 2, 16), of("b", 1, 5), of("user", 1, 3)]);
         // The oldest texts of this source are deleted, and none of another.
-        let mut tx = store.begin().await.unwrap();
-        trim_shown_texts(&mut tx, "c", "a", 10).await.unwrap();
-        tx.commit().await.unwrap();
+        persist(&store, "c", 4, &[], &[("a".to_owned(), 10)]).await;
         assert_eq!(sources("c").await, [of("a", 1, 6), of("b", 1, 5), of("user", 1, 3)]);
         assert!(store.shown_texts("c", 0).await.unwrap().has_forgotten);
         assert_eq!(store.clear_shown_texts("c", Some("a")).await.unwrap(), 1);
@@ -232,8 +250,8 @@ mod tests {
         // Old texts are deleted as well; a text without a time is dated now.
         store.delete_old_shown_texts(3_600_000).await.unwrap();
         assert_eq!(sources("c").await.len(), 2);
-        sqlx::query("UPDATE seen SET kept = 5 WHERE source = 'b'").execute(&store.pool).await.unwrap();
-        sqlx::query("UPDATE seen SET kept = 0 WHERE source = 'user'").execute(&store.pool).await.unwrap();
+        store.execute_for_test("UPDATE seen SET kept = 5 WHERE source = 'b'").await.unwrap();
+        store.execute_for_test("UPDATE seen SET kept = 0 WHERE source = 'user'").await.unwrap();
         store.delete_old_shown_texts(3_600_000).await.unwrap();
         assert_eq!(sources("c").await, [of("user", 1, 3)]);
         assert_eq!(store.clear_shown_texts("c", None).await.unwrap(), 1);
@@ -248,13 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn postgres_keeps_it_as_well() {
-        let Ok(url) = std::env::var("FLOWGATE_TEST_POSTGRES") else { return };
-        let name = format!("quotations_{}", std::process::id());
-        sqlx::any::install_default_drivers();
-        let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
-        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-        sqlx::query(create).execute(&mut connection).await.unwrap();
-        let (server, _) = url.rsplit_once('/').unwrap();
-        check(&DatabaseAddress::Postgres(format!("{server}/{name}"))).await;
+        let Some(url) = create_database("quotations").await else { return };
+        check(&DatabaseAddress::Postgres(url)).await;
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
 
-use super::{Database, DatabaseError, Transaction, with_timeout};
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::{Access, DynTransaction};
 
 /// A tool that a server offers, and the digest of its whole description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,21 +23,27 @@ impl Database {
         tenant: &str,
         server: &str,
     ) -> Result<BTreeMap<String, String>, DatabaseError> {
-        let query = sqlx::query("SELECT tool, digest FROM tools WHERE tenant = $1 AND server = $2");
-        let query = query.bind(tenant).bind(server);
-        let rows = with_timeout(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
-        Ok(rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect::<Result<_, sqlx::Error>>()?)
+        let (tenant, server) = (tenant.to_owned(), server.to_owned());
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT tool, digest FROM tools WHERE tenant = ?1 AND server = ?2";
+                let mut rows = tx.query(sql, &[(&tenant).into(), (&server).into()]).await?;
+                rows.iter_mut().map(|row| Ok((row.text(0)?, row.text(1)?))).collect()
+            })
+        })
+        .await
     }
 
     /// Returns whether any tenant has ever approved a tool of a server.
     pub(crate) async fn has_tool(&self, server: &str, tool: &str) -> Result<bool, DatabaseError> {
-        let query = sqlx::query("SELECT 1 FROM tools WHERE server = $1 AND tool = $2 LIMIT 1")
-            .bind(server)
-            .bind(tool);
-        with_timeout(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
+        let (server, tool) = (server.to_owned(), tool.to_owned());
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT 1 FROM tools WHERE server = ?1 AND tool = ?2 LIMIT 1";
+                Ok(!tx.query(sql, &[(&server).into(), (&tool).into()]).await?.is_empty())
+            })
+        })
+        .await
     }
 
     /// Approves tools without a decision: the first ones that a tenant is offered by a server (trust on first use).
@@ -45,16 +52,16 @@ impl Database {
         tenant: &str,
         offers: &[ToolOffer],
     ) -> Result<(), DatabaseError> {
-        with_timeout(async {
-            let mut tx = self.begin().await?;
-            for ToolOffer { server, tool, digest } in offers {
-                let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) \
-                           VALUES ($1, $2, $3, $4, '', {now}) ON CONFLICT DO NOTHING";
-                let query =
-                    sqlx::query(self.expand_statement(sql)).bind(tenant).bind(server).bind(tool).bind(digest);
-                query.execute(&mut *tx).await?;
-            }
-            Ok(tx.commit().await?)
+        let (tenant, offers) = (tenant.to_owned(), offers.to_vec());
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                for ToolOffer { server, tool, digest } in &offers {
+                    let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) \
+                               VALUES (?1, ?2, ?3, ?4, '', {now}) ON CONFLICT DO NOTHING";
+                    tx.execute(sql, &[(&tenant).into(), server.into(), tool.into(), digest.into()]).await?;
+                }
+                Ok(())
+            })
         })
         .await
     }
@@ -62,15 +69,12 @@ impl Database {
 
 /// Approves a tool as it is described now, and replaces the approval of its former description.
 pub(super) async fn approve(
-    store: &Database,
-    tx: &mut Transaction,
+    tx: &mut DynTransaction<'_>,
     (tenant, who): (&str, &str),
     ToolOffer { server, tool, digest }: &ToolOffer,
 ) -> Result<(), DatabaseError> {
-    let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) VALUES ($1, $2, $3, $4, $5, {now}) \
-               ON CONFLICT (tenant, server, tool) DO UPDATE SET digest = $4, who = $5, since = {now}";
-    let query =
-        sqlx::query(store.expand_statement(sql)).bind(tenant).bind(server).bind(tool).bind(digest).bind(who);
-    query.execute(&mut **tx).await?;
-    Ok(())
+    let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) VALUES (?1, ?2, ?3, ?4, ?5, {now}) \
+               ON CONFLICT (tenant, server, tool) DO UPDATE SET digest = ?4, who = ?5, since = {now}";
+    let values = [tenant.into(), server.into(), tool.into(), digest.into(), who.into()];
+    tx.execute(sql, &values).await.map(drop)
 }

@@ -11,6 +11,7 @@ mod audit_witness;
 mod certificates;
 mod client_certificates;
 mod client_isolation;
+mod concurrent_turns;
 mod conversation_names;
 mod default_trusted;
 mod error_messages;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
-use sqlx::{AnyConnection, Connection as _};
+use sqlx::Connection as _;
 
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
@@ -232,16 +232,11 @@ fn what_was_changed_in_the_store_is_not_believed() {
     gateway.stop();
     // This test can change only a file.
     let Some(file) = home.file() else { return };
-    sqlx::any::install_default_drivers();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let changed = runtime.block_on(async {
-        let mut connection = AnyConnection::connect(&format!("sqlite://{}", file.display())).await.unwrap();
-        // Changes the message of the model, but not the recorded verdict.
-        let sql = r#"UPDATE turns SET inputs = replace(inputs, '\"to\": \"bob', '\"to\": \"eve')"#;
-        let done = sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected();
-        connection.close().await.unwrap();
-        done
-    });
+    let connection = rusqlite::Connection::open(file).unwrap();
+    // Changes the message of the model, but not the recorded verdict.
+    let sql = r#"UPDATE turns SET inputs = replace(inputs, '\"to\": \"bob', '\"to\": \"eve')"#;
+    let changed = connection.execute(sql, []).unwrap();
+    drop(connection);
     assert!(changed > 0);
     let gateway = home.start();
     agent.moves_to(&gateway);

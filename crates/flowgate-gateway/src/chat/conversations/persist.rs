@@ -12,8 +12,9 @@ use super::{
     ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, hex,
     load_history,
 };
+use crate::approvals::ApprovalReference;
 use crate::chat::clients::ClientState;
-use crate::database::{self, Database, DatabaseError, PersistedTurn, ShownText, Transaction};
+use crate::database::{BegunTurn, DatabaseError, NewShownTexts, PersistedTurn, ShownText, TurnApprovals};
 use crate::http::request_error::RequestError;
 use crate::limits::count_values;
 use crate::log::LogEvent;
@@ -95,57 +96,48 @@ impl Conversations {
         learned: &history::LearnedTexts,
     ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
         let (spec, name) = (&client.spec, found.name());
-        // Most turns change nothing but their conversation: these are stored in one step on this thread.
+        // Most turns change nothing but their conversation: these wait for no other turn of the tenant.
         let is_alone = session.used.is_empty()
             && session.void.is_empty()
             && learned.texts.is_empty()
             && learned.full.is_empty()
             && self.leaves_external_state(client, session)?;
-        let tx = if is_alone {
-            None
-        } else {
-            Some(database::with_timeout(self.begin_turn(client, session)).await?)
-        };
+        let begun = if is_alone { None } else { Some(self.begin_turn(client, session).await?) };
         let inputs =
             session.take_stored_turn().map_err(|_| DatabaseError::Damaged("an input has no JSON"))?;
         let prefixes = session.history.prefixes();
-        let longest = prefixes.last().map(hex);
         let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
-        let kept = PersistedTurn {
-            client: &spec.name,
-            name,
+        let bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+        let values = session.values.saturating_add(count_values(inputs.as_bytes()));
+        let turn = PersistedTurn {
+            client: spec.name.clone(),
+            name: name.to_owned(),
             conversation: session.id,
             is_stale,
             turns: session.turns,
             bytes: session.bytes,
-            inputs: &inputs,
-            prefixes: &digests_not_in(&prefixes, &session.prefixes),
-            forgotten: &digests_not_in(&session.prefixes, &prefixes),
-            longest: longest.as_deref(),
+            inputs,
+            prefixes: digests_not_in(&prefixes, &session.prefixes),
+            forgotten: digests_not_in(&session.prefixes, &prefixes),
+            longest: prefixes.last().map(hex),
         };
-        let (others, next) = match tx {
+        let shown = match begun {
             None => {
-                self.store.persist_turn_alone(&kept)?;
-                (Vec::new(), next)
+                self.store.persist_turn(turn).await?;
+                None
             }
-            Some(mut tx) => {
-                database::with_timeout(async {
-                    database::persist_turn(&self.store, &mut tx, &kept).await?;
-                    let kept = persist_learned_texts(&self.store, &mut tx, client, next, learned).await?;
-                    tx.commit().await?;
-                    Ok(kept)
-                })
-                .await?
+            Some((begun, record)) => {
+                let shown = new_shown_texts(&spec.name, next, learned);
+                self.store.finish_turn(begun, record, turn, shown).await?
             }
         };
         if is_stale {
             session.touched = Instant::now();
         }
         session.turns += 1;
-        session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
-        session.values = session.values.saturating_add(count_values(inputs.as_bytes()));
+        (session.bytes, session.values) = (bytes, values);
         session.prefixes = prefixes;
-        Ok((others, next))
+        Ok(shown.unwrap_or_else(|| (Vec::new(), next)))
     }
 
     /// Returns whether a turn leaves the labels of its tenant's stores unchanged.
@@ -167,55 +159,46 @@ impl Conversations {
         Ok(session.settled == now)
     }
 
-    /// Begins the transaction of a turn with its changes to questions and to the labels of its tenant's stores.
+    /// Begins the transaction of a turn with its changes to questions. Returns the new record of its tenant's stores as
+    /// well, if the turn changes it.
     async fn begin_turn(
         &self,
         client: &ClientState,
         session: &mut ConversationState,
-    ) -> Result<Transaction, DatabaseError> {
-        let spec = &client.spec;
-        let mut tx = self.store.begin().await?;
-        for asked in std::mem::take(&mut session.used) {
-            database::use_approval(&self.store, &mut tx, &asked.id).await?;
-        }
-        for asked in std::mem::take(&mut session.void) {
-            database::void_approval(&mut tx, &asked.id).await?;
-        }
+    ) -> Result<(BegunTurn, Option<String>), DatabaseError> {
+        let ids = |asked: Vec<ApprovalReference>| asked.into_iter().map(|asked| asked.id).collect();
+        let approvals = TurnApprovals {
+            used: ids(std::mem::take(&mut session.used)),
+            void: ids(std::mem::take(&mut session.void)),
+        };
         // Joins the labels that others of the tenant have written to stores in the meantime with those of this
         // conversation.
-        let before = database::lock_tenant(&self.store, &mut tx, &spec.tenant).await?;
-        if let Some(before) = &before {
+        let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
+        if let Some(before) = &begun.record {
             session.join_external_state(before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
         }
         let stamp = random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
-        if before.as_ref() != Some(&written) {
-            database::persist_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
-        }
-        Ok(tx)
+        let changed = (begun.record.as_ref() != Some(&written)).then_some(written);
+        Ok((begun, changed))
     }
 }
 
-/// Stores the texts that a client was shown in a turn. Returns the texts that others have stored from number `next`
-/// on, and the number after the last.
-async fn persist_learned_texts(
-    store: &Database,
-    tx: &mut Transaction,
-    client: &ClientState,
-    next: i64,
-    learned: &history::LearnedTexts,
-) -> Result<(Vec<ShownText>, i64), DatabaseError> {
-    let name = &client.spec.name;
-    let new: Vec<ShownText> = learned.texts.iter().map(to_shown_text).collect();
-    if new.is_empty() && learned.full.is_empty() {
-        return Ok((Vec::new(), next));
+/// Returns the texts that a client was shown in a turn, if there are any; `next` is the first that it does not know of
+/// those that others have stored.
+fn new_shown_texts(client: &str, next: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
+    if learned.texts.is_empty() && learned.full.is_empty() {
+        return None;
     }
-    let (others, next) = database::persist_shown_texts(store, tx, name, next, &new).await?;
-    for (source, most) in &learned.full {
-        database::trim_shown_texts(tx, name, source, i64::try_from(*most).unwrap_or(i64::MAX)).await?;
-    }
-    Ok((others, next))
+    let full = learned.full.iter();
+    let full = full.map(|(source, most)| (source.clone(), i64::try_from(*most).unwrap_or(i64::MAX)));
+    Some(NewShownTexts {
+        client: client.to_owned(),
+        from: next,
+        texts: learned.texts.iter().map(to_shown_text).collect(),
+        full: full.collect(),
+    })
 }
 
 /// Returns the digests of `prefixes` that are not in `others`, in hexadecimal.

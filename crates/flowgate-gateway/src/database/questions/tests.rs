@@ -57,6 +57,21 @@ impl QuestionModel {
     }
 }
 
+/// Uses an approval; in a transaction that is rolled back, unless `is_kept`.
+async fn use_question(store: &Database, id: &str, is_kept: bool) -> Result<(), DatabaseError> {
+    let id = id.to_owned();
+    let operation = store.run(Access::Transaction, move |tx| {
+        Box::pin(async move {
+            use_approval(tx, &id).await?;
+            if !is_kept {
+                tx.discard();
+            }
+            Ok(())
+        })
+    });
+    operation.await
+}
+
 async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
     let mut store = Database::open(place).await.unwrap();
     let mut model: Vec<QuestionModel> = Vec::new();
@@ -108,11 +123,10 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
             }
             QuestionStep::Use(question) | QuestionStep::Fail(question) => {
                 let Some(q) = model.get_mut(question) else { continue };
-                let mut tx = store.begin().await.unwrap();
-                let done = use_approval(&store, &mut tx, &q.id).await;
+                let is_kept = matches!(step, QuestionStep::Use(_));
+                let done = use_question(&store, &q.id, is_kept).await;
                 assert_eq!(done.is_ok(), q.is(&[QuestionState::Allowed]), "{number}");
-                if done.is_ok() && matches!(step, QuestionStep::Use(_)) {
-                    tx.commit().await.unwrap();
+                if done.is_ok() && is_kept {
                     q.state = QuestionState::Used;
                     used += 1;
                 }
@@ -184,8 +198,7 @@ async fn a_yes_is_for_one_question() {
     assert_eq!(ask("5", changed, &[]).await, new("5", &["1"]));
     assert_eq!(store.question("1").await.unwrap().unwrap().state, QuestionState::Void);
     assert_eq!(store.question("3").await.unwrap().unwrap().state, QuestionState::Open);
-    let mut tx = store.begin().await.unwrap();
-    assert!(use_approval(&store, &mut tx, "1").await.is_err());
+    assert!(use_question(&store, "1", true).await.is_err());
 }
 
 /// A question that cannot be recorded is not asked, and the one that it would replace stays valid.
@@ -216,10 +229,10 @@ async fn a_question_that_is_not_recorded_is_not_asked() {
 async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
-    sqlx::query("ALTER TABLE freezes RENAME TO gone").execute(&store.pool).await.unwrap();
+    store.execute_for_test("ALTER TABLE freezes RENAME TO gone").await.unwrap();
     assert!(store.freeze("tool", "send", "ann").await.is_err());
     assert!(store.freezes().await.is_err());
-    sqlx::query("ALTER TABLE gone RENAME TO freezes").execute(&store.pool).await.unwrap();
+    store.execute_for_test("ALTER TABLE gone RENAME TO freezes").await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
 }
 
@@ -238,6 +251,15 @@ fn what_is_stopped_is_seen_at_once() {
         assert_eq!(count().await, 0);
         for is_frozen in [true, false] {
             count().await;
+            // An operation before it waits, so that it cannot have ended.
+            let (release, released) = tokio::sync::oneshot::channel::<()>();
+            let mut before = std::pin::pin!(store.run(Access::Statement, |_| {
+                Box::pin(async move { released.await.map_err(|_| DatabaseError::Closed) })
+            }));
+            let is_over = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(before.as_mut().poll(context).is_ready())
+            });
+            assert!(!is_over.await);
             let begun = std::future::poll_fn(|context| {
                 let polled = match is_frozen {
                     true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
@@ -247,6 +269,8 @@ fn what_is_stopped_is_seen_at_once() {
             });
             assert!(!begun.await, "it is given up before it has ended");
             assert!(store.cache.freezes().is_err(), "nobody knows what became of it");
+            release.send(()).unwrap();
+            before.await.unwrap();
         }
     });
 }

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::DatabaseError;
+use crate::database::error::DatabaseError;
 use flowgate_audit::file_lock;
 
 /// The file of a store that this process owns.

@@ -1,0 +1,59 @@
+//! A step of an operation that its caller takes, such as a record in the audit log, between two statements.
+
+use std::pin::pin;
+
+use tokio::sync::oneshot;
+
+use super::Database;
+use super::error::DatabaseError;
+use super::transaction::{Access, DynTransaction, OperationFuture};
+
+/// A step that the caller of an operation takes on its own thread. The operation waits for it.
+#[derive(Debug)]
+pub(super) struct CallerStep<I, O> {
+    input: oneshot::Sender<I>,
+    output: oneshot::Receiver<Result<O, DatabaseError>>,
+}
+
+impl<I, O> CallerStep<I, O> {
+    /// Has the caller take the step.
+    ///
+    /// # Errors
+    /// If the step fails, or the caller does not wait any more.
+    pub(super) async fn take(self, input: I) -> Result<O, DatabaseError> {
+        let _ = self.input.send(input);
+        self.output.await.unwrap_or(Err(DatabaseError::Timeout))
+    }
+}
+
+impl Database {
+    /// Runs an operation in one transaction, and the step that it has this caller take.
+    pub(super) async fn run_with_step<T, I, O>(
+        &self,
+        operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>, CallerStep<I, O>) -> OperationFuture<'t, T>
+        + Send
+        + 'static,
+        step: impl FnOnce(I) -> Result<O, DatabaseError>,
+    ) -> Result<T, DatabaseError>
+    where
+        T: Send + 'static,
+        I: Send + 'static,
+        O: Send + 'static,
+    {
+        let (input, requested) = oneshot::channel();
+        let (done, output) = oneshot::channel();
+        let step_of_caller = CallerStep { input, output };
+        let mut operation = pin!(self.run(Access::Transaction, move |tx| operation(tx, step_of_caller)));
+        tokio::select! {
+            biased;
+            outcome = &mut operation => return outcome,
+            // An operation that does not need the step drops it.
+            input = requested => {
+                if let Ok(input) = input {
+                    let _ = done.send(step(input));
+                }
+            }
+        }
+        operation.await
+    }
+}

@@ -1,0 +1,159 @@
+//! The reasons why an operation of the database fails.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The time limit of one database operation.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The reason why a store operation failed.
+#[derive(Debug)]
+pub enum DatabaseError {
+    /// PostgreSQL returned an error.
+    Postgres(sqlx::Error),
+    /// SQLite returned an error.
+    Sqlite(rusqlite::Error),
+    /// A migration failed.
+    Migration(MigrationError),
+    /// The tables are older than this program, or do not exist.
+    SchemaOlder,
+    /// The tables are newer than this program.
+    SchemaNewer,
+    /// The database did not answer in time.
+    Timeout,
+    /// The database was closed, or the operation failed unexpectedly.
+    Closed,
+    /// Another gateway uses the file.
+    FileInUse(String),
+    /// The lock file names a database, and there is none.
+    DatabaseMissing(String),
+    /// The lock file names another database than the one that is there.
+    DatabaseSwapped(String),
+    /// The file cannot be locked.
+    Lock(String, std::io::Error),
+    /// Another request extended the conversation in the meantime, or it was deleted.
+    Overtaken,
+    /// The approval was used, withdrawn or expired in the meantime.
+    Withdrawn,
+    /// Another request holds the conversation.
+    ConversationHeld,
+    /// A thread cannot be started.
+    Runtime(std::io::Error),
+    /// The audit log cannot be written.
+    Audit(String),
+    /// A required witness of the audit log is too far behind.
+    Unwitnessed,
+    /// The stored data is not what was written.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // A database's error message may quote the row.
+            Self::Postgres(sqlx::Error::Database(error)) => match error.code() {
+                Some(code) => write!(f, "the database failed with code {code}"),
+                None => f.write_str("the database failed"),
+            },
+            Self::Postgres(error) => write!(f, "the database failed: {error}"),
+            Self::Sqlite(error) => match error.sqlite_error() {
+                Some(error) => {
+                    write!(f, "the database failed with code {}", error.extended_code)
+                }
+                None => f.write_str("the database failed"),
+            },
+            Self::Migration(error) => write!(f, "the database cannot be migrated: {error}"),
+            Self::SchemaOlder => f.write_str(
+                "the database schema is outdated: start the gateway once, which migrates it",
+            ),
+            Self::SchemaNewer => f.write_str("the database schema is that of a newer version of flowgate: use that version"),
+            Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
+            Self::Closed => f.write_str("the database is closed"),
+            Self::FileInUse(path) => write!(
+                f,
+                "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
+            ),
+            Self::DatabaseMissing(path) => write!(
+                f,
+                "{path}: the database is missing, and with it the labels of stores and clients: restore it from a \
+                 copy; or remove {path}.lock, to begin with an empty one"
+            ),
+            Self::DatabaseSwapped(path) => write!(
+                f,
+                "{path}: this is not the database that {path}.lock names, and it may lack the labels of stores and clients: restore the \
+                 right one; or remove {path}.lock, to go on with this one"
+            ),
+            Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
+            Self::Overtaken => {
+                f.write_str("another request extended the conversation in the meantime: try again")
+            }
+            Self::Withdrawn => f.write_str(
+                "an approval was used, withdrawn or expired in the meantime: try again",
+            ),
+            Self::ConversationHeld => f.write_str(
+                "another request holds the conversation: try again when it is answered",
+            ),
+            Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
+            Self::Audit(error) => write!(f, "nothing is done that cannot be recorded: {error}"),
+            Self::Unwitnessed => f.write_str(
+                "no turn begins while the witness of the audit log is too far behind: look at [audit.witness]",
+            ),
+            Self::Damaged(what) => write!(f, "the stored data is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for DatabaseError {}
+
+impl DatabaseError {
+    /// Returns whether a row that a statement refers to does not exist.
+    pub(super) fn is_constraint_violation(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => {
+                error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
+            }
+            Self::Postgres(error) => {
+                error.as_database_error().is_some_and(|error| error.is_foreign_key_violation())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The reason why a migration failed.
+#[derive(Debug)]
+pub enum MigrationError {
+    /// PostgreSQL cannot be migrated.
+    Postgres(sqlx::migrate::MigrateError),
+    /// A statement of the migration with this number failed on SQLite.
+    Sqlite(i64, rusqlite::Error),
+    /// The migration with this number was applied in another form.
+    Changed(i64),
+    /// The migration with this number was applied in part.
+    Partial(i64),
+}
+
+impl fmt::Display for MigrationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Postgres(error) => write!(f, "{error}"),
+            Self::Sqlite(version, error) => write!(f, "migration {version} failed: {error}"),
+            Self::Changed(version) => write!(f, "migration {version} was applied in another form"),
+            Self::Partial(version) => write!(f, "migration {version} was applied in part"),
+        }
+    }
+}
+
+impl std::error::Error for MigrationError {}
+
+impl From<rusqlite::Error> for DatabaseError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<sqlx::Error> for DatabaseError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Postgres(error)
+    }
+}

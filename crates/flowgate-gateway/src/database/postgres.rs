@@ -1,0 +1,228 @@
+//! A PostgreSQL database, which any number of gateways share.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{
+    AssertSqlSafe, Column as _, Connection as _, PgPool, Postgres, Row as _, SqlSafeStr as _, TypeInfo as _,
+    ValueRef as _,
+};
+
+use super::error::{DatabaseError, MigrationError, PATIENCE};
+use super::migrations::MIGRATIONS;
+use super::transaction::{
+    Access, Backend, Operation, OperationFuture, SqlColumn, SqlRow, SqlValue, Transaction, TurnTransaction,
+    expand_statement,
+};
+
+/// The most connections of one gateway.
+const CONNECTIONS: u32 = 16;
+/// The time for which a stop waits for connections in use.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time of the database in milliseconds.
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
+
+/// A pool of connections.
+#[derive(Debug)]
+pub(super) struct PostgresDatabase(PgPool);
+
+impl PostgresDatabase {
+    pub(super) async fn connect(url: &str) -> Result<Self, DatabaseError> {
+        let options = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(PATIENCE)
+            .test_before_acquire(true)
+            .idle_timeout(Duration::from_secs(300))
+            .max_lifetime(Duration::from_secs(1800))
+            .after_release(|connection, _| Box::pin(is_reusable(connection)));
+        Ok(Self(options.connect(url).await?))
+    }
+
+    /// Migrates the tables. Gateways that start at the same time migrate one after the other.
+    pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
+        migrator(MIGRATIONS.len()).run(&self.0).await.map_err(|error| match error {
+            MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
+            error => DatabaseError::Migration(MigrationError::Postgres(error)),
+        })
+    }
+}
+
+/// Returns the first `count` migrations.
+fn migrator(count: usize) -> Migrator {
+    let migrations = MIGRATIONS.iter().take(count).map(|(version, name, sql)| {
+        let sql = sql
+            .replace("{number}", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+            .replace("{in_one_place}", "");
+        let sql = AssertSqlSafe(sql).into_sql_str();
+        Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+/// Returns whether a connection that returns to the pool can be reused.
+async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
+    // The rollback of a dropped transaction may still be in progress.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}
+
+impl Backend for PostgresDatabase {
+    fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()> {
+        Box::pin(async move {
+            if access.is_transaction() {
+                return finish(self.0.begin().await?, operation).await;
+            }
+            let mut connection: PoolConnection<Postgres> = self.0.acquire().await?;
+            let mut statements = PostgresTransaction::new(&mut connection);
+            operation(&mut statements).await?;
+            statements.committed.into_iter().for_each(|action| action());
+            Ok(())
+        })
+    }
+
+    fn begin_turn<'b>(
+        &'b self,
+        _: &'b str,
+        first: Operation,
+    ) -> OperationFuture<'b, Box<dyn TurnTransaction>> {
+        Box::pin(async move {
+            let mut turn = self.0.begin().await?;
+            first(&mut PostgresTransaction::new(&mut turn)).await?;
+            Ok(Box::new(PostgresTurn(turn)) as Box<dyn TurnTransaction>)
+        })
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        // After the time limit, the process ends with open connections; the server rolls back what they have begun.
+        Box::pin(async { drop(tokio::time::timeout(CLOSE_TIMEOUT, self.0.close()).await) })
+    }
+
+    fn check_database(&self, _: &str) -> Result<(), DatabaseError> {
+        Ok(())
+    }
+
+    fn accept_database(&self, _: &str) -> Result<(), DatabaseError> {
+        Ok(())
+    }
+}
+
+/// The transaction of a turn, with the locks that its first statements took.
+struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
+
+impl TurnTransaction for PostgresTurn {
+    fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
+        Box::pin(finish(self.0, last))
+    }
+}
+
+/// Runs an operation in a transaction, and ends the transaction.
+async fn finish(
+    mut transaction: sqlx::Transaction<'static, Postgres>,
+    operation: Operation,
+) -> Result<(), DatabaseError> {
+    let mut statements = PostgresTransaction::new(&mut transaction);
+    operation(&mut statements).await?;
+    let PostgresTransaction { is_discarded, committed, .. } = statements;
+    if is_discarded {
+        transaction.rollback().await?;
+    } else {
+        transaction.commit().await?;
+        committed.into_iter().for_each(|action| action());
+    }
+    Ok(())
+}
+
+/// The statements of an operation on one connection.
+struct PostgresTransaction<'c> {
+    connection: &'c mut PgConnection,
+    is_discarded: bool,
+    committed: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl<'c> PostgresTransaction<'c> {
+    fn new(connection: &'c mut PgConnection) -> Self {
+        Self { connection, is_discarded: false, committed: Vec::new() }
+    }
+}
+
+impl Transaction for PostgresTransaction<'_> {
+    fn query<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, Vec<SqlRow>> {
+        Box::pin(async move {
+            let rows = statement(sql, values).fetch_all(&mut *self.connection).await?;
+            rows.iter().map(read_row).collect()
+        })
+    }
+
+    fn execute<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, u64> {
+        Box::pin(
+            async move { Ok(statement(sql, values).execute(&mut *self.connection).await?.rows_affected()) },
+        )
+    }
+
+    fn discard(&mut self) {
+        self.is_discarded = true;
+    }
+
+    fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
+        self.committed.push(action);
+    }
+}
+
+fn statement<'v>(sql: &str, values: &[SqlValue<'v>]) -> Query<'v, Postgres, PgArguments> {
+    let sql: Cow<'_, str> = expand_statement(sql, NOW);
+    let query = sqlx::query(AssertSqlSafe(sql.replace('?', "$")));
+    values.iter().fold(query, |query, value| match value {
+        SqlValue::Integer(value) => query.bind(*value),
+        SqlValue::Text(value) => query.bind(*value),
+    })
+}
+
+fn read_row(row: &PgRow) -> Result<SqlRow, DatabaseError> {
+    let read = |index: usize, kind: &str| -> Result<SqlColumn, DatabaseError> {
+        if row.try_get_raw(index)?.is_null() {
+            return Ok(SqlColumn::Null);
+        }
+        match kind {
+            "INT8" => Ok(SqlColumn::Integer(row.try_get(index)?)),
+            "INT4" => Ok(SqlColumn::Integer(i64::from(row.try_get::<i32, _>(index)?))),
+            _ => Ok(SqlColumn::Text(row.try_get(index)?)),
+        }
+    };
+    let columns = row.columns().iter().enumerate();
+    let columns = columns.map(|(index, column)| read(index, column.type_info().name()));
+    Ok(SqlRow(columns.collect::<Result<_, _>>()?))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Creates a database on the server of the tests, and returns its address; `None` if there is no such server.
+    pub(in crate::database) async fn create_database(test: &str) -> Option<String> {
+        let url = std::env::var("FLOWGATE_TEST_POSTGRES").ok()?;
+        let name = format!("{test}_{}", std::process::id());
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        sqlx::query(create).execute(&mut connection).await.unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        Some(format!("{server}/{name}"))
+    }
+
+    /// Creates the tables of an earlier version, with rows.
+    pub(in crate::database) async fn create_earlier(url: &str, count: usize, rows: &[&'static str]) {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        migrator(count).run(&mut connection).await.unwrap();
+        for sql in rows {
+            sqlx::query(*sql).execute(&mut connection).await.unwrap();
+        }
+        connection.close().await.unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! A SQLite file, which one gateway owns, or a database in memory.
+//!
+//! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
+//! thread, in the order in which they arrive; those that only read run on another one, beside the writes. A database in
+//! memory has no such readers, so one thread runs all operations.
+//!
+//! * `connection`: a connection, and its transactions.
+//! * `thread`: a thread with a connection.
+//! * `checkpoints`: the thread that keeps the write-ahead log short.
+//! * `migrations`: the tables.
+//! * `file`: ownership, permissions and identity of the file.
+
+mod checkpoints;
+mod connection;
+pub(crate) mod file;
+mod migrations;
+mod thread;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OwnedMutexGuard;
+
+use self::checkpoints::CheckpointThread;
+use self::connection::{DatabasePlace, SqliteConnection};
+use self::file::LockedDatabaseFile;
+use self::thread::SqliteThread;
+use super::error::DatabaseError;
+use super::transaction::{Access, Backend, Operation, OperationFuture, TurnTransaction};
+
+/// An open SQLite database.
+#[derive(Debug)]
+pub(super) struct SqliteDatabase {
+    /// Runs the operations that write, and all of a database without `reader`.
+    writer: Arc<SqliteThread>,
+    /// Runs the operations that only read.
+    reader: Option<SqliteThread>,
+    /// The locks on the records of tenants' stores.
+    tenants: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// The lock that keeps other gateways from the file.
+    file: Option<LockedDatabaseFile>,
+}
+
+impl SqliteDatabase {
+    /// Opens a file, and migrates its tables; creates the file if there is none.
+    ///
+    /// # Errors
+    /// If the file is in use or missing, or it cannot be opened or migrated.
+    pub(super) fn open_file(path: &Path) -> Result<Self, DatabaseError> {
+        let file = LockedDatabaseFile::lock_database_file(path)?;
+        let place = DatabasePlace::File(path.to_owned());
+        let mut connection = SqliteConnection::open(place.clone())?;
+        migrations::migrate(&mut connection)?;
+        let checkpoints = CheckpointThread::begin(path)?;
+        let reader = SqliteConnection::open(place)?;
+        Ok(Self {
+            writer: Arc::new(SqliteThread::start("database", connection, Some(checkpoints))?),
+            reader: Some(SqliteThread::start("database-reads", reader, None)?),
+            tenants: Mutex::default(),
+            file: Some(file),
+        })
+    }
+
+    /// Creates a database in memory.
+    pub(super) fn open_memory(name: &str) -> Result<Self, DatabaseError> {
+        let mut connection = SqliteConnection::open(DatabasePlace::Memory(format!("/{name}")))?;
+        migrations::migrate(&mut connection)?;
+        Self::with_one_thread(connection)
+    }
+
+    /// Opens a file for reading, also while a gateway uses it.
+    pub(super) fn open_file_to_read(path: &Path) -> Result<Self, DatabaseError> {
+        if !path.exists() {
+            return Err(DatabaseError::SchemaOlder);
+        }
+        Self::with_one_thread(SqliteConnection::open(DatabasePlace::FileToRead(path.to_owned()))?)
+    }
+
+    fn with_one_thread(connection: SqliteConnection) -> Result<Self, DatabaseError> {
+        let writer = Arc::new(SqliteThread::start("database", connection, None)?);
+        Ok(Self { writer, reader: None, tenants: Mutex::default(), file: None })
+    }
+}
+
+impl Backend for SqliteDatabase {
+    fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()> {
+        let thread = match &self.reader {
+            Some(reader) if !access.writes() => reader,
+            _ => &*self.writer,
+        };
+        Box::pin(async move { thread.send(access, operation).await?.outcome().await })
+    }
+
+    fn begin_turn<'b>(
+        &'b self,
+        tenant: &'b str,
+        first: Operation,
+    ) -> OperationFuture<'b, Box<dyn TurnTransaction>> {
+        let lock = {
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(tenants.entry(tenant.to_owned()).or_default())
+        };
+        Box::pin(async move {
+            let tenant = lock.lock_owned().await;
+            let writer = Arc::clone(&self.writer);
+            Ok(Box::new(SqliteTurn { tenant, writer, first }) as Box<dyn TurnTransaction>)
+        })
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            // The last connection to be closed moves the write-ahead log into the file.
+            if let Some(reader) = &self.reader {
+                reader.close().await;
+            }
+            self.writer.close().await;
+        })
+    }
+
+    fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.check(name))
+    }
+
+    fn accept_database(&self, name: &str) -> Result<(), DatabaseError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_database_name(name))
+    }
+}
+
+/// The transaction of a turn. Its statements run all at once, when it ends: the thread waits for nobody.
+struct SqliteTurn {
+    tenant: OwnedMutexGuard<()>,
+    writer: Arc<SqliteThread>,
+    first: Operation,
+}
+
+impl TurnTransaction for SqliteTurn {
+    fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
+        let Self { tenant, writer, first } = *self;
+        let both: Operation = Box::new(move |tx| {
+            Box::pin(async move {
+                first(&mut *tx).await?;
+                last(tx).await
+            })
+        });
+        Box::pin(async move {
+            let sent = writer.send(Access::Transaction, both).await?;
+            // The next turn of the tenant runs after this one.
+            drop(tenant);
+            sent.outcome().await
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Creates the tables of an earlier version, with rows.
+    pub(in crate::database) fn create_earlier(path: &Path, count: usize, rows: &[&str]) {
+        let mut connection = rusqlite::Connection::open(path).unwrap();
+        migrations::migrate_to(&mut connection, count).unwrap();
+        for sql in rows {
+            connection.execute(sql, []).unwrap();
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The thread that keeps the write-ahead log short, beside the thread that writes.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::connection::DatabasePlace;
+use crate::database::error::DatabaseError;
+
+/// The number of writes after which a thread beside them checkpoints the write-ahead log: a checkpoint waits for the
+/// disk, and a large one would delay writes too. Only if that makes no progress, a write
+/// checkpoints.
+const BETWEEN_CHECKPOINTS: u32 = 128;
+
+/// The number of pages at which the write-ahead log restarts. The write that restarts it waits for the disk, and so do
+/// others. The log is kept short enough to stay in memory: a page that is partly overwritten is read first.
+const LONG_LOG: i64 = 4096;
+
+/// The time without a request for a checkpoint after which the write-ahead log may restart at any time.
+const CHECKPOINT_IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// A thread that checkpoints the write-ahead log on request, until this is dropped.
+#[derive(Debug)]
+pub(super) struct CheckpointThread {
+    /// The number of writes since the last request.
+    count: u32,
+    asked: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CheckpointThread {
+    pub(super) fn begin(path: &Path) -> Result<Self, DatabaseError> {
+        let (connection, mut reader) = (connect(path)?, WalReader::new(path)?);
+        let (asked, asks) = sync_channel::<()>(1);
+        let work = move || {
+            let mut pages = 0;
+            loop {
+                match asks.recv_timeout(CHECKPOINT_IDLE_TIME) {
+                    Ok(()) => {}
+                    // Writes of other connections checkpoint themselves, and must not wait for the reader.
+                    Err(RecvTimeoutError::Timeout) => {
+                        reader.restart_read(false);
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+                let is_long = pages >= LONG_LOG;
+                reader.restart_read(!is_long);
+                // The log restarts if no write arrives during the last of these checkpoints, each of which has less to
+                // do.
+                for _ in 0..if is_long { 4 } else { 1 } {
+                    // A failure is retried with the next request. A passive checkpoint neither waits for readers and
+                    // writers nor delays them.
+                    let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+                    pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
+        Ok(Self { count: 0, asked: Some(asked), thread: Some(thread.map_err(DatabaseError::Runtime)?) })
+    }
+
+    /// Counts a write; requests a checkpoint after [`BETWEEN_CHECKPOINTS`] of them.
+    pub(super) fn count_write(&mut self) {
+        self.count += 1;
+        if self.count >= BETWEEN_CHECKPOINTS {
+            self.count = 0;
+            self.request_checkpoint();
+        }
+    }
+
+    fn request_checkpoint(&self) {
+        if let Some(asked) = &self.asked {
+            // The queue is full: a checkpoint is requested already.
+            let _ = asked.try_send(());
+        }
+    }
+}
+
+/// A reader of the write-ahead log: while it reads, the log does not restart.
+#[derive(Debug)]
+struct WalReader(Connection);
+
+impl WalReader {
+    fn new(path: &Path) -> Result<Self, DatabaseError> {
+        Ok(Self(connect(path)?))
+    }
+
+    /// Ends the current read, and begins another one if `is_reading`. If that fails, the log restarts more often.
+    fn restart_read(&mut self, is_reading: bool) {
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+        if is_reading {
+            let _ = self.0.execute_batch("BEGIN; SELECT 1 FROM sqlite_schema");
+        }
+    }
+}
+
+impl Drop for CheckpointThread {
+    fn drop(&mut self) {
+        self.asked = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, DatabaseError> {
+    DatabasePlace::File(path.to_owned()).connect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::Database;
+    use crate::database::error::PATIENCE;
+    use crate::database::turns::tests::{TestDatabases, open, test_turn};
+
+    /// The log does not restart while turns arrive, and may restart when they do not.
+    #[tokio::test]
+    async fn nobody_keeps_the_log_from_beginning_anew_for_long() {
+        let places = TestDatabases::new("log");
+        let [_, place] = places.addresses();
+        let store = Database::open(&place).await.unwrap();
+        let one = ("one", open(&store, "one").await);
+        for number in 0..i64::from(BETWEEN_CHECKPOINTS) {
+            store.persist_turn(test_turn(one, number, &[])).await.unwrap();
+        }
+        let other = connect(place.file().unwrap()).unwrap();
+        other.execute_batch("PRAGMA busy_timeout = 100").unwrap();
+        let is_kept = || {
+            let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+            other.query_row(checkpoint, [], |row| row.get::<_, bool>(0)).unwrap()
+        };
+        let begun = std::time::Instant::now();
+        let wait = |until: bool| {
+            while is_kept() != until {
+                assert!(begun.elapsed() < PATIENCE, "{until}");
+            }
+        };
+        wait(true);
+        wait(false);
+    }
+}

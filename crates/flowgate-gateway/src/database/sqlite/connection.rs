@@ -1,0 +1,221 @@
+//! A connection to SQLite, and its transactions.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{
+    Access, Operation, OperationFuture, SqlColumn, SqlRow, SqlValue, Transaction, expand_statement,
+};
+
+/// The settings of every connection.
+const PRAGMAS: [&str; 6] = [
+    "PRAGMA journal_mode = WAL",
+    // A crash of the program loses nothing; a crash of the machine may lose the last turns, but never a part of one.
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
+    // For other programs, such as one that makes a backup: this gateway has one writer.
+    "PRAGMA busy_timeout = 10000",
+    // In pages: 128 MiB. The thread beside the writes checkpoints earlier, but the write-ahead log restarts only while
+    // no connection writes.
+    "PRAGMA wal_autocheckpoint = 32768",
+    // A log that grew beyond this is truncated when it restarts; the truncating connection waits for the disk.
+    "PRAGMA journal_size_limit = 67108864",
+];
+/// The settings of a connection that only reads.
+const READ_PRAGMAS: [&str; 1] = ["PRAGMA busy_timeout = 10000"];
+/// The number of statements that a connection keeps prepared: more than there are.
+const STATEMENTS: usize = 128;
+/// The time of the database in milliseconds.
+const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// Where a connection is opened.
+#[derive(Debug, Clone)]
+pub(super) enum DatabasePlace {
+    File(PathBuf),
+    /// A file that is not changed.
+    FileToRead(PathBuf),
+    /// A database in memory, which ends with its last connection.
+    Memory(String),
+}
+
+impl DatabasePlace {
+    pub(super) fn connect(&self) -> Result<Connection, DatabaseError> {
+        let write = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = match self {
+            Self::File(path) => Connection::open_with_flags(path, write)?,
+            Self::FileToRead(path) => Connection::open_with_flags(path, read)?,
+            Self::Memory(name) => {
+                Connection::open_with_flags_and_vfs(name, write | OpenFlags::SQLITE_OPEN_CREATE, "memdb")?
+            }
+        };
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let pragmas: &[&str] = if matches!(self, Self::FileToRead(_)) { &READ_PRAGMAS } else { &PRAGMAS };
+        for pragma in pragmas {
+            connection.prepare(pragma)?.query([])?.next()?;
+        }
+        Ok(connection)
+    }
+}
+
+/// A connection that is in no transaction between operations.
+#[derive(Debug)]
+pub(super) struct SqliteConnection {
+    place: DatabasePlace,
+    pub(super) connection: Connection,
+}
+
+impl SqliteConnection {
+    pub(super) fn open(place: DatabasePlace) -> Result<Self, DatabaseError> {
+        let connection = place.connect()?;
+        Ok(Self { place, connection })
+    }
+
+    /// Runs an operation. A transaction is committed only if `is_abandoned` is false at its end.
+    pub(super) fn run(
+        &mut self,
+        access: Access,
+        operation: Operation,
+        is_abandoned: &dyn Fn() -> bool,
+    ) -> Result<(), DatabaseError> {
+        self.end_transaction()?;
+        let result = self.run_once(access, operation, is_abandoned);
+        // If this fails, the next operation tries again.
+        let _ = self.end_transaction();
+        result
+    }
+
+    fn run_once(
+        &mut self,
+        access: Access,
+        operation: Operation,
+        is_abandoned: &dyn Fn() -> bool,
+    ) -> Result<(), DatabaseError> {
+        match access {
+            // A transaction that reads before it writes fails if another program writes in between: it takes the
+            // write lock first.
+            Access::Transaction => self.execute("BEGIN IMMEDIATE")?,
+            Access::Snapshot => self.execute("BEGIN")?,
+            Access::Query | Access::Statement => {}
+        }
+        let connection = &mut self.connection;
+        let mut statements = SqliteTransaction { connection, is_discarded: false, committed: Vec::new() };
+        block_on(operation(&mut statements))?;
+        let SqliteTransaction { is_discarded, committed, .. } = statements;
+        if is_discarded {
+            return Ok(());
+        }
+        if access.is_transaction() {
+            if is_abandoned() {
+                return Err(DatabaseError::Timeout);
+            }
+            self.execute("COMMIT")?;
+        }
+        committed.into_iter().for_each(|action| action());
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), DatabaseError> {
+        self.connection.prepare_cached(sql)?.execute([])?;
+        Ok(())
+    }
+
+    /// Rolls back what was not committed. A connection whose rollback failed, as it can when the disk is full, is
+    /// closed and replaced: it would reject every operation and block other programs.
+    fn end_transaction(&mut self) -> Result<(), DatabaseError> {
+        if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
+            self.connection = self.place.connect()?;
+        }
+        Ok(())
+    }
+}
+
+/// The statements of an operation.
+struct SqliteTransaction<'c> {
+    connection: &'c mut Connection,
+    is_discarded: bool,
+    committed: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl SqliteTransaction<'_> {
+    fn rows(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DatabaseError> {
+        let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
+        let columns = statement.column_count();
+        let mut found = Vec::new();
+        let mut rows = statement.query(params_from_iter(values))?;
+        // A statement that writes takes effect with its last row.
+        while let Some(row) = rows.next()? {
+            let column = |index| match row.get_ref(index)? {
+                ValueRef::Null => Ok(SqlColumn::Null),
+                ValueRef::Integer(value) => Ok(SqlColumn::Integer(value)),
+                ValueRef::Text(text) => Ok(SqlColumn::Text(String::from_utf8_lossy(text).into_owned())),
+                ValueRef::Real(_) | ValueRef::Blob(_) => {
+                    Err(DatabaseError::Damaged("a column has another type"))
+                }
+            };
+            found.push(SqlRow((0..columns).map(column).collect::<Result<_, _>>()?));
+        }
+        Ok(found)
+    }
+
+    fn change(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
+        let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
+        Ok(u64::try_from(statement.execute(params_from_iter(values))?).unwrap_or(u64::MAX))
+    }
+}
+
+impl Transaction for SqliteTransaction<'_> {
+    fn query<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, Vec<SqlRow>> {
+        Box::pin(std::future::ready(self.rows(sql, values)))
+    }
+
+    fn execute<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, u64> {
+        Box::pin(std::future::ready(self.change(sql, values)))
+    }
+
+    fn discard(&mut self) {
+        self.is_discarded = true;
+    }
+
+    fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
+        self.committed.push(action);
+    }
+}
+
+impl ToSql for SqlValue<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            SqlValue::Integer(value) => ToSqlOutput::from(*value),
+            SqlValue::Text(value) => ToSqlOutput::from(*value),
+        })
+    }
+}
+
+/// Wakes a thread that waits in [`block_on`].
+struct ThreadWaker(Thread);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for an operation. Its statements have run when their futures exist; it waits only for
+/// [steps of its caller](crate::database::caller_step).
+fn block_on<T>(mut operation: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
+    let waker = Arc::new(ThreadWaker(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match operation.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

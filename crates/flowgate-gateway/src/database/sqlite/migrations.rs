@@ -1,0 +1,68 @@
+//! The tables of a SQLite database, with the records that sqlx keeps of them: earlier versions of the gateway migrated
+//! with sqlx.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, params};
+use sha2::{Digest as _, Sha384};
+
+use super::connection::SqliteConnection;
+use crate::database::error::{DatabaseError, MigrationError};
+use crate::database::migrations::MIGRATIONS;
+
+/// The migrations that were applied, as sqlx records them.
+const RECORDS: &str = "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
+    version BIGINT PRIMARY KEY,
+    description TEXT NOT NULL,
+    installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    success BOOLEAN NOT NULL,
+    checksum BLOB NOT NULL,
+    execution_time BIGINT NOT NULL
+)";
+
+/// Migrates the tables.
+///
+/// # Errors
+/// If the tables are those of a newer version, a released migration was changed, or a statement fails.
+pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseError> {
+    migrate_to(&mut connection.connection, MIGRATIONS.len())
+}
+
+/// Applies those of the first `count` migrations that were not applied before.
+pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
+    connection.execute_batch(RECORDS)?;
+    let mut applied = BTreeMap::new();
+    {
+        let mut select = connection.prepare("SELECT version, checksum, success FROM _sqlx_migrations")?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let (version, checksum, success): (i64, Vec<u8>, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if !success {
+                return Err(DatabaseError::Migration(MigrationError::Partial(version)));
+            }
+            applied.insert(version, checksum);
+        }
+    }
+    if applied.keys().any(|version| !MIGRATIONS.iter().any(|(known, ..)| known == version)) {
+        return Err(DatabaseError::SchemaNewer);
+    }
+    for (version, name, sql) in MIGRATIONS.iter().take(count) {
+        let sql = sql
+            .replace("{number}", "INTEGER PRIMARY KEY AUTOINCREMENT")
+            .replace("{in_one_place}", "WITHOUT ROWID");
+        let checksum = Sha384::digest(&sql).to_vec();
+        match applied.get(version) {
+            Some(known) if *known == checksum => continue,
+            Some(_) => return Err(DatabaseError::Migration(MigrationError::Changed(*version))),
+            None => {}
+        }
+        let failed = |error| DatabaseError::Migration(MigrationError::Sqlite(*version, error));
+        let migration = connection.transaction().map_err(failed)?;
+        migration.execute_batch(&sql).map_err(failed)?;
+        let insert = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                      VALUES (?1, ?2, TRUE, ?3, 0)";
+        migration.execute(insert, params![version, name, checksum]).map_err(failed)?;
+        migration.commit().map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! A thread with a connection, which runs operations in the order in which they arrive.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::checkpoints::CheckpointThread;
+use super::connection::SqliteConnection;
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{Access, Operation};
+
+/// The most operations that wait for the thread; further requests wait for a place.
+const MOST_WAITING: usize = 1024;
+/// The time for which a stop waits for the operations that were sent before.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An operation for the thread.
+struct Request {
+    access: Access,
+    operation: Operation,
+    outcome: oneshot::Sender<Result<(), DatabaseError>>,
+}
+
+/// An operation that was sent to the thread. If this is dropped before the commit, the operation does not take place.
+#[derive(Debug)]
+pub(super) struct SentOperation(oneshot::Receiver<Result<(), DatabaseError>>);
+
+impl SentOperation {
+    /// Waits for the outcome.
+    pub(super) async fn outcome(self) -> Result<(), DatabaseError> {
+        self.0.await.unwrap_or(Err(DatabaseError::Closed))
+    }
+}
+
+/// A thread with a connection.
+#[derive(Debug)]
+pub(super) struct SqliteThread {
+    /// Absent once it is closed.
+    requests: Mutex<Option<mpsc::Sender<Request>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Resolves when the thread has closed its connection.
+    end: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl SqliteThread {
+    /// Starts the thread. With `checkpoints`, it requests a checkpoint after some writes.
+    pub(super) fn start(
+        name: &str,
+        mut connection: SqliteConnection,
+        mut checkpoints: Option<CheckpointThread>,
+    ) -> Result<Self, DatabaseError> {
+        let (requests, mut received) = mpsc::channel::<Request>(MOST_WAITING);
+        let (ended, end) = oneshot::channel::<()>();
+        let work = move || {
+            while let Some(request) = received.blocking_recv() {
+                run(&mut connection, request);
+                if let Some(checkpoints) = &mut checkpoints {
+                    checkpoints.count_write();
+                }
+            }
+            // These connections are closed before it is known that the thread has ended.
+            drop((checkpoints, connection));
+            drop(ended);
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        Ok(Self {
+            requests: Mutex::new(Some(requests)),
+            thread: Mutex::new(Some(thread.map_err(DatabaseError::Runtime)?)),
+            end: Mutex::new(Some(end)),
+        })
+    }
+
+    /// Sends an operation; waits while too many are waiting.
+    pub(super) async fn send(
+        &self,
+        access: Access,
+        operation: Operation,
+    ) -> Result<SentOperation, DatabaseError> {
+        let requests = lock(&self.requests).clone().ok_or(DatabaseError::Closed)?;
+        let (outcome, result) = oneshot::channel();
+        requests.send(Request { access, operation, outcome }).await.map_err(|_| DatabaseError::Closed)?;
+        Ok(SentOperation(result))
+    }
+
+    /// Ends the thread after the operations that were sent before, and waits for its end. After [`CLOSE_TIMEOUT`], the
+    /// process ends with an open connection; the next start recovers what was committed.
+    pub(super) async fn close(&self) {
+        lock(&self.requests).take();
+        let end = lock(&self.end).take();
+        if let Some(end) = end
+            && tokio::time::timeout(CLOSE_TIMEOUT, end).await.is_err()
+        {
+            lock(&self.thread).take();
+        }
+    }
+}
+
+impl Drop for SqliteThread {
+    fn drop(&mut self) {
+        lock(&self.requests).take();
+        // Operations that nobody waits for are skipped.
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs an operation, unless its caller has given up.
+fn run(connection: &mut SqliteConnection, request: Request) {
+    let Request { access, operation, outcome } = request;
+    if outcome.is_closed() {
+        return;
+    }
+    // A panic ends the operation; the outcome is dropped, and the next operation rolls back.
+    let result =
+        catch_unwind(AssertUnwindSafe(|| connection.run(access, operation, &|| outcome.is_closed())));
+    if let Ok(result) = result {
+        let _ = outcome.send(result);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,163 @@
+//! What a database runs: operations, each a sequence of statements.
+//!
+//! An operation is written once, in the SQL that SQLite and PostgreSQL share, over the trait [`Transaction`]. Each
+//! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database, since
+//! the clocks of gateways may differ. `{used}` is the time of last use of a conversation that is used now, updated at
+//! most once a minute so that its index entry seldom changes. `{stands}` holds for a question that has not expired,
+//! `{over}` for one that has; a question from the future counts as expired, since its age is unknown after the clock
+//! was set back.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::pin::Pin;
+
+use super::error::DatabaseError;
+
+/// A value of a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SqlValue<'v> {
+    Integer(i64),
+    Text(&'v str),
+}
+
+impl From<i64> for SqlValue<'_> {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl<'v> From<&'v str> for SqlValue<'v> {
+    fn from(value: &'v str) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<'v> From<&'v String> for SqlValue<'v> {
+    fn from(value: &'v String) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// A column of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SqlColumn {
+    Null,
+    Integer(i64),
+    Text(String),
+}
+
+/// A row that a statement returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SqlRow(pub(super) Vec<SqlColumn>);
+
+const OTHER_TYPE: DatabaseError = DatabaseError::Damaged("a column has another type");
+
+impl SqlRow {
+    /// Returns the integer in column `index`.
+    pub(super) fn integer(&self, index: usize) -> Result<i64, DatabaseError> {
+        match self.0.get(index) {
+            Some(SqlColumn::Integer(value)) => Ok(*value),
+            _ => Err(OTHER_TYPE),
+        }
+    }
+
+    /// Takes the text out of column `index`.
+    pub(super) fn text(&mut self, index: usize) -> Result<String, DatabaseError> {
+        match self.0.get_mut(index) {
+            Some(SqlColumn::Text(value)) => Ok(std::mem::take(value)),
+            _ => Err(OTHER_TYPE),
+        }
+    }
+}
+
+/// What an operation returns: boxed, since the future of a request would otherwise hold the states of all its
+/// operations.
+pub(super) type OperationFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 't>>;
+
+/// The statements of one operation.
+pub(super) trait Transaction: Send {
+    /// Executes a statement, and returns its rows.
+    fn query<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, Vec<SqlRow>>;
+
+    /// Executes a statement that returns no rows; returns the number of rows that it changed.
+    fn execute<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, u64>;
+
+    /// Rolls the transaction back at the end of the operation, even if the operation succeeds.
+    fn discard(&mut self);
+
+    /// Runs `action` once the transaction is committed. On SQLite, no other transaction is run in between.
+    fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>);
+}
+
+/// A transaction as an operation receives it.
+pub(super) type DynTransaction<'t> = dyn Transaction + 't;
+
+/// The statements of an operation, whose output the operation keeps itself.
+pub(super) type Operation =
+    Box<dyn for<'t> FnOnce(&'t mut DynTransaction<'t>) -> OperationFuture<'t, ()> + Send>;
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Reads; each statement by itself.
+    Query,
+    /// Reads, in one transaction.
+    Snapshot,
+    /// Executes one statement that writes.
+    Statement,
+    /// Reads and writes, in one transaction.
+    Transaction,
+}
+
+impl Access {
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Statement | Self::Transaction)
+    }
+
+    pub(super) fn is_transaction(self) -> bool {
+        matches!(self, Self::Snapshot | Self::Transaction)
+    }
+}
+
+/// A database server or file. Operations that it runs for one gateway at the same time do not fail each other.
+pub(super) trait Backend: fmt::Debug + Send + Sync {
+    /// Runs an operation. An operation whose future is dropped before the end is rolled back.
+    fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()>;
+
+    /// Begins the transaction of a turn with `first`. Until it ends, no other turn of the tenant changes the record of
+    /// the tenant's stores through this gateway.
+    fn begin_turn<'b>(
+        &'b self,
+        tenant: &'b str,
+        first: Operation,
+    ) -> OperationFuture<'b, Box<dyn TurnTransaction>>;
+
+    /// Closes all connections. When this returns, an operator can replace the files of the database, unless an operation
+    /// ran for longer than a stop waits.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Rejects a database of this name if another one is expected.
+    fn check_database(&self, name: &str) -> Result<(), DatabaseError>;
+
+    /// Records the database of this name as the expected one.
+    fn accept_database(&self, name: &str) -> Result<(), DatabaseError>;
+}
+
+/// The transaction of a turn. It is rolled back when it is dropped.
+pub(super) trait TurnTransaction: Send {
+    /// Runs the last operation of the transaction, and commits it.
+    fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
+}
+
+/// Expands the placeholders of a statement; `now` is the expression for the time.
+pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
+    if !sql.contains('{') {
+        return Cow::Borrowed(sql);
+    }
+    let sql = sql
+        .replace("{stands}", "(expires > {now} AND asked <= {now} + 60000)")
+        .replace("{over}", "(expires <= {now} OR asked > {now} + 60000)")
+        .replace("{used}", "CASE WHEN abs({now} - used) > 60000 THEN {now} ELSE used END")
+        .replace("{now}", now);
+    Cow::Owned(sql)
+}

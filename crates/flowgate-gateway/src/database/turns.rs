@@ -1,0 +1,271 @@
+//! Turns, and the records of tenants' stores.
+//!
+//! A turn that has no other effects is one operation. A turn with effects joins what others of its tenant have written
+//! first: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
+//! [`Database::finish_turn`].
+
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::cache::DatabaseCache;
+use super::error::DatabaseError;
+use super::log_heads::{NewerLogHead, update_log_head};
+use super::questions::{use_approval, void_approval};
+use super::quotations::{NewShownTexts, ShownText, persist_shown_texts};
+use super::transaction::{Access, DynTransaction, Operation, TurnTransaction};
+use super::{Database, with_timeout};
+
+/// A turn to persist.
+#[derive(Debug, Clone)]
+pub(crate) struct PersistedTurn {
+    pub(crate) client: String,
+    pub(crate) name: String,
+    /// The number of the conversation.
+    pub(crate) conversation: i64,
+    /// Whether the conversation's time of last use is out of date.
+    pub(crate) is_stale: bool,
+    /// The number of turns persisted before.
+    pub(crate) turns: i64,
+    /// The bytes of those turns.
+    pub(crate) bytes: i64,
+    pub(crate) inputs: String,
+    /// The chat prefixes that belong to the conversation from now on, and those that no longer do.
+    pub(crate) prefixes: Vec<String>,
+    pub(crate) forgotten: Vec<String>,
+    /// The longest prefix that belongs to the conversation now.
+    pub(crate) longest: Option<String>,
+}
+
+impl PersistedTurn {
+    /// Returns the bytes of all turns, including this one.
+    fn total_bytes(&self) -> i64 {
+        self.bytes.saturating_add(i64::try_from(self.inputs.len()).unwrap_or(i64::MAX))
+    }
+}
+
+/// The approvals that a turn uses, and those whose calls did not run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TurnApprovals {
+    pub(crate) used: Vec<String>,
+    pub(crate) void: Vec<String>,
+}
+
+/// A turn whose transaction has begun.
+pub(crate) struct BegunTurn {
+    transaction: Box<dyn TurnTransaction>,
+    tenant: String,
+    /// The record of the tenant's stores.
+    pub(crate) record: Option<String>,
+}
+
+impl fmt::Debug for BegunTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BegunTurn").field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Persists a turn without other effects, if none was persisted since.
+    pub(crate) async fn persist_turn(&self, turn: PersistedTurn) -> Result<(), DatabaseError> {
+        let write = self.turn_write(turn);
+        let log = write.log.clone();
+        self.run(Access::Transaction, move |tx| Box::pin(async move { write.persist(tx).await })).await?;
+        self.set_recorded(log.as_ref());
+        Ok(())
+    }
+
+    /// Begins the transaction of a turn with effects.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Withdrawn`] if an approval was used, voided or has expired; some databases find that when the turn
+    /// is finished.
+    pub(crate) async fn begin_turn(
+        &self,
+        tenant: &str,
+        approvals: TurnApprovals,
+    ) -> Result<BegunTurn, DatabaseError> {
+        let (is_shared, name) = (self.is_shared, tenant.to_owned());
+        let (keep, mut locked) = oneshot::channel();
+        let first: Operation = Box::new(move |tx| {
+            Box::pin(async move {
+                for id in &approvals.used {
+                    use_approval(tx, id).await?;
+                }
+                for id in &approvals.void {
+                    void_approval(tx, id).await?;
+                }
+                if is_shared {
+                    let _ = keep.send(lock_tenant(tx, &name).await?);
+                }
+                Ok(())
+            })
+        });
+        with_timeout(async {
+            let transaction = self.backend.begin_turn(tenant, first).await?;
+            let record = match self.is_shared {
+                true => locked.try_recv().map_err(|_| DatabaseError::Closed)?,
+                false => self.tenant(tenant).await?,
+            };
+            if !self.is_shared {
+                self.cache.set_tenant(tenant, record.clone());
+            }
+            Ok(BegunTurn { transaction, tenant: tenant.to_owned(), record })
+        })
+        .await
+    }
+
+    /// Persists a turn, the record of its tenant's stores if it has changed, and the texts that its client was shown.
+    /// Returns the texts that others have persisted since, and the number after that of the last text.
+    pub(crate) async fn finish_turn(
+        &self,
+        begun: BegunTurn,
+        record: Option<String>,
+        turn: PersistedTurn,
+        shown: Option<NewShownTexts>,
+    ) -> Result<Option<(Vec<ShownText>, i64)>, DatabaseError> {
+        let BegunTurn { transaction, tenant, .. } = begun;
+        if let Some(record) = &record {
+            self.cache.set_tenant(&tenant, Some(record.clone()));
+        }
+        let write = self.turn_write(turn);
+        let log = write.log.clone();
+        let (keep, mut others) = oneshot::channel();
+        let last: Operation = Box::new(move |tx| {
+            Box::pin(async move {
+                if let Some(record) = record {
+                    persist_tenant(tx, &tenant, &record).await?;
+                }
+                write.persist(tx).await?;
+                let _ = keep.send(match &shown {
+                    Some(shown) => Some(persist_shown_texts(tx, shown).await?),
+                    None => None,
+                });
+                Ok(())
+            })
+        });
+        with_timeout(transaction.finish(last)).await?;
+        self.set_recorded(log.as_ref());
+        others.try_recv().map_err(|_| DatabaseError::Closed)
+    }
+
+    fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
+        let holder = self.is_shared.then(|| self.holder.clone());
+        TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
+    }
+
+    /// Returns the record of a tenant's stores, if the cache knows it.
+    pub(crate) fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
+        self.cache.tenant(tenant).filter(|_| !self.is_shared)
+    }
+
+    /// Returns the record of a tenant's stores.
+    pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
+        if let Some(known) = self.cached_tenant(tenant) {
+            return Ok(known);
+        }
+        let tenant = tenant.to_owned();
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT record FROM tenants WHERE tenant = ?1";
+                let mut rows = tx.query(sql, &[(&tenant).into()]).await?;
+                let record = rows.first_mut().map(|row| row.text(0)).transpose()?;
+                Ok(record.filter(|record| !record.is_empty()))
+            })
+        })
+        .await
+    }
+}
+
+/// A turn, and what is persisted with every turn.
+struct TurnWrite {
+    turn: PersistedTurn,
+    /// The holder of the lease, if other gateways use the database.
+    holder: Option<String>,
+    log: Option<NewerLogHead>,
+    cache: Arc<DatabaseCache>,
+}
+
+impl TurnWrite {
+    /// Persists the turn if none was persisted since, and releases the lease.
+    async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
+        let Self { turn, holder, log, cache } = self;
+        cache.forget_prefixes(&turn.client, &turn.name, &turn.prefixes);
+        let (conversation, total) = (turn.conversation, turn.total_bytes());
+        let PersistedTurn { client, turns, inputs, prefixes, forgotten, longest, .. } = &turn;
+        if let Some(holder) = &holder {
+            let sql = "UPDATE conversations SET used = {used}, holder = '', held_until = 0 WHERE id = ?1 AND holder = ?2";
+            if tx.execute(sql, &[conversation.into(), holder.into()]).await? != 1 {
+                return Err(DatabaseError::Overtaken);
+            }
+        } else if turn.is_stale {
+            let sql = "UPDATE conversations SET used = {now} WHERE id = ?1";
+            tx.execute(sql, &[conversation.into()]).await?;
+        }
+        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
+        let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
+        if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
+            return Err(DatabaseError::Overtaken);
+        }
+        let sql = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
+                   VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+        let joined = prefixes.join(" ");
+        let values = [conversation.into(), (*turns).into(), total.into(), (&joined).into(), inputs.into()];
+        match tx.execute(sql, &values).await {
+            Ok(1) => {}
+            // The turn exists.
+            Ok(_) => return Err(DatabaseError::Overtaken),
+            // The conversation was deleted.
+            Err(error) if error.is_constraint_violation() => return Err(DatabaseError::Overtaken),
+            Err(error) => return Err(error),
+        }
+        for prefix in forgotten {
+            let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
+            tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
+        }
+        for prefix in prefixes {
+            let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+            tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
+        }
+        let is_alone = match longest {
+            Some(longest) if holder.is_none() => {
+                let sql =
+                    "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3 LIMIT 1";
+                tx.query(sql, &[client.into(), longest.into(), conversation.into()]).await?.is_empty()
+            }
+            _ => false,
+        };
+        update_log_head(tx, log.as_ref()).await?;
+        if is_alone {
+            let PersistedTurn { client, name, prefixes, longest, .. } = turn;
+            tx.on_commit(Box::new(move || {
+                cache.set_chat(&client, &name, &longest.unwrap_or_default(), &prefixes);
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Locks the record of a tenant's stores until the transaction ends, and returns it.
+async fn lock_tenant(tx: &mut DynTransaction<'_>, tenant: &str) -> Result<Option<String>, DatabaseError> {
+    let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
+               ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
+    let mut rows = tx.query(sql, &[tenant.into()]).await?;
+    let record = rows.first_mut().ok_or(DatabaseError::Damaged("a tenant's stores"))?.text(0)?;
+    Ok(Some(record).filter(|record| !record.is_empty()))
+}
+
+/// Persists the record of a tenant's stores.
+async fn persist_tenant(
+    tx: &mut DynTransaction<'_>,
+    tenant: &str,
+    record: &str,
+) -> Result<(), DatabaseError> {
+    let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, ?2) \
+               ON CONFLICT (tenant) DO UPDATE SET record = ?2";
+    tx.execute(sql, &[tenant.into(), record.into()]).await.map(drop)
+}
