@@ -6,8 +6,8 @@
 //! turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn that
 //! cannot be persisted is not answered.
 //!
-//! [`Database`] is the interface: its methods are the operations of the gateway, each of which is written once over
-//! [`transaction::Transaction`]. A backend runs them.
+//! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
+//! `transaction::Transaction`. A backend runs them.
 //!
 //! * `transaction`: statements, operations, and what a backend does.
 //! * `sqlite`: the backend of SQLite, with one thread that writes.
