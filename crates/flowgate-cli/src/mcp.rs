@@ -134,7 +134,7 @@ impl DescribedTool {
         OfferedTool {
             tool: Tool::of(server, &self.name),
             description: self.description,
-            parameters: self.input,
+            parameters: self.input.into(),
             output: self.output,
             words: DescriptionAuthor::Server,
         }

@@ -113,7 +113,7 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,
         description: "A tool.".to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output: None,
         words: DescriptionAuthor::Server,
     };

@@ -28,8 +28,8 @@ pub struct OfferedTool {
     pub tool: Tool,
     /// The description.
     pub description: String,
-    /// The JSON schema of its arguments.
-    pub parameters: Value,
+    /// The JSON schema of its arguments, which the requests of many conversations share.
+    pub parameters: Arc<Value>,
     /// The JSON schema of its answers, if it has one.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
@@ -100,8 +100,10 @@ impl Catalogue {
                 DescriptionAuthor::Operator => None,
                 DescriptionAuthor::Server => {
                     let (tool, description) = (offered.tool.clone(), offered.description.clone());
-                    let schema = json!({"input": offered.parameters, "output": offered.output});
-                    let description = ToolDescription { tool, description, schema };
+                    let (input_schema, output_schema) = (offered.parameters.clone(), offered.output.clone());
+                    let other = Map::new();
+                    let description =
+                        ToolDescription { tool, description, input_schema, output_schema, other };
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
@@ -146,7 +148,7 @@ impl Catalogue {
 
     /// Returns the schema of the arguments of a tool.
     pub(crate) fn schema_of(&self, tool: &Tool) -> Option<&Value> {
-        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| &known.offered.parameters)
+        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| &*known.offered.parameters)
     }
 
     /// Returns the schema of the answers of a tool, if a view at `label` may show it.
@@ -165,14 +167,17 @@ impl CatalogueEntry {
 
     /// Returns the specification for the model. With `slots`, payload arguments may be slots.
     pub(crate) fn spec(&self, slots: bool) -> ToolSpec {
-        let mut parameters = self.offered.parameters.clone();
+        let mut parameters = Arc::clone(&self.offered.parameters);
         if !parameters.is_object() {
-            parameters = json!({"type": "object", "properties": {}});
+            parameters = json!({"type": "object", "properties": {}}).into();
         }
-        if let Some(properties) =
-            parameters.get_mut("properties").and_then(Value::as_object_mut).filter(|_| slots)
-        {
-            self.add_slot_schemas(properties);
+        let properties = parameters.get("properties").and_then(Value::as_object);
+        let has = |argument: &String| properties.is_some_and(|properties| properties.contains_key(argument));
+        if slots && self.payload.iter().any(has) {
+            let properties = Arc::make_mut(&mut parameters).get_mut("properties");
+            if let Some(properties) = properties.and_then(Value::as_object_mut) {
+                self.add_slot_schemas(properties);
+            }
         }
         ToolSpec { name: self.name.clone(), description: self.offered.description.clone(), parameters }
     }

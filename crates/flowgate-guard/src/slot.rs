@@ -139,7 +139,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
                 },
             },
             "required": ["regions"],
-        }),
+        }).into(),
     }
 }
 

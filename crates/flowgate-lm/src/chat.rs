@@ -5,6 +5,8 @@
 mod messages;
 mod source;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -76,8 +78,8 @@ pub struct ToolSpec {
     pub name: String,
     /// The description of what it does.
     pub description: String,
-    /// The JSON schema of its arguments.
-    pub parameters: Value,
+    /// The JSON schema of its arguments, which requests of many chats share.
+    pub parameters: Arc<Value>,
 }
 
 /// A call as a model wrote it.

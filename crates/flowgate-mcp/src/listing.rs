@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{ToolDescription, TraceEntry};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::answer::{has_objection, is_cleared};
 use super::client::JUDGED;
@@ -272,14 +272,15 @@ impl Proxy {
         let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
         let known = ["name", "description", "inputSchema", "outputSchema"];
         let rest = tool.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
-        let rest: Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let other: Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
         let description = match field("description") {
             Value::String(text) => text,
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        let schema = json!({"input": field("inputSchema"), "output": field("outputSchema"), "rest": rest});
-        TraceEntry::from(ToolDescription { tool: self.tool(name), description, schema })
+        let (input_schema, output_schema) = (field("inputSchema").into(), tool.get("outputSchema").cloned());
+        let tool = self.tool(name);
+        TraceEntry::from(ToolDescription { tool, description, input_schema, output_schema, other })
     }
 
     /// Adds the description of a tool to the trace before the client is shown it.

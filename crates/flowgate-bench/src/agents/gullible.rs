@@ -130,7 +130,7 @@ fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     request.tools.push(ToolSpec {
         name: LOOK.to_owned(),
         description: String::new(),
-        parameters: Value::Null,
+        parameters: Value::Null.into(),
     });
     Some((request, judge))
 }

@@ -89,7 +89,7 @@ pub(crate) fn offered(servers: &[&str]) -> Vec<OfferedTool> {
             OfferedTool {
                 tool: Tool::of(known.server, known.name),
                 description: known.description.to_owned(),
-                parameters: json!({"type": "object", "properties": properties.collect::<Map<_, _>>()}),
+                parameters: json!({"type": "object", "properties": properties.collect::<Map<_, _>>()}).into(),
                 output: None,
                 words: DescriptionAuthor::Operator,
             }

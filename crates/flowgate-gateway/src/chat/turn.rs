@@ -253,7 +253,7 @@ impl ConversationState {
         }
         let tools = || asked.request.tools.iter();
         let said =
-            tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
+            tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(said) {
             self.offered.clear();
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
@@ -356,7 +356,7 @@ fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),
         description: tool.description.clone(),
-        parameters: tool.parameters.clone(),
+        parameters: Arc::clone(&tool.parameters),
         output: None,
         words: DescriptionAuthor::Server,
     }

@@ -252,12 +252,14 @@ impl LogLines {
 fn postgres(number: usize) -> Option<String> {
     let url = std::env::var("FLOWGATE_TEST_POSTGRES").ok()?;
     let schema = format!("test_{}_{number}", std::process::id());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    let create = async {
         let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
         let sql = sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
         sqlx::query(sql).execute(&mut connection).await.unwrap();
-    });
+    };
+    // An asynchronous test has a runtime of its own, in whose thread no other may run.
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(create);
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap());
     let sign = if url.contains('?') { '&' } else { '?' };
     Some(format!("{url}{sign}options=-csearch_path%3D{schema}"))
 }
@@ -471,7 +473,7 @@ pub(crate) fn tools() -> Vec<ToolSpec> {
     let tool = |name: &str, properties: Value| ToolSpec {
         name: name.to_owned(),
         description: name.to_owned(),
-        parameters: json!({"type": "object", "properties": properties}),
+        parameters: json!({"type": "object", "properties": properties}).into(),
     };
     vec![tool("read", json!({})), tool("send", json!({"to": {"type": "string"}, "body": {"type": "string"}}))]
 }
@@ -482,7 +484,7 @@ pub(crate) fn named(names: &[&str]) -> Vec<ToolSpec> {
     let tool = |name: &&str| ToolSpec {
         name: (*name).to_owned(),
         description: (*name).to_owned(),
-        parameters: parameters.clone(),
+        parameters: parameters.clone().into(),
     };
     names.iter().map(tool).collect()
 }

@@ -88,7 +88,7 @@ mod tests {
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object"}),
+            parameters: json!({"type": "object"}).into(),
             output: None,
             words: DescriptionAuthor::Operator,
         };

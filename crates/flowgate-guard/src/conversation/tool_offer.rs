@@ -54,7 +54,7 @@ impl ToolOffer {
         let Some(offered) = &self.accepted else { return false };
         offered.len() == tools.len()
             && offered.iter().zip(tools).all(|(known, (tool, description, parameters))| {
-                (&known.tool, known.description.as_str(), &known.parameters)
+                (&known.tool, known.description.as_str(), &*known.parameters)
                     == (&tool, description, parameters)
                     && known.output.is_none()
                     && known.words == DescriptionAuthor::Server

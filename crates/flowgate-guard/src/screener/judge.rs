@@ -45,7 +45,8 @@ impl Screener for JudgeScreener {
                     "regions": {"type": "array", "items": {"type": "string", "enum": names}},
                 },
                 "required": ["reasoning", "regions"],
-            }),
+            })
+            .into(),
         });
         request.choice = ToolChoice::Tool(ANSWER.to_owned());
         request

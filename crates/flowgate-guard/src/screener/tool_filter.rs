@@ -46,7 +46,8 @@ fn question(request: Request) -> Request {
             "type": "object",
             "properties": {"tools": {"type": "array", "items": {"type": "string", "enum": names}}},
             "required": ["tools"],
-        }),
+        })
+        .into(),
     };
     let choice = ToolChoice::Tool(ANSWER.to_owned());
     let mut request = Request { messages, tools: vec![answer], choice, sampling };

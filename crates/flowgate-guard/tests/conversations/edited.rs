@@ -184,7 +184,7 @@ fn what_was_shown_is_shown_as_it_is_now() {
     let tool = |description: &str| OfferedTool {
         tool: Tool::local("list"),
         description: description.to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output: None,
         words: DescriptionAuthor::Operator,
     };

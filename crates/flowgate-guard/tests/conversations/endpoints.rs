@@ -406,7 +406,7 @@ fn limited(limits: Limits) -> Conversation {
     let offered = OfferedTool {
         tool: Tool::local("list"),
         description: "lists".to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output: None,
         words: DescriptionAuthor::Operator,
     };

@@ -157,7 +157,7 @@ fn an_offer_is_put_in_when_it_is_another() {
     let tool = |description: &str| OfferedTool {
         tool: Tool::local("read"),
         description: description.to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output: None,
         words: DescriptionAuthor::Server,
     };
@@ -179,7 +179,7 @@ fn a_tool_with_other_words_is_not_on_offer_already() {
     let tool = |name: &str, words: DescriptionAuthor, output: Option<Value>| OfferedTool {
         tool: Tool::local(name),
         description: "Reads.".to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output,
         words,
     };
@@ -272,7 +272,9 @@ fn a_view_offers_slots_for_what_it_hides() {
     let tool = |name: &str| OfferedTool {
         tool: Tool::local(name),
         description: name.to_owned(),
-        parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {"type": "string"}}}),
+        parameters:
+            json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {"type": "string"}}})
+                .into(),
         output: Some(json!({"type": "string"})),
         words: DescriptionAuthor::Operator,
     };

@@ -153,7 +153,7 @@ fn each_source_of_texts_has_its_own_room() {
     let offered = OfferedTool {
         tool: Tool::of("shop", "buy"),
         description: "Buys whatever is asked for in the shop by the river.".to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output: None,
         words: DescriptionAuthor::Server,
     };

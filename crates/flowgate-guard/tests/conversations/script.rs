@@ -84,7 +84,8 @@ impl ScriptedConversation {
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object", "properties": {"body": {"type": ["string", "object"]}}}),
+            parameters: json!({"type": "object", "properties": {"body": {"type": ["string", "object"]}}})
+                .into(),
             output: None,
             words,
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use flowgate::label::Label;
-use flowgate::trace::{EventId, Region, Trace};
+use flowgate::trace::{EventId, NodeId, Region, Trace};
 use flowgate_guard::approve::ApprovalRequest;
 use flowgate_guard::conversation::Conversation;
 use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
@@ -125,8 +125,19 @@ impl ObservedSession {
 
     /// Whether a part of an event flows to the observer, according to both the monitor and the oracle.
     pub(crate) fn shows(&self, level: &OracleLabel, label: &Label, event: EventId, key: &str) -> bool {
+        let node = self.trace().event(event).and_then(|found| found.document.key(0, key));
+        node.is_some_and(|node| self.shows_node(level, label, event, node))
+    }
+
+    /// Whether an observer may see a node of an event, by the monitor and by the oracle.
+    pub(crate) fn shows_node(
+        &self,
+        level: &OracleLabel,
+        label: &Label,
+        event: EventId,
+        node: NodeId,
+    ) -> bool {
         let Some(found) = self.trace().event(event) else { return false };
-        let Some(node) = found.document.key(0, key) else { return false };
         let bounds = &self.followed.bounds[event.0].parts[node];
         found.document.node(node).is_some_and(|node| node.label.flows_to(label))
             && bounds.iter().all(|bound| bound.flows_to(level))

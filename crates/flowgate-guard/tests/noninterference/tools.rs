@@ -89,7 +89,7 @@ impl CaseTools {
         let offered = |(index, (tool, words)): (usize, &(Tool, DescriptionAuthor))| OfferedTool {
             tool: tool.clone(),
             description: format!("the tool number {index}"),
-            parameters: parameters(),
+            parameters: parameters().into(),
             output: index
                 .is_multiple_of(2)
                 .then(|| json!({"type": "object", "properties": {"s": {"type": "string"}}})),

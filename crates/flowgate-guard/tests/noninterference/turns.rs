@@ -44,8 +44,15 @@ impl RunState<'_> {
             }
             if !shows("inputSchema") {
                 self.run.changed += 1;
-                offered.parameters = tools::other_parameters(&mut self.hidden);
-                offered.output = Some(json!({"type": "array"})).filter(|_| self.hidden.chance(50));
+                offered.parameters = tools::other_parameters(&mut self.hidden).into();
+            }
+            if !shows("outputSchema") {
+                self.run.changed += usize::from(offered.output.is_some());
+                offered.output = offered.output.take().map(|_| tools::other_parameters(&mut self.hidden));
+                // The root of the event says which schemas there are.
+                if !first.shows_node(&case.level, &case.label, EventId(index), 0) {
+                    offered.output = Some(json!({"type": "array"})).filter(|_| self.hidden.chance(50));
+                }
             }
         }
         let mut conversation = Conversation::new(case.monitor(), offered, case.settings()).expect("room");

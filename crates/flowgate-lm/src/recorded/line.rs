@@ -152,7 +152,7 @@ mod tests {
         let tool = |parameters: &str| ToolSpec {
             name: "f".to_owned(),
             description: String::new(),
-            parameters: serde_json::from_str(parameters).unwrap(),
+            parameters: serde_json::from_str::<Value>(parameters).unwrap().into(),
         };
         let with = |tool| Request { tools: vec![tool], ..Request::default() };
         let said = |message| Request { messages: vec![message].into(), ..Request::default() };

@@ -143,7 +143,7 @@ fn request() -> impl Strategy<Value = Request> {
     let tool = (word(), text(), object()).prop_map(|(name, description, parameters)| ToolSpec {
         name,
         description,
-        parameters,
+        parameters: parameters.into(),
     });
     let choice = prop_oneof![
         Just(ToolChoice::Auto),

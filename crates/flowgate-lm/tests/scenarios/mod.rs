@@ -27,7 +27,8 @@ fn tools() -> Vec<ToolSpec> {
     let tool = |name: &str, description: &str, field: &str| ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
-        parameters: json!({"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}),
+        parameters: json!({"type": "object", "properties": {field: {"type": "string"}}, "required": [field]})
+            .into(),
     };
     vec![tool("read_mail", "Reads a folder.", "folder"), tool("send_mail", "", "to")]
 }

@@ -247,7 +247,7 @@ fn event(trace: &Trace, id: EventId) -> Json {
             json!({"role": "tool", "content": output.content, "tool_call_id": output.call_id, "metadata": metadata})
         }
         EventBody::Tool(tool) => {
-            json!({"name": &*tool.tool.name, "description": tool.description, "inputSchema": tool.schema})
+            json!({"name": &*tool.tool.name, "description": tool.description, "inputSchema": &*tool.input_schema})
         }
     }
 }

@@ -144,7 +144,10 @@ impl Evaluator<'_> {
             // A name alone identifies no tool: a statement that grants something uses `is tool:`.
             return Ok(Value::Absent);
         }
-        if matches!(name, "content" | "arguments" | "structured" | "description" | "inputSchema") {
+        if matches!(
+            name,
+            "content" | "arguments" | "structured" | "description" | "inputSchema" | "outputSchema"
+        ) {
             self.check_readable(id)?;
         }
         let tool = |tool: Option<&Tool>| tool.cloned();
@@ -158,7 +161,9 @@ impl Evaluator<'_> {
             (EventBody::Call(_), "name") => Value::ToolName(id),
             (EventBody::Call(call), "tool" | "server") => named(tool(Some(&call.tool))),
             (EventBody::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
-            (EventBody::Tool(_), "name" | "description" | "inputSchema") => self.child(id, 0, name),
+            (EventBody::Tool(_), "name" | "description" | "inputSchema" | "outputSchema") => {
+                self.child(id, 0, name)
+            }
             (EventBody::Tool(description), "server") => named(tool(Some(&description.tool))),
             (EventBody::Call(call), "id") => Value::text(&call.id),
             (EventBody::Call(_), "function") => Value::Function(id),

@@ -219,7 +219,11 @@ pub struct ToolDescription {
     /// The description of what the tool does.
     pub description: String,
     /// The JSON schema of its arguments.
-    pub schema: Value,
+    pub input_schema: Arc<Value>,
+    /// The JSON schema of its outputs, if the server declares one.
+    pub output_schema: Option<Value>,
+    /// The other fields of the description, such as its title.
+    pub other: Map<String, Value>,
 }
 
 /// The reason why the arguments of a call are not one JSON object that every parser reads alike.

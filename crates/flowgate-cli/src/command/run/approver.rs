@@ -219,7 +219,7 @@ require trusted, public if:
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object"}),
+            parameters: json!({"type": "object"}).into(),
             output: None,
             words: DescriptionAuthor::Operator,
         };

@@ -98,7 +98,8 @@ impl AgentSpec {
                     "description": "The task, with all information that it needs. The agent sees nothing else of this chat.",
                 }},
                 "required": ["task"],
-            }),
+            })
+            .into(),
             output: None,
             words: DescriptionAuthor::Operator,
         }

@@ -50,12 +50,18 @@ fn id(server: Option<&str>, id: &str) -> String {
 fn line(event: &Event, monitor: &Monitor) -> Value {
     match &event.body {
         EventBody::Message(message) => json!({"role": message.role, "content": message.content}),
-        EventBody::Tool(tool) => json!({"tools": [{
-            "name": tool.tool.name,
-            "description": tool.description,
-            "inputSchema": tool.schema,
-            "server": tool.tool.server,
-        }]}),
+        EventBody::Tool(tool) => {
+            let mut description = json!({
+                "name": tool.tool.name,
+                "description": tool.description,
+                "inputSchema": &*tool.input_schema,
+                "server": tool.tool.server,
+            });
+            if let (Some(schema), Some(fields)) = (&tool.output_schema, description.as_object_mut()) {
+                fields.insert("outputSchema".to_owned(), schema.clone());
+            }
+            json!({"tools": [description]})
+        }
         EventBody::Call(call) => {
             let server = call.tool.server.as_deref();
             let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
@@ -110,7 +116,9 @@ mod tests {
         let description = ToolDescription {
             tool: tool.clone(),
             description: "lists".to_owned(),
-            schema: json!({"input": {}}),
+            input_schema: json!({"type": "object"}).into(),
+            output_schema: Some(json!({"type": "array"})),
+            other: serde_json::Map::new(),
         };
         monitor.push(TraceEntry::from(description)).unwrap();
         monitor.push(TraceEntry::from(message)).unwrap();

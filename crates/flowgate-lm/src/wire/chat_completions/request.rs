@@ -459,7 +459,7 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     Ok(ToolSpec {
         name: function.text("name")?.to_owned(),
         description: function.optional_text("description")?.unwrap_or_default().to_owned(),
-        parameters: function.schema("parameters")?,
+        parameters: function.schema("parameters")?.into(),
     })
 }
 

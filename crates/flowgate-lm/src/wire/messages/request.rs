@@ -119,7 +119,7 @@ fn tool(tool: &ToolSpec) -> Value {
     if !tool.description.is_empty() {
         put(&mut body, "description", tool.description.as_str());
     }
-    put(&mut body, "input_schema", tool.parameters.clone());
+    put(&mut body, "input_schema", (*tool.parameters).clone());
     body
 }
 

@@ -256,7 +256,7 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     Ok(ToolSpec {
         name: tool.text("name")?.to_owned(),
         description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
-        parameters: tool.schema("input_schema")?,
+        parameters: tool.schema("input_schema")?.into(),
     })
 }
 

@@ -69,7 +69,7 @@ fn tool(tool: &ToolSpec) -> Value {
     if !tool.description.is_empty() {
         put(&mut body, "description", tool.description.as_str());
     }
-    put(&mut body, "parameters", tool.parameters.clone());
+    put(&mut body, "parameters", (*tool.parameters).clone());
     // By default the server treats schemas as strict, and changes or rejects those that are not.
     put(&mut body, "strict", false);
     body
@@ -297,7 +297,7 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     Ok(ToolSpec {
         name: tool.text("name")?.to_owned(),
         description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
-        parameters: tool.schema("parameters")?,
+        parameters: tool.schema("parameters")?.into(),
     })
 }
 

@@ -573,7 +573,7 @@ impl Compiler<'_> {
                 "structured",
                 "metadata",
             ],
-            Type::Tool => &["name", "description", "inputSchema", "server", "metadata"],
+            Type::Tool => &["name", "description", "inputSchema", "outputSchema", "server", "metadata"],
             _ => return,
         };
         let is_known = known.contains(&name.text.as_str());

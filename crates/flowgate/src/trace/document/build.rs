@@ -1,6 +1,8 @@
 //! Builds the tree of a reported event. Outputs that encode data are decomposed, with the span of each field; values
 //! that are too large or ambiguous stay whole.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::{Document, DocumentNode, MAX_NODES, NodeContent, NodeId};
@@ -39,7 +41,17 @@ impl Document {
             EventBody::Tool(tool) => {
                 document.add_scalar(root, "name", Value::String(tool.tool.name.to_string()), label);
                 document.add_scalar(root, "description", Value::String(tool.description.clone()), label);
-                document.add_value(root, PathStep::Key("inputSchema".into()), &tool.schema, label);
+                document.add_value(root, PathStep::Key("inputSchema".into()), &tool.input_schema, label);
+                if let Some(schema) = &tool.output_schema {
+                    document.add_value(root, PathStep::Key("outputSchema".into()), schema, label);
+                }
+                if !tool.other.is_empty() {
+                    let other = document.add(root, PathStep::Key("other".into()), NodeContent::Map, label);
+                    for (key, value) in &tool.other {
+                        document.add_value(other, PathStep::Key(key.as_str().into()), value, label);
+                    }
+                    document.close(other);
+                }
             }
         }
         document.close(root);
@@ -65,7 +77,14 @@ impl Document {
             },
             EventBody::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
             EventBody::Tool(tool) => {
-                (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description")
+                let mut text = format!("{}\n{}", tool.description, tool.input_schema);
+                if let Some(schema) = &tool.output_schema {
+                    let _ = write!(text, "\n{schema}");
+                }
+                for (key, value) in &tool.other {
+                    let _ = write!(text, "\n{key}: {value}");
+                }
+                (Value::String(text), "description")
             }
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);

@@ -88,11 +88,16 @@ fn read_tool_description(
     };
     let name = fields.get("name").and_then(Value::as_str).ok_or("a tool has no `name`")?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let schema = fields.get(key).cloned().unwrap_or_default();
+    let input_schema = fields.get(key).cloned().unwrap_or_default().into();
+    let output_schema = fields.get("outputSchema").filter(|_| by == ToolDescriptionFormat::Mcp).cloned();
     let server = server(object).or(server(message));
-    let body = EventBody::Tool(ToolDescription { tool: tool(server, name), description, schema });
+    let (tool, other) = (tool(server, name), Map::new());
+    let body = EventBody::Tool(ToolDescription { tool, description, input_schema, output_schema, other });
     let origin = Some(Origin { message: 0, part: OriginPart::Tool(index, by) });
-    let extra = unknown_fields(object, &["name", "description", "type", "function", key]);
+    let mut extra = unknown_fields(object, &["name", "description", "type", "function", key]);
+    if by == ToolDescriptionFormat::Mcp {
+        extra.remove("outputSchema");
+    }
     Ok(TraceEntry { extra, origin, ..TraceEntry::from(body) })
 }
 
