@@ -5,7 +5,7 @@
 //! the guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
 //! All routes take this one path, streaming or not.
 //!
-//! * `clients`: clients by their keys, and their quotas.
+//! * `clients`: clients by their keys; `request_quota`: how often they may ask.
 //! * `prefix_cache`: the cache of decoded chat prefixes.
 //! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
 //! * `report`: the log line of a request.
@@ -22,6 +22,7 @@ mod prefix_cache;
 mod quotations;
 pub mod recheck;
 pub(crate) mod report;
+mod request_quota;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -45,7 +46,7 @@ use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
 use crate::config::{self, AuditSpec, GatewayConfig};
-use crate::database::{self, Database, DatabaseError};
+use crate::database::{self, Database, DatabaseError, RequestAdmission};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::{RequestError, RequestErrorCause};
@@ -97,6 +98,22 @@ pub(crate) enum ClientLimit {
     Parallel,
     /// Parallel streams of server messages that answer no request.
     Listening,
+}
+
+/// The refusal of a request for which the quota of its client has no room, or which cannot be counted.
+#[derive(Debug)]
+pub(crate) struct QuotaRefusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The number of seconds after which the client may try again.
+    retry_after: u64,
+}
+
+impl QuotaRefusal {
+    /// Completes the reply that refuses the request. The refusal is logged already.
+    pub(crate) fn add_to(&self, reply: HttpReply) -> HttpReply {
+        reply.with_header("retry-after", &self.retry_after.to_string()).mark_logged()
+    }
 }
 
 /// A client's request whose body has not been read.
@@ -229,8 +246,38 @@ impl ModelRoutes {
         self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
     }
 
+    /// Takes one request from the quota of a client, which gateways that share a database count together.
+    ///
+    /// # Errors
+    /// If the quota is exhausted, or the database cannot count. The message tells the client what to do.
+    pub(crate) async fn take_request(
+        &self,
+        client: &ClientState,
+        conversation: Option<&str>,
+    ) -> Result<(), QuotaRefusal> {
+        let store = self.sessions.store();
+        let admission = match client.take_request() {
+            Err(seconds) => RequestAdmission::Exhausted { seconds },
+            Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
+            Ok(()) => {
+                let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;
+                counted.map_err(|error| {
+                    let failure = RequestError::from(error);
+                    let mut report = RequestReport::begin(conversation);
+                    report.set_failure(&failure);
+                    report.write(&self.log, &client.spec.name, None);
+                    QuotaRefusal { status: failure.status, message: failure.message, retry_after: 1 }
+                })?
+            }
+        };
+        let RequestAdmission::Exhausted { seconds } = admission else { return Ok(()) };
+        self.client_limit(client, conversation, ClientLimit::Requests);
+        let message = format!("this client may not ask more often: wait {seconds} s");
+        Err(QuotaRefusal { status: StatusCode::TOO_MANY_REQUESTS, message, retry_after: seconds })
+    }
+
     /// Authenticates the client and checks its limits before any of the body is read.
-    pub(crate) fn receive(
+    pub(crate) async fn receive(
         &self,
         api: Api,
         headers: &HeaderMap,
@@ -244,10 +291,8 @@ impl ModelRoutes {
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);
-        if let Err(seconds) = client.take_turn() {
-            self.client_limit(&client, name, ClientLimit::Requests);
-            let message = format!("this client may not ask more often: wait {seconds} s");
-            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message).mark_logged());
+        if let Err(refusal) = self.take_request(&client, name).await {
+            return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
         let Some(at_work) = RequestSlot::acquire(&client) else {
             self.client_limit(&client, name, ClientLimit::Parallel);

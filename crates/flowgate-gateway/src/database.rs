@@ -18,6 +18,7 @@
 //! * `turns`: turns, and the records of tenants.
 //! * `questions`: questions to people; `freezes`: freezes.
 //! * `quotations`: texts that clients were shown.
+//! * `request_quotas`: the quotas of requests of clients.
 //! * `tools`: approved tools of servers.
 //! * `cache`: facts that need no query.
 //! * `caller_step`: steps of an operation that its caller takes.
@@ -38,6 +39,7 @@ mod postgres;
 mod probe;
 mod questions;
 mod quotations;
+mod request_quotas;
 pub(crate) mod sqlite;
 mod tools;
 mod transaction;
@@ -61,6 +63,7 @@ pub(crate) use questions::{
     StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
+pub(crate) use request_quotas::RequestAdmission;
 pub(crate) use tools::ToolOffer;
 pub(crate) use turns::{BegunTurn, PersistedTurn, TurnApprovals};
 

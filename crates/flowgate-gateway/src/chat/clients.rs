@@ -1,15 +1,16 @@
-//! Clients by their keys and certificates, their quotas, and the texts that they were shown.
+//! Clients by their keys and certificates, and the texts that they were shown.
 //!
 //! Model and MCP routes authenticate every request here.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::http::HeaderMap;
 use flowgate_guard::history::{self, QuotationMemory};
 
 use super::prefix_cache::PrefixCache;
+use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::tls::client_certificate::ClientCertificate;
 
@@ -24,7 +25,7 @@ pub(crate) struct ClientState {
     pub(crate) history: tokio::sync::Mutex<ClientHistory>,
     /// The cache of its decoded chat prefixes.
     pub(crate) beginnings: PrefixCache,
-    quota: Mutex<RequestQuota>,
+    quota: RequestQuota,
     at_work: AtomicUsize,
     /// The number of conversations begun by this process.
     begun: AtomicUsize,
@@ -57,13 +58,6 @@ impl ClientHistory {
         self.client.quotations.clear(None);
         (self.next, self.is_loaded) = (0, false);
     }
-}
-
-/// A token bucket that refills over a minute.
-#[derive(Debug)]
-struct RequestQuota {
-    left: f64,
-    since: Instant,
 }
 
 impl ClientState {
@@ -105,23 +99,12 @@ impl ClientState {
         self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
-    /// Takes one request from the quota.
+    /// Takes one request from the quota, as this gateway counts it.
     ///
     /// # Errors
     /// The number of seconds until the next request is allowed.
-    pub(crate) fn take_turn(&self) -> Result<(), u64> {
-        let most = f64::from(self.spec.requests_per_minute);
-        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let filled = now.saturating_duration_since(quota.since).as_secs_f64() * most / 60.0;
-        quota.left = (quota.left + filled).min(most);
-        quota.since = now;
-        if quota.left >= 1.0 {
-            quota.left -= 1.0;
-            return Ok(());
-        }
-        let wait = Duration::from_secs_f64((1.0 - quota.left) * 60.0 / most);
-        Err(wait.as_secs() + 1)
+    pub(crate) fn take_request(&self) -> Result<(), u64> {
+        self.quota.take(Instant::now())
     }
 }
 
@@ -159,8 +142,8 @@ impl Clients {
             client.quotations.record_learned();
             let history =
                 ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
-            let quota = RequestQuota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
-            let (history, quota) = (tokio::sync::Mutex::new(history), Mutex::new(quota));
+            let quota = RequestQuota::new(spec.requests_per_minute);
+            let history = tokio::sync::Mutex::new(history);
             let (at_work, begun, listening) = Default::default();
             let beginnings = PrefixCache::default();
             let (bits, forgotten) = Default::default();

@@ -379,7 +379,7 @@ impl GatewayService {
     async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.chat(api)?);
         let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions))?;
+        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         // Every answer names the conversation that the client has named.
         let name = received.conversation.clone();
@@ -403,8 +403,9 @@ impl GatewayService {
     async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
-        let mut received =
-            routes.receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))?;
+        let mut received = routes
+            .receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))
+            .await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         let listens = opens_stream(&read.bytes);
@@ -424,11 +425,13 @@ impl GatewayService {
     /// Streams the unsolicited messages of a server.
     async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
-        let received = routes.receive_listener(
-            last_segment(request.uri()),
-            request.headers(),
-            certificate_of(request.extensions()),
-        )?;
+        let received = routes
+            .receive_listener(
+                last_segment(request.uri()),
+                request.headers(),
+                certificate_of(request.extensions()),
+            )
+            .await?;
         protect_connection(request.extensions());
         let service = Arc::clone(self);
         let listen = move |waiting: ClientPresence, parts| async move {
@@ -464,11 +467,9 @@ impl GatewayService {
 
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = Arc::clone(self.servers()?);
-        let received = routes.receive_for(
-            last_segment(request.uri()),
-            request.headers(),
-            certificate_of(request.extensions()),
-        )?;
+        let received = routes
+            .receive_for(last_segment(request.uri()), request.headers(), certificate_of(request.extensions()))
+            .await?;
         protect_connection(request.extensions());
         let client = received.client_name().to_owned();
         let end = async move { routes.end_connection(&received).await };

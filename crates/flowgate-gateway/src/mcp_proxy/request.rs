@@ -66,7 +66,7 @@ impl McpRequest {
 
 impl ModelRoutes {
     /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
-    pub(crate) fn receive_for(
+    pub(crate) async fn receive_for(
         &self,
         server: &str,
         headers: &HeaderMap,
@@ -75,10 +75,11 @@ impl ModelRoutes {
         self.receive_with(server, (headers, certificate), ClientLimit::Parallel, |client| {
             RequestSlot::acquire(client).map(ClientSlot::Request)
         })
+        .await
     }
 
     /// Authenticates the client of a listening stream and checks its limits.
-    pub(crate) fn receive_listener(
+    pub(crate) async fn receive_listener(
         &self,
         server: &str,
         headers: &HeaderMap,
@@ -87,9 +88,10 @@ impl ModelRoutes {
         self.receive_with(server, (headers, certificate), ClientLimit::Listening, |client| {
             StreamSlot::acquire(&client.listening).map(ClientSlot::ListeningStream)
         })
+        .await
     }
 
-    fn receive_with(
+    async fn receive_with(
         &self,
         server: &str,
         (headers, certificate): (&HeaderMap, Option<&ClientCertificate>),
@@ -110,10 +112,8 @@ impl ModelRoutes {
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
         let named = conversation_of(headers).ok().flatten();
-        if let Err(seconds) = client.take_turn() {
-            self.client_limit(&client, named.as_deref(), ClientLimit::Requests);
-            let why = format!("this client may not ask more often: wait {seconds} s");
-            return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, &why).mark_logged());
+        if let Err(refusal) = self.take_request(&client, named.as_deref()).await {
+            return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
         }
         let Some(place) = place(&client) else {
             self.client_limit(&client, named.as_deref(), bound);

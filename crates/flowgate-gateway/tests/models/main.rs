@@ -26,6 +26,7 @@ mod policy_api;
 mod predicates;
 mod question_limits;
 mod quotations;
+mod request_quotas;
 mod servers;
 mod servers_attacked;
 mod servers_failing;

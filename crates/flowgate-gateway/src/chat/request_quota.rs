@@ -1,0 +1,68 @@
+//! The quota of requests of a client, as one gateway counts it.
+//!
+//! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; this count
+//! then spares the database the requests that exceed the quota through one gateway alone.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A token bucket that refills over a minute.
+#[derive(Debug)]
+pub(super) struct RequestQuota {
+    per_minute: f64,
+    state: Mutex<QuotaState>,
+}
+
+#[derive(Debug)]
+struct QuotaState {
+    left: f64,
+    since: Instant,
+}
+
+impl RequestQuota {
+    /// Creates a full quota.
+    pub(super) fn new(per_minute: u32) -> Self {
+        let per_minute = f64::from(per_minute);
+        Self { per_minute, state: Mutex::new(QuotaState { left: per_minute, since: Instant::now() }) }
+    }
+
+    /// Takes one request.
+    ///
+    /// # Errors
+    /// The number of seconds until the next request is allowed.
+    pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let filled = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;
+        state.left = (state.left + filled).min(self.per_minute);
+        state.since = now;
+        if state.left >= 1.0 {
+            state.left -= 1.0;
+            return Ok(());
+        }
+        let wait = Duration::from_secs_f64((1.0 - state.left) * 60.0 / self.per_minute);
+        Err(wait.as_secs() + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_refills_over_a_minute() {
+        let (quota, start) = (RequestQuota::new(2), Instant::now() + Duration::from_secs(1));
+        let check = |seconds: u64, expected| {
+            assert_eq!(quota.take(start + Duration::from_secs(seconds)), expected, "after {seconds} s");
+        };
+        check(0, Ok(()));
+        check(0, Ok(()));
+        check(0, Err(31));
+        check(29, Err(2));
+        check(30, Ok(()));
+        check(31, Err(30));
+        // A pause of any length gives no more than one quota.
+        check(3600, Ok(()));
+        check(3600, Ok(()));
+        check(3600, Err(31));
+    }
+}
