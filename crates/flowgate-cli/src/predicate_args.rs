@@ -21,7 +21,7 @@ pub(crate) struct PredicateArgs {
 impl PredicateArgs {
     /// Loads the services and modules.
     #[cfg(feature = "gateway")]
-    pub(crate) fn asker(&self) -> Result<PredicateSources, InputError> {
+    pub(crate) fn predicate_sources(&self) -> Result<PredicateSources, InputError> {
         PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
     }
 
@@ -29,10 +29,12 @@ impl PredicateArgs {
     /// together.
     pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
         #[cfg(feature = "gateway")]
-        let asker = self.asker()?;
+        let predicate_sources = self.predicate_sources()?;
         #[cfg(feature = "gateway")]
-        let (answered, predicates) =
-            (asker.predicate_names().collect::<Vec<_>>(), asker.predicates(std::time::Duration::MAX));
+        let (answered, predicates) = (
+            predicate_sources.predicate_names().collect::<Vec<_>>(),
+            predicate_sources.predicates(std::time::Duration::MAX),
+        );
         #[cfg(not(feature = "gateway"))]
         let (answered, predicates) = (Vec::<&str>::new(), Predicates::new());
         if let Some(missing) = policy.externs().find(|declared| !answered.contains(declared)) {

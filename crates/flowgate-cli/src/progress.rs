@@ -53,7 +53,7 @@ pub(crate) enum WorkUnit {
 /// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProgressDisplay {
-    Nowhere,
+    Hidden,
     /// On one line of a terminal, which is overwritten.
     Terminal,
     /// On a line of its own for each tenth of the work.
@@ -94,7 +94,7 @@ impl Progress {
         let show = match (when, stderr().is_terminal()) {
             (ProgressMode::Auto | ProgressMode::Always, true) if is_wanted => ProgressDisplay::Terminal,
             (ProgressMode::Always, _) => ProgressDisplay::Lines,
-            _ => ProgressDisplay::Nowhere,
+            _ => ProgressDisplay::Hidden,
         };
         let begun = Instant::now();
         let progress = Self::new(work, total, show, Box::new(stderr()), Box::new(move || begun.elapsed()));
@@ -125,7 +125,7 @@ impl Progress {
     #[cfg(test)]
     pub(crate) fn hidden() -> Self {
         let clock = Box::new(|| Duration::ZERO);
-        Self::new(WorkUnit::Steps("step"), None, ProgressDisplay::Nowhere, Box::new(std::io::sink()), clock)
+        Self::new(WorkUnit::Steps("step"), None, ProgressDisplay::Hidden, Box::new(std::io::sink()), clock)
     }
 
     /// Counts one step, or one item of a file.
@@ -191,7 +191,7 @@ impl ProgressState {
 
     /// Shows the progress, if an update is due.
     fn update(&self) {
-        if self.show == ProgressDisplay::Nowhere {
+        if self.show == ProgressDisplay::Hidden {
             return;
         }
         let done = self.done.load(Ordering::Relaxed);
@@ -345,7 +345,7 @@ mod tests {
             "{drawn}"
         );
         assert!(!drawn.contains('\u{1b}') && !drawn.contains('\r'), "{drawn}");
-        let progress = double.progress(WorkUnit::Steps("run"), Some(20), ProgressDisplay::Nowhere);
+        let progress = double.progress(WorkUnit::Steps("run"), Some(20), ProgressDisplay::Hidden);
         (0..20).for_each(|_| progress.step());
         drop(progress);
         assert_eq!(double.drawn(), "");

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// Maximum number of changes, regardless of the length of the query.
-const MOST_CHANGES: usize = 10;
+const MAX_CHANGES: usize = 10;
 
 /// Returns the location that matches the query with the fewest changes; the first of several.
 ///
@@ -21,7 +21,7 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
     let query: Vec<char> = query.chars().collect();
     // The small term keeps 5 * (1 - 0.8) from being 0.9999.
     let changes = (query.len() as f64 * (1.0 - threshold.clamp(0.0, 1.0)) + 1e-9).floor();
-    let changes = (changes as usize).min(MOST_CHANGES);
+    let changes = (changes as usize).min(MAX_CHANGES);
     if changes >= query.len() {
         // A match may delete the whole query, so the start of any text matches.
         return Some(0..0);

@@ -126,11 +126,11 @@ impl ApprovalService {
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
     pub(crate) async fn ask(
         &self,
-        asker: ApprovalContext<'_>,
+        context: ApprovalContext<'_>,
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, waiting, key } = asker;
+        let ApprovalContext { client, conversation, turns, waiting, key } = context;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
                             write [people.NAME] with role = \"approver\"";
@@ -289,10 +289,10 @@ impl ApprovalService {
     /// Returns the answer to the question of a conversation about the call with this digest, after a bounded wait.
     pub(crate) async fn await_earlier_answer(
         &self,
-        asker: ApprovalContext<'_>,
+        context: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, waiting, .. } = asker;
+        let ApprovalContext { client, conversation, turns, waiting, .. } = context;
         let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();

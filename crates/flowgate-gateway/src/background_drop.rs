@@ -39,13 +39,13 @@ mod tests {
 
     #[test]
     fn everything_is_dropped_even_if_it_is_too_much() {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let count = 4 * u32::try_from(QUEUE_CAPACITY).unwrap();
         for number in 0..count {
-            drop_in_background(DropNotifier(tell.clone(), number));
+            drop_in_background(DropNotifier(sender.clone(), number));
         }
         let mut dropped: Vec<u32> =
-            (0..count).map(|_| told.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
+            (0..count).map(|_| receiver.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
         dropped.sort_unstable();
         assert!(dropped.into_iter().eq(0..count));
     }

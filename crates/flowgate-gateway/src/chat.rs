@@ -53,12 +53,12 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::value_budget::ValueBudget;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
-use crate::mcp_proxy::stream_slot::MOST_LISTENING;
+use crate::mcp_proxy::stream_slot::MAX_LISTENING;
 use crate::recorder::{AuditEntry, Recorder};
 use crate::tls::client_certificate::ClientCertificate;
 use crate::visibility::{self, ANSWER, EXPLAIN_HEADER, HIDDEN};
 use crate::witness::HeadDestinations;
-use clients::{ClientState, Clients, RequestSlot};
+use clients::{ClientRequestSlot, ClientState, Clients};
 #[cfg(test)]
 pub(crate) use conversations::GROWTH;
 use conversations::{ConversationHandle, Conversations, LockedConversation};
@@ -129,7 +129,7 @@ pub(crate) struct ModelRouteRequest {
     explains: bool,
     /// The provenance of unmarked parts of the user's messages, if the client declares it.
     pub(crate) unmarked: Option<Source>,
-    _at_work: RequestSlot,
+    _at_work: ClientRequestSlot,
 }
 
 impl ModelRoutes {
@@ -198,8 +198,8 @@ impl ModelRoutes {
             let _ = self.sessions.store().persist_log_head().await;
         }
         let recorder = self.recorder.clone();
-        let told = move || recorder.witnesses().map(HeadDestinations::finish);
-        let _ = tokio::task::spawn_blocking(told).await;
+        let deliver_heads = move || recorder.witnesses().map(HeadDestinations::finish);
+        let _ = tokio::task::spawn_blocking(deliver_heads).await;
         self.sessions.store().close().await;
     }
 
@@ -238,7 +238,7 @@ impl ModelRoutes {
                 ("requests of one client at the same time", "[clients.NAME] parallel", most)
             }
             ClientLimit::Listening => {
-                let most = u64::try_from(MOST_LISTENING).unwrap_or(u64::MAX);
+                let most = u64::try_from(MAX_LISTENING).unwrap_or(u64::MAX);
                 ("streams of one client at the same time", "none; end streams that nobody reads", most)
             }
         };
@@ -294,7 +294,7 @@ impl ModelRoutes {
         if let Err(refusal) = self.take_request(&client, name).await {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
-        let Some(at_work) = RequestSlot::acquire(&client) else {
+        let Some(at_work) = ClientRequestSlot::acquire(&client) else {
             self.client_limit(&client, name, ClientLimit::Parallel);
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
@@ -334,7 +334,7 @@ impl ModelRoutes {
         let api = received.api;
         let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
         let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is not UTF-8")) };
-        let request = match received.client.beginnings.decode(api, body) {
+        let request = match received.client.prefix_cache.decode(api, body) {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
         };
@@ -343,7 +343,7 @@ impl ModelRoutes {
             error_reply(api, failure.status, &failure.message)
         };
         let chat = request.chat(received.unmarked);
-        received.client.beginnings.insert(&request, &chat);
+        received.client.prefix_cache.insert(&request, &chat);
         let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
         {
             Ok(found) => found,
@@ -388,12 +388,13 @@ impl ModelRoutes {
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
-        let asked = &request.asked;
-        let head = ResponseHead { id: &id, model: &asked.model, created };
-        let stream = OutgoingReply::new(received.api, head, asked.usage, found.name(), parts);
-        let mut stream = asked.stream.then_some(stream);
+        let settings = &request.settings;
+        let head = ResponseHead { id: &id, model: &settings.model, created };
+        let stream = OutgoingReply::new(received.api, head, settings.usage, found.name(), parts);
+        let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
-        let done = self.run_guarded(received, found.name(), &mut held, (asked, chat), waiting, reply).await;
+        let done =
+            self.run_guarded(received, found.name(), &mut held, (settings, chat), waiting, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
@@ -416,7 +417,7 @@ impl ModelRoutes {
                     None => reply,
                 };
                 Ok(Some(match &report.explained {
-                    Some(told) => reply.with_header(ANSWER, told),
+                    Some(explanation) => reply.with_header(ANSWER, explanation),
                     None => reply,
                 }))
             }

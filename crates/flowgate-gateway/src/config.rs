@@ -247,7 +247,7 @@ pub fn read(
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
     let reader = ConfigReader { folder, environment, keys: RefCell::default() };
-    let asker = reader.asker(&file.predicates)?;
+    let predicate_sources = reader.predicate_sources(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
         let upstream =
@@ -264,15 +264,17 @@ pub fn read(
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
         let mut client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
-        if let Some(missing) =
-            client.policy.externs().find(|name| !asker.predicate_names().any(|known| known == *name))
+        if let Some(missing) = client
+            .policy
+            .externs()
+            .find(|name| !predicate_sources.predicate_names().any(|known| known == *name))
         {
             let why = format!(
                 "nobody answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
             );
             return Err(at(why));
         }
-        client.predicates = asker.clone();
+        client.predicates = predicate_sources.clone();
         if let Some(other) = clients.iter().find(|other| client.key.is_some() && other.key == client.key) {
             return Err(at(format!("its key is that of {}; give each client its own", other.name)));
         }
@@ -298,7 +300,7 @@ pub fn read(
     }
     let is_declared =
         |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
-    if let Some(unknown) = asker.predicate_names().find(|name| !is_declared(name)) {
+    if let Some(unknown) = predicate_sources.predicate_names().find(|name| !is_declared(name)) {
         return Err(ConfigError(format!("predicates: no policy declares `extern {unknown}`")));
     }
     let mut people: Vec<Person> = Vec::new();
@@ -391,7 +393,10 @@ struct ConfigReader<'a> {
 
 impl ConfigReader<'_> {
     /// Loads the sources that answer extern predicates.
-    fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<PredicateSources, ConfigError> {
+    fn predicate_sources(
+        &self,
+        predicates: &BTreeMap<String, String>,
+    ) -> Result<PredicateSources, ConfigError> {
         let source = |(name, whom): (&String, &String)| {
             let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
             source.map(|source| source.relative_to(self.folder)).map_err(|why| match why {

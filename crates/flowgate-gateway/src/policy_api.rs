@@ -30,7 +30,7 @@ pub(crate) struct PolicyApi {
     dialect: Dialect,
     fuel: u64,
     batch: usize,
-    asker: PredicateSources,
+    predicate_sources: PredicateSources,
     /// The time for all queries of a request to the services that answer predicates.
     time: Duration,
     cache: PolicyCache,
@@ -55,12 +55,12 @@ impl From<PolicyApiError> for HttpReply {
 }
 
 impl PolicyApi {
-    pub(crate) fn new(dialect: Dialect, asker: PredicateSources, limits: &ServerLimits) -> Self {
+    pub(crate) fn new(dialect: Dialect, predicate_sources: PredicateSources, limits: &ServerLimits) -> Self {
         Self {
             dialect,
             fuel: limits.fuel,
             batch: limits.batch,
-            asker,
+            predicate_sources,
             time: limits.answer_time,
             cache: PolicyCache::new(limits.cached_policies, limits.cached_bytes),
         }
@@ -125,7 +125,7 @@ impl PolicyApi {
     /// Returns the options for evaluating each of the policies of a request.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
-        let predicates = self.asker.predicates(self.time);
+        let predicates = self.predicate_sources.predicates(self.time);
         AnalysisOptions { parameters, fuel: self.fuel / shares, predicates, ..AnalysisOptions::default() }
     }
 

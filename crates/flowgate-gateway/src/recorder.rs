@@ -367,9 +367,9 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             ),
         }
     };
-    let mut told: Vec<String> = reasons.iter().map(one).collect();
-    told.dedup();
-    told
+    let mut texts: Vec<String> = reasons.iter().map(one).collect();
+    texts.dedup();
+    texts
 }
 
 #[cfg(test)]

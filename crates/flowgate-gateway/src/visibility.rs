@@ -31,7 +31,7 @@ pub(crate) const HIDDEN: &str = "hidden";
 /// The header of the answer.
 pub(crate) const ANSWER: &str = "x-flowgate-hidden";
 /// The most names of tools in one header, and the most bytes of them together.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 const MAX_TOOL_NAME_BYTES: usize = 1024;
 
 /// The advice about a hidden item.
@@ -46,7 +46,7 @@ pub struct VisibilityAdvice {
 }
 
 /// The most items that are logged of one conversation: a client can have any number of new tools.
-pub(crate) const MOST_EXPLAINED: usize = 1000;
+pub(crate) const MAX_EXPLAINED: usize = 1000;
 
 /// The items of a conversation that were reported already.
 #[derive(Debug, Default)]
@@ -152,12 +152,12 @@ pub(crate) fn log(
         if explained.known.contains(&key) {
             continue;
         }
-        if explained.known.len() >= MOST_EXPLAINED {
+        if explained.known.len() >= MAX_EXPLAINED {
             return log.limit(&Limit {
                 what: "hidden items that are reported for one conversation",
                 effect: "what else is hidden in it is not told",
                 setting: "none; use the same tools in each turn",
-                most: u64::try_from(MOST_EXPLAINED).unwrap_or(u64::MAX),
+                most: u64::try_from(MAX_EXPLAINED).unwrap_or(u64::MAX),
                 client: &client.name,
                 conversation: Some(name),
             });
@@ -186,7 +186,7 @@ pub(crate) fn header(
     sender: &history::ClientProfile,
     conversation: &Conversation,
 ) -> String {
-    let mut told: Map<String, Value> = Map::new();
+    let mut explanation: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
     let mut of_tools = "label-lower";
     for one in conversation.hidden_items(sender, 0) {
@@ -214,7 +214,7 @@ pub(crate) fn header(
             }
             HiddenItemKind::Answer(tool) => drop(answers.insert(client.name_of(tool))),
             what => {
-                let list = told.entry(kind(what)).or_insert_with(|| json!([]));
+                let list = explanation.entry(kind(what)).or_insert_with(|| json!([]));
                 if let Some(list) = list.as_array_mut() {
                     list.push(json!({"count": one.count, "advice": id}));
                 }
@@ -228,11 +228,11 @@ pub(crate) fn header(
                 bytes += name.len();
                 bytes <= MAX_TOOL_NAME_BYTES
             };
-            let named: Vec<String> = names.into_iter().take(MOST_NAMED).take_while(is_short).collect();
-            told.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
+            let named: Vec<String> = names.into_iter().take(MAX_NAMED).take_while(is_short).collect();
+            explanation.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
         }
     }
-    to_ascii(&Value::Object(told).to_string())
+    to_ascii(&Value::Object(explanation).to_string())
 }
 
 fn kind(what: &HiddenItemKind) -> &'static str {
@@ -352,8 +352,8 @@ fn subject(what: &HiddenItemKind) -> String {
 }
 
 fn list(names: &[String]) -> String {
-    let shown: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
-    let rest = names.len().saturating_sub(MOST_NAMED);
+    let shown: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+    let rest = names.len().saturating_sub(MAX_NAMED);
     format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
 }
 

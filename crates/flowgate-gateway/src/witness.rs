@@ -144,9 +144,9 @@ impl HeadDestinations {
         for to in file.into_iter().chain(server) {
             let (is_file, way) = (matches!(to, HeadDestinationKind::File(_)), way(to));
             if is_file {
-                let told = way.deliver();
+                let delivered = way.deliver();
                 if spec.required.is_some() {
-                    told?;
+                    delivered?;
                 }
             }
             let (sender, ended) = channel();
@@ -215,7 +215,9 @@ impl HeadDestination {
     /// Returns the number of lines of the log that were not delivered.
     fn undelivered_lines(&self) -> u64 {
         let end = self.end.get().seq;
-        self.state().delivered.map_or(end.saturating_add(1), |(told, _)| end.saturating_sub(told.seq))
+        self.state()
+            .delivered
+            .map_or(end.saturating_add(1), |(delivered_head, _)| end.saturating_sub(delivered_head.seq))
     }
 
     /// Sends heads when they are due, until the gateway ends.
@@ -243,10 +245,10 @@ impl HeadDestination {
             let Some(log) = log.upgrade() else { return Ok(()) };
             log.witness_line(Timestamp::now(), None)
         };
-        let told =
+        let read_head =
             signed.map_err(DeliveryError::Log).and_then(|(head, line)| self.kind.send(&line).map(|()| head));
         let mut state = self.state();
-        match told {
+        match read_head {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
                 (state.delivered, state.pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);

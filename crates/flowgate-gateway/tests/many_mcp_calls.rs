@@ -105,7 +105,7 @@ async fn start_gateway(server: &SlowServer) -> SocketAddr {
         listen: "127.0.0.1:0".parse().unwrap(),
         dialect: flowgate::policy::Dialect::Flowgate,
         access: AccessControl::Local,
-        asker: PredicateSources::default(),
+        predicate_sources: PredicateSources::default(),
         models: Some(models),
         // All connections come from one address, and some have not shown their key yet.
         limits: ServerLimits { connections_of_address: 0, ..ServerLimits::default() },

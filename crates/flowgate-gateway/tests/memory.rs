@@ -35,8 +35,10 @@ async fn start_with(limits: ServerLimits, store: &str) -> String {
         file::read(&(text.to_owned() + store), &folder, &|_| Some("the-key-of-the-client".to_owned()))
             .unwrap();
     let (listen, dialect) = ("127.0.0.1:0".parse().unwrap(), flowgate::policy::Dialect::Flowgate);
-    let (access, asker, log) = (AccessControl::Local, PredicateSources::default(), OperatorLog::default());
-    let config = ServeConfig { listen, dialect, access, asker, models: Some(models), limits, log };
+    let (access, predicate_sources, log) =
+        (AccessControl::Local, PredicateSources::default(), OperatorLog::default());
+    let config =
+        ServeConfig { listen, dialect, access, predicate_sources, models: Some(models), limits, log };
     let server = HttpServer::bind(config).await.unwrap();
     let address = server.address();
     tokio::spawn(server.run(std::future::pending()));

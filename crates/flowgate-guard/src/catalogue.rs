@@ -199,14 +199,14 @@ fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
     let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
-    let (mut name, told) = match &tool.server {
+    let (mut name, is_unchanged) = match &tool.server {
         Some(server) => {
-            let told = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');
-            (format!("{}__{}", plain(server), plain(&tool.name)), told)
+            let is_unchanged = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');
+            (format!("{}__{}", plain(server), plain(&tool.name)), is_unchanged)
         }
         None => (plain(&tool.name), is_plain(&tool.name) && *tool.name != *slot::LOOK),
     };
-    if !told || name.len() > MAX_NAME {
+    if !is_unchanged || name.len() > MAX_NAME {
         let identity = format!("{:?}", (&tool.server, &tool.name));
         let digest = Sha256::digest(identity.as_bytes());
         let mark: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();

@@ -241,14 +241,14 @@ impl ViewBuilder<'_> {
             ),
             CallOutcome::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             CallOutcome::Looked(_) => (text(LOOKED), false),
-            CallOutcome::Refused { text: told, label: upper, .. } if upper.flows_to(label) => {
-                (text(told), true)
+            CallOutcome::Refused { text: refusal, label: upper, .. } if upper.flows_to(label) => {
+                (text(refusal), true)
             }
             // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
-            CallOutcome::Refused { text: told, label: upper, tool, .. } => {
+            CallOutcome::Refused { text: refusal, label: upper, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                let held = HiddenContent::Text(told.clone());
-                (text(&names.hide(*upper, *upper, held, schema, || told.clone())), false)
+                let held = HiddenContent::Text(refusal.clone());
+                (text(&names.hide(*upper, *upper, held, schema, || refusal.clone())), false)
             }
             CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {

@@ -60,17 +60,17 @@ impl Proxy {
             let note = format!("the policy withholds an answer of {}", running.tool);
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
-        let told = match shown {
+        let message = match shown {
             ShownAnswer::Whole => line,
             ShownAnswer::Result(shown) => result(id, &shown),
             ShownAnswer::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
         vec![ProxyAction::Client(match labelled.filter(|_| running.tells_label) {
             Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
-                Some(label) => with_label(session.monitor(), &label, told),
-                None => told,
+                Some(label) => with_label(session.monitor(), &label, message),
+                None => message,
             },
-            None => told,
+            None => message,
         })]
     }
 
@@ -105,9 +105,9 @@ impl Proxy {
 }
 
 /// Adds the label of an answer to it, as `_meta.ifc`.
-pub(super) fn with_label(monitor: &Monitor, label: &Label, told: String) -> String {
-    let Ok(mut message) = serde_json::from_str::<Value>(&told) else { return told };
-    let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return told };
+pub(super) fn with_label(monitor: &Monitor, label: &Label, answer: String) -> String {
+    let Ok(mut message) = serde_json::from_str::<Value>(&answer) else { return answer };
+    let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return answer };
     result.insert("_meta".to_owned(), json!({"ifc": ifc::label_to_json(monitor, label)}));
     message.to_string()
 }

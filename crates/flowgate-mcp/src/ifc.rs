@@ -36,7 +36,7 @@ pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label 
 /// Returns the form of a label that a client receives.
 pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
     let (names, bottom) = (monitor.to_names(label), bottom_names(monitor));
-    let told = FIELDS.iter().filter_map(|(field, least, dimensions)| {
+    let ifc_fields = FIELDS.iter().filter_map(|(field, least, dimensions)| {
         let name = dimensions.iter().find(|name| bottom.contains_key(**name))?;
         let value = match names.get(*name)? {
             value if Some(value) == bottom.get(*name) => Value::from(*least),
@@ -46,7 +46,7 @@ pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
         };
         Some(((*field).to_owned(), value))
     });
-    Value::Object(told.collect())
+    Value::Object(ifc_fields.collect())
 }
 
 fn bottom_names(monitor: &Monitor) -> Map<String, Value> {
@@ -69,26 +69,26 @@ mod tests {
     fn labels_are_told_and_only_ever_raise() {
         let policy = "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
         let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
-        let mut check = |ifc: Value, expected: Value, told: Value| {
+        let mut check = |ifc: Value, expected: Value, rendered: Value| {
             let label = label_from_result(&mut monitor, &json!({"_meta": {"ifc": ifc}}));
             assert_eq!(monitor.to_names(&label), expected);
-            assert_eq!(label_to_json(&monitor, &label), told);
+            assert_eq!(label_to_json(&monitor, &label), rendered);
         };
         let names = |integrity: &str, secrecy: &str| json!({"integrity": integrity, "secrecy": secrecy});
-        let told =
+        let ifc =
             |integrity: &str, secrecy: &str| json!({"integrity": integrity, "confidentiality": secrecy});
-        check(json!({}), names("trusted", "public"), told("trusted", "public"));
-        check(json!({"integrity": "trusted"}), names("trusted", "public"), told("trusted", "public"));
-        check(json!({"integrity": "untrusted"}), names("top", "public"), told("untrusted", "public"));
-        check(json!({"integrity": 3}), names("top", "public"), told("untrusted", "public"));
+        check(json!({}), names("trusted", "public"), ifc("trusted", "public"));
+        check(json!({"integrity": "trusted"}), names("trusted", "public"), ifc("trusted", "public"));
+        check(json!({"integrity": "untrusted"}), names("top", "public"), ifc("untrusted", "public"));
+        check(json!({"integrity": 3}), names("top", "public"), ifc("untrusted", "public"));
         check(
             json!({"confidentiality": "internal"}),
             names("trusted", "internal"),
-            told("trusted", "private"),
+            ifc("trusted", "private"),
         );
-        check(json!({"confidentiality": ["ann"]}), names("trusted", "top"), told("trusted", "private"));
-        check(json!({"purpose": "x"}), names("trusted", "public"), told("trusted", "public"));
-        check(json!("untrusted"), names("top", "top"), told("untrusted", "private"));
+        check(json!({"confidentiality": ["ann"]}), names("trusted", "top"), ifc("trusted", "private"));
+        check(json!({"purpose": "x"}), names("trusted", "public"), ifc("trusted", "public"));
+        check(json!("untrusted"), names("top", "top"), ifc("untrusted", "private"));
         assert_eq!(label_from_result(&mut monitor, &json!({})), Label::BOTTOM);
     }
 }

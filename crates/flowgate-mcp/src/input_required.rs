@@ -172,9 +172,9 @@ impl Proxy {
             }
         }
         let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
-        let mut told = json!({"resultType": "input_required", STATE: name});
-        if let Some(told) = told.as_object_mut().filter(|_| !wanted.is_empty()) {
-            told.insert(
+        let mut answer = json!({"resultType": "input_required", STATE: name});
+        if let Some(answer) = answer.as_object_mut().filter(|_| !wanted.is_empty()) {
+            answer.insert(
                 REQUESTS.to_owned(),
                 wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect(),
             );
@@ -184,10 +184,10 @@ impl Proxy {
         if self.rounds.len() > MAX_HELD {
             self.rounds.pop_front();
         }
-        let told = result(id, &told);
+        let answer = result(id, &answer);
         vec![ProxyAction::Client(match running.tells_label {
-            true => with_label(session.monitor(), &carries, told),
-            false => told,
+            true => with_label(session.monitor(), &carries, answer),
+            false => answer,
         })]
     }
 
@@ -264,12 +264,12 @@ impl Proxy {
         // The responses go to the server only if the question would be permitted now, with everything that was shown
         // since.
         let server = &self.settings.server;
-        let told = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
+        let continued_calls = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
             let arguments = Ok(one.params.clone());
             let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
             (TraceEntry::from(call), Attribution::everything())
         });
-        if !session.monitor().would_permit(told) {
+        if !session.monitor().would_permit(continued_calls) {
             return Err("the policy does not let this be said to the server");
         }
         if !responses.is_empty() {

@@ -251,14 +251,14 @@ impl Proxy {
                 }
             }
         }
-        let mut told = unlabelled_fields(&full);
-        told.insert("tools".to_owned(), Value::Array(shown));
+        let mut listing = unlabelled_fields(&full);
+        listing.insert("tools".to_owned(), Value::Array(shown));
         if let Some(cursor) = full.get("nextCursor").and_then(Value::as_str)
             && let Some(cursor) = self.listing.cursor(cursor, list)
         {
-            told.insert("nextCursor".to_owned(), Value::String(cursor));
+            listing.insert("nextCursor".to_owned(), Value::String(cursor));
         }
-        out.push(ProxyAction::Client(result(id, &Value::Object(told))));
+        out.push(ProxyAction::Client(result(id, &Value::Object(listing))));
         out
     }
 

@@ -62,15 +62,15 @@ impl Proxy {
         method: &str,
         params: &Map<String, Value>,
     ) -> Vec<ProxyAction> {
-        let told = match self.handle_subscription_notification(method, params) {
-            Some(told) => told,
+        let actions = match self.handle_subscription_notification(method, params) {
+            Some(actions) => actions,
             None => match self.forwarded_fields(method, params) {
-                Some(told) => vec![ProxyAction::Client(notification(method, &told))],
+                Some(fields) => vec![ProxyAction::Client(notification(method, &fields))],
                 None => vec![ProxyAction::Note(DROPPED.to_owned())],
             },
         };
-        if !told.iter().any(|out| matches!(out, ProxyAction::Client(_))) {
-            return told;
+        if !actions.iter().any(|out| matches!(out, ProxyAction::Client(_))) {
+            return actions;
         }
         if !self.raise_client_label(session.monitor()) {
             return vec![ProxyAction::Note(DROPPED.to_owned())];
@@ -78,13 +78,13 @@ impl Proxy {
         if let Some(id) = self.cancelled_request(method, params) {
             self.asking.remove(&id);
         }
-        told
+        actions
     }
 
     /// Returns whether a notification would be forwarded to the client.
     pub(super) fn is_forwarded(&self, method: &str, params: &Map<String, Value>) -> bool {
         match self.handle_subscription_notification(method, params) {
-            Some(told) => told.iter().any(|out| matches!(out, ProxyAction::Client(_))),
+            Some(actions) => actions.iter().any(|out| matches!(out, ProxyAction::Client(_))),
             None => self.forwarded_fields(method, params).is_some(),
         }
     }

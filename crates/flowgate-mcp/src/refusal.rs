@@ -30,8 +30,8 @@ impl Proxy {
             }
             shown
         });
-        let told = refusal(verdict, &reasons.collect::<Vec<_>>());
-        let content = Value::String(told.to_string());
+        let refusal = refusal(verdict, &reasons.collect::<Vec<_>>());
+        let content = Value::String(refusal.to_string());
         let entry = TraceEntry::assistant(content);
         if let Ok(place) = monitor.trace().position_of(&entry)
             && !judgement.decided.flows_to(&place.context)
@@ -39,7 +39,7 @@ impl Proxy {
             // If the trace has no room for this event, it has none for another call either.
             let _ = monitor.push_generated(entry, place.context.join(&judgement.decided));
         }
-        told
+        refusal
     }
 }
 
@@ -58,13 +58,13 @@ pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Valu
         ProxyCallKind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
             // The revisions without sessions require `resultType`; the others ignore it.
-            let mut told = json!({"resultType": "complete", "content": [text], "isError": true});
+            let mut answer = json!({"resultType": "complete", "content": [text], "isError": true});
             // Programs that wait for a person's decision can read the status here instead of parsing the text.
-            if let (Some(question), Some(told)) = (refusal.get("question"), told.as_object_mut()) {
+            if let (Some(question), Some(answer)) = (refusal.get("question"), answer.as_object_mut()) {
                 let waits = json!({"flowgate/status": WAITING_STATUS, "flowgate/question": question});
-                told.insert("_meta".to_owned(), waits);
+                answer.insert("_meta".to_owned(), waits);
             }
-            result(id, &told)
+            result(id, &answer)
         }
         ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
             error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))

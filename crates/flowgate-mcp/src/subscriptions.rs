@@ -53,22 +53,24 @@ impl Subscription {
 
     /// Returns the fields of a notification that are forwarded to the client.
     fn notification_fields(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
-        let mut told = Map::new();
+        let mut fields = Map::new();
         match method {
             ACKNOWLEDGED => {
-                told.insert("notifications".to_owned(), self.intersect(params.get("notifications")?));
+                fields.insert("notifications".to_owned(), self.intersect(params.get("notifications")?));
             }
             UPDATED => {
                 let uri = params
                     .get("uri")
                     .filter(|uri| uri.as_str().is_some_and(|uri| self.uris.contains(uri)))?;
-                told.insert("uri".to_owned(), uri.clone());
+                fields.insert("uri".to_owned(), uri.clone());
             }
             _ => {
-                KINDS.iter().find(|(kind, told)| *told == method && self.kinds.contains(kind))?;
+                KINDS
+                    .iter()
+                    .find(|(kind, notification)| *notification == method && self.kinds.contains(kind))?;
             }
         }
-        Some(told)
+        Some(fields)
     }
 }
 
@@ -119,16 +121,16 @@ impl Proxy {
         params: &Map<String, Value>,
     ) -> Option<Vec<ProxyAction>> {
         let of = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
-        let told = RequestId::from_value(of).and_then(|id| match self.asked.get(&id) {
+        let fields = RequestId::from_value(of).and_then(|id| match self.asked.get(&id) {
             Some(PendingClientRequest::Listening(subscription)) => {
                 Some((subscription.notification_fields(method, params)?, id))
             }
             _ => None,
         });
-        Some(match told {
-            Some((mut told, id)) => {
-                told.insert("_meta".to_owned(), self.subscription_metadata(&id));
-                vec![ProxyAction::Client(notification(method, &told))]
+        Some(match fields {
+            Some((mut fields, id)) => {
+                fields.insert("_meta".to_owned(), self.subscription_metadata(&id));
+                vec![ProxyAction::Client(notification(method, &fields))]
             }
             None => vec![ProxyAction::Note("dropped a notification that nobody had asked for".to_owned())],
         })

@@ -483,11 +483,11 @@ fn what_is_lost_is_told_under_the_name_of_its_client() {
     let broken = json!({"jsonrpc": "2.0", "id": ours[1], "result": {}, "note": "x"});
     for (said, id) in [(large, 2), (broken, 1)] {
         let out = session.server(&said);
-        let told = parsed(&out);
+        let answers = parsed(&out);
         assert_eq!(
-            (told.len(), &told[0]["id"], &told[0]["error"]["code"]),
+            (answers.len(), &answers[0]["id"], &answers[0]["error"]["code"]),
             (1, &json!(id), &json!(-32001)),
-            "{told:?}"
+            "{answers:?}"
         );
     }
 }

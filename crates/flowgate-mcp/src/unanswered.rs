@@ -131,11 +131,11 @@ impl Proxy {
             return None;
         }
         let fields = ["progressToken", "progress", "total"];
-        let told = fields.iter().filter_map(|field| {
+        let forwarded = fields.iter().filter_map(|field| {
             let value = params.get(*field)?;
             (*field == "progressToken" || value.is_number()).then(|| ((*field).to_owned(), value.clone()))
         });
-        Some(told.collect())
+        Some(forwarded.collect())
     }
 
     fn running_calls(&self) -> impl Iterator<Item = &RunningCall> {

@@ -131,12 +131,12 @@ fn explain_reason(
     output: &mut Console,
 ) {
     report::print_reason(reason, &run.monitor, policy, content, indent, output);
-    let mut told: Vec<String> = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
     for (region, _) in &reason.regions {
         let why = why_labelled(region.event, region, run);
-        if !told.contains(&why) {
+        if !lines.contains(&why) {
             output.line(&format!("{indent}      {why}"));
-            told.push(why);
+            lines.push(why);
         }
     }
 }

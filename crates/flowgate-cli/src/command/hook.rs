@@ -89,11 +89,11 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
-fn work(options: &HookArgs, told: &SyncSender<WorkerMessage>) {
+fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let asked = match read_input() {
         Ok(asked) => asked,
         Err(why) => {
-            let _ = told.send(WorkerMessage::Nothing(why, 2));
+            let _ = worker_sender.send(WorkerMessage::Nothing(why, 2));
             return;
         }
     };
@@ -106,18 +106,18 @@ fn work(options: &HookArgs, told: &SyncSender<WorkerMessage>) {
             // Code 2 would block the event each time.
             let why = "this event is not judged; configure PreToolUse, PostToolUse and UserPromptSubmit";
             let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
-            let _ = told.send(WorkerMessage::Nothing(why.to_owned(), code));
+            let _ = worker_sender.send(WorkerMessage::Nothing(why.to_owned(), code));
             return;
         }
     };
-    let _ = told.send(WorkerMessage::Event(event));
+    let _ = worker_sender.send(WorkerMessage::Event(event));
     let answer = judge(options, event, &asked).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
     let answer = if event == HookEvent::PostToolUse {
         answer.with_replacement(asked.get("tool_response"))
     } else {
         answer
     };
-    let _ = told.send(WorkerMessage::Answer(answer));
+    let _ = worker_sender.send(WorkerMessage::Answer(answer));
 }
 
 fn read_input() -> Result<Map<String, Value>, String> {

@@ -24,7 +24,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
-    let asker = options.answering.asker()?;
+    let predicate_sources = options.answering.predicate_sources()?;
     let models = options.config.as_deref().map(model_routes).transpose()?;
     let in_file = models.as_ref().and_then(|models| models.log_format);
     let log = OperatorLog::new(
@@ -46,8 +46,15 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
-    let config =
-        ServeConfig { listen: options.listen, dialect, access, asker, models, limits: limits(options), log };
+    let config = ServeConfig {
+        listen: options.listen,
+        dialect,
+        access,
+        predicate_sources,
+        models,
+        limits: limits(options),
+        log,
+    };
     let ended =
         serve(config, |address| output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops")))
             .map_err(|error| InputError(error.to_string()))?;

@@ -9,10 +9,10 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Handles Ctrl-C from now on. If the system does not allow that, Ctrl-C ends the program at once.
 pub(super) fn listen(progress: Arc<ProgressState>) {
-    let heard = move || {
+    let on_signal = move || {
         if progress.interrupt() {
             std::process::exit(i32::from(INTERRUPTED));
         }
     };
-    let _ = ctrlc::set_handler(heard);
+    let _ = ctrlc::set_handler(on_signal);
 }

@@ -21,7 +21,7 @@ use crate::http::reply::HttpReply;
 use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
 
 /// The most questions in one answer, for each tenant of the person.
-const MOST_LISTED: i64 = 200;
+const MAX_LISTED: i64 = 200;
 /// The most questions that an event stream reads at once.
 const BATCH: usize = 200;
 /// The interval at which the store is polled for changes made at other gateways.
@@ -114,7 +114,7 @@ impl ApprovalService {
         let (mut list, mut left_out) = (Vec::<Value>::new(), 0_i64);
         for tenant in tenants {
             let (questions, rest) =
-                self.store.questions(state, tenant, MOST_LISTED).await.map_err(database_error_reply)?;
+                self.store.questions(state, tenant, MAX_LISTED).await.map_err(database_error_reply)?;
             left_out = left_out.saturating_add(rest);
             list.extend(questions.iter().map(|question| self.question_json(question, person)));
         }

@@ -31,11 +31,11 @@ impl Webhook {
     /// Starts to post to `url`, with signatures by `secret`.
     pub(crate) fn new(url: String, secret: Vec<u8>, log: OperatorLog) -> std::io::Result<Self> {
         let (messages, waiting) = sync_channel(QUEUE_CAPACITY);
-        let told = log.clone();
+        let thread_log = log.clone();
         // The thread ends with the gateway.
         std::thread::Builder::new()
             .name("webhook".to_owned())
-            .spawn(move || post(&url, &secret, &waiting, &told))?;
+            .spawn(move || post(&url, &secret, &waiting, &thread_log))?;
         Ok(Self { messages, log })
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct ClientState {
     /// The texts that it was shown.
     pub(crate) history: tokio::sync::Mutex<ClientHistory>,
     /// The cache of its decoded chat prefixes.
-    pub(crate) beginnings: PrefixCache,
+    pub(crate) prefix_cache: PrefixCache,
     quota: RequestQuota,
     at_work: AtomicUsize,
     /// The number of conversations begun by this process.
@@ -80,8 +80,8 @@ impl ClientState {
         self.bits.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add_forgotten(&self, letters: u64) {
-        self.forgotten.fetch_add(letters, Ordering::Relaxed);
+    pub(crate) fn add_forgotten(&self, bytes: u64) {
+        self.forgotten.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn forgotten_windows(&self) -> u64 {
@@ -110,9 +110,9 @@ impl ClientState {
 
 /// One of a client's parallel requests, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct RequestSlot(Arc<ClientState>);
+pub(crate) struct ClientRequestSlot(Arc<ClientState>);
 
-impl RequestSlot {
+impl ClientRequestSlot {
     /// Takes a slot for a request; `None` if the client has reached its limit.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
@@ -120,7 +120,7 @@ impl RequestSlot {
     }
 }
 
-impl Drop for RequestSlot {
+impl Drop for ClientRequestSlot {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::Relaxed);
     }
@@ -145,12 +145,12 @@ impl Clients {
             let quota = RequestQuota::new(spec.requests_per_minute);
             let history = tokio::sync::Mutex::new(history);
             let (at_work, begun, listening) = Default::default();
-            let beginnings = PrefixCache::default();
+            let prefix_cache = PrefixCache::default();
             let (bits, forgotten) = Default::default();
             Arc::new(ClientState {
                 spec,
                 history,
-                beginnings,
+                prefix_cache,
                 quota,
                 at_work,
                 begun,

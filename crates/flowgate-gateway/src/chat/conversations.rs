@@ -442,15 +442,15 @@ impl Conversations {
 
     /// Logs the sources of which texts were forgotten.
     fn report_full(&self, client: &ClientState, conversation: &str, full: &BTreeMap<String, u64>) {
-        for (source, letters) in full {
-            client.add_forgotten(*letters);
+        for (source, bytes) in full {
+            client.add_forgotten(*bytes);
             let most = client.spec.quotations / history::SHARE;
             let fields = vec![
                 ("limit", "text remembered of one source".into()),
                 ("setting", "[store] quotation-mib".into()),
                 ("most", most.into()),
                 ("source", source.as_str().into()),
-                ("forgotten", (*letters).into()),
+                ("forgotten", (*bytes).into()),
                 ("conversation", conversation.into()),
             ];
             let sentence = "the oldest texts of this source are not recognised any more where another conversation quotes them";
@@ -598,10 +598,10 @@ fn hex(prefix: &ChatPrefixDigest) -> String {
 }
 
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
-    for ShownText { source, label, text: letters } in texts {
+    for ShownText { source, label, text: bytes } in texts {
         // A label that cannot be parsed becomes `null`, which names no label and therefore counts as top.
         let label = serde_json::from_str(&label).unwrap_or(Value::Null);
-        client.quotations.restore_text(&RememberedText { source, label, normalized: letters });
+        client.quotations.restore_text(&RememberedText { source, label, normalized: bytes });
     }
 }
 

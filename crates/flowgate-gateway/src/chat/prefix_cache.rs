@@ -2,9 +2,9 @@
 //!
 //! An agent sends its whole chat with each request, mostly with the same bytes as before. The decoded form of a
 //! message and its digests depend on its bytes alone: a chat that begins with the same bytes begins with the same
-//! messages. So only the bytes behind a known prefix are decoded, by the same decoder as everything else. The rest of
-//! a request, mainly its tools, is cached by the same rule. Only Chat Completions requests are cached; the others are
-//! decoded in whole.
+//! messages. So only the bytes after a cached prefix are decoded, by the same decoder as everything else. The settings
+//! of a request (all of it except the messages, mainly its tools) are cached by the same rule. Only Chat Completions
+//! requests are cached; requests of other APIs are decoded completely.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,9 +29,10 @@ struct PrefixCacheState {
     messages: usize,
     /// The previous generation of `by_digest`.
     older: HashMap<PrefixDigest, Arc<MessageDigests>>,
-    /// The rest of requests, without their messages; `letters` is the size of all of it, in bytes.
-    others: HashMap<PrefixDigest, Arc<ReceivedRequest>>,
-    letters: usize,
+    /// Requests without their messages, by the digest of their bytes without the messages.
+    settings: HashMap<PrefixDigest, Arc<ReceivedRequest>>,
+    /// The bytes that the requests in `settings` were decoded from.
+    settings_bytes: usize,
 }
 
 /// The digest of some bytes of a request.
@@ -41,20 +42,20 @@ type PrefixDigest = [u8; 32];
 /// dropped.
 const MAX_CACHED_MESSAGES: usize = 1 << 15;
 /// The maximum number of messages by which a cached prefix may be shorter than its chat.
-const MOST_BEHIND: usize = 32;
-/// The limit on the bytes of the cached rest of requests; when there are more, that cache is cleared.
-const MAX_REST_BYTES: usize = 1 << 20;
+const MAX_UNCACHED_MESSAGES: usize = 32;
+/// The limit on `settings_bytes`; when there are more, `settings` is cleared.
+const MAX_SETTINGS_BYTES: usize = 1 << 20;
 
 /// A decoded request, of which a prefix may come from the cache.
 #[derive(Debug)]
 pub(crate) struct PartlyCachedRequest {
     /// The request without its messages. Equal requests share it as long as it is cached.
-    pub(crate) asked: Arc<ReceivedRequest>,
-    /// The messages behind the cached prefix.
+    pub(crate) settings: Arc<ReceivedRequest>,
+    /// The messages after the cached prefix.
     messages: Vec<Message>,
     /// The provenance of their parts, as far as the client declares it.
     sources: Sources,
-    beginning: Option<(PrefixDigest, Arc<MessageDigests>)>,
+    prefix: Option<(PrefixDigest, Arc<MessageDigests>)>,
     /// The number of messages, and the digest of them all.
     all: Option<(usize, PrefixDigest)>,
 }
@@ -62,8 +63,8 @@ pub(crate) struct PartlyCachedRequest {
 impl PartlyCachedRequest {
     /// Returns the whole chat. Unmarked parts come from `unmarked`, if that is given.
     pub(crate) fn chat(&self, unmarked: Option<Source>) -> SentChat<'_> {
-        let chat = match &self.beginning {
-            Some((_, beginning)) => SentChat::continuing(beginning, &self.messages),
+        let chat = match &self.prefix {
+            Some((_, prefix)) => SentChat::continuing(prefix, &self.messages),
             None => SentChat::of(&self.messages),
         };
         chat.with_sources(with_default_provenance(self.sources.clone(), &self.messages, unmarked))
@@ -85,8 +86,8 @@ pub(crate) fn with_default_provenance(
 /// Decodes the whole body of a request.
 pub(crate) fn decode_whole(api: Api, text: &str) -> Result<ReceivedRequest, String> {
     let body = Json::parse(text).map_err(|error| format!("the body is not strict JSON: {error}"))?;
-    let asked = api.decode_request(&body);
-    asked.map_err(|error| format!("this gateway does not pass on what it does not understand: {error}"))
+    let request = api.decode_request(&body);
+    request.map_err(|error| format!("this gateway does not pass on what it does not understand: {error}"))
 }
 
 impl PrefixCache {
@@ -97,10 +98,10 @@ impl PrefixCache {
         {
             return Ok(request);
         }
-        let mut asked = decode_whole(api, text)?;
-        let messages = std::mem::take(asked.request.messages.edit());
-        let sources = std::mem::take(&mut asked.sources);
-        Ok(PartlyCachedRequest { asked: Arc::new(asked), messages, sources, beginning: None, all: None })
+        let mut request = decode_whole(api, text)?;
+        let messages = std::mem::take(request.request.messages.edit());
+        let sources = std::mem::take(&mut request.sources);
+        Ok(PartlyCachedRequest { settings: Arc::new(request), messages, sources, prefix: None, all: None })
     }
 
     /// Decodes a request whose messages are at these positions. Any error leads to `None`: the caller decodes the
@@ -112,79 +113,80 @@ impl PrefixCache {
         messages: &[Range<usize>],
     ) -> Option<PartlyCachedRequest> {
         let (first, last) = (messages.first()?, messages.last()?);
-        let asked = self.decode_rest(api, [text.get(..first.start)?, text.get(last.end..)?])?;
-        let (all, beginnings) = prefix_digests(text, messages);
-        let beginning = self.longest_cached(beginnings);
-        let known = beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
-        let behind = text.get(messages.get(known)?.start..last.end)?;
-        let behind = [r#"{"messages":["#, behind, "]}"].concat();
-        let (behind, sources) = chat_completions::decode_messages(&Json::parse(&behind).ok()?).ok()?;
+        let settings = self.decode_settings(api, [text.get(..first.start)?, text.get(last.end..)?])?;
+        let (all, prefixes) = prefix_digests(text, messages);
+        let prefix = self.longest_cached(prefixes);
+        let cached_messages = prefix.as_ref().map_or(0, |(_, prefix)| prefix.len());
+        let new_messages = text.get(messages.get(cached_messages)?.start..last.end)?;
+        let new_messages = [r#"{"messages":["#, new_messages, "]}"].concat();
+        let (new_messages, sources) =
+            chat_completions::decode_messages(&Json::parse(&new_messages).ok()?).ok()?;
         let count = messages.len();
-        (known + behind.len() == count).then(|| PartlyCachedRequest {
-            asked,
-            messages: behind,
+        (cached_messages + new_messages.len() == count).then(|| PartlyCachedRequest {
+            settings,
+            messages: new_messages,
             sources,
-            beginning,
+            prefix,
             all: Some((count, all)),
         })
     }
 
-    /// Decodes the rest of a request without its messages, of which these are the two parts.
-    fn decode_rest(&self, api: Api, parts: [&str; 2]) -> Option<Arc<ReceivedRequest>> {
+    /// Decodes a request without its messages, given the text before them and the text after them.
+    fn decode_settings(&self, api: Api, parts: [&str; 2]) -> Option<Arc<ReceivedRequest>> {
         let text = parts.concat();
-        let letters = PrefixDigest::from(Sha256::digest(&text));
-        if let Some(asked) = self.lock().others.get(&letters) {
-            return Some(Arc::clone(asked));
+        let digest = PrefixDigest::from(Sha256::digest(&text));
+        if let Some(settings) = self.lock().settings.get(&digest) {
+            return Some(Arc::clone(settings));
         }
-        let asked = Arc::new(decode_whole(api, &text).ok()?);
-        let mut known = self.lock();
-        if text.len() > MAX_REST_BYTES {
-            return Some(asked);
+        let settings = Arc::new(decode_whole(api, &text).ok()?);
+        let mut cache = self.lock();
+        if text.len() > MAX_SETTINGS_BYTES {
+            return Some(settings);
         }
-        if known.letters + text.len() > MAX_REST_BYTES {
-            (known.others, known.letters) = (HashMap::new(), 0);
+        if cache.settings_bytes + text.len() > MAX_SETTINGS_BYTES {
+            (cache.settings, cache.settings_bytes) = (HashMap::new(), 0);
         }
-        if known.others.insert(letters, Arc::clone(&asked)).is_none() {
-            known.letters += text.len();
+        if cache.settings.insert(digest, Arc::clone(&settings)).is_none() {
+            cache.settings_bytes += text.len();
         }
-        Some(asked)
+        Some(settings)
     }
 
     /// Returns the longest cached prefix. The candidates are sorted, shortest first.
     fn longest_cached(
         &self,
-        beginnings: Vec<(usize, PrefixDigest)>,
+        prefixes: Vec<(usize, PrefixDigest)>,
     ) -> Option<(PrefixDigest, Arc<MessageDigests>)> {
-        let known = self.lock();
-        beginnings.into_iter().rev().find_map(|(count, letters)| {
-            let beginning = known.by_digest.get(&letters).or_else(|| known.older.get(&letters));
-            let beginning = beginning.filter(|known| known.len() == count)?;
-            Some((letters, Arc::clone(beginning)))
+        let cache = self.lock();
+        prefixes.into_iter().rev().find_map(|(count, digest)| {
+            let prefix = cache.by_digest.get(&digest).or_else(|| cache.older.get(&digest));
+            let prefix = prefix.filter(|digests| digests.len() == count)?;
+            Some((digest, Arc::clone(prefix)))
         })
     }
 
     /// Caches all messages of this request as a prefix of the next one.
     pub(crate) fn insert(&self, request: &PartlyCachedRequest, chat: &SentChat<'_>) {
-        let Some((count, letters)) = request.all else { return };
-        let beginning = chat.message_digests();
-        if beginning.len() != count {
+        let Some((count, digest)) = request.all else { return };
+        let prefix = chat.message_digests();
+        if prefix.len() != count {
             return;
         }
-        let mut known = self.lock();
-        if let Some((before, beginning)) = &request.beginning {
-            match known.by_digest.remove(before) {
-                Some(_) => known.messages -= beginning.len(),
-                None => drop(known.older.remove(before)),
+        let mut cache = self.lock();
+        if let Some((before, prefix)) = &request.prefix {
+            match cache.by_digest.remove(before) {
+                Some(_) => cache.messages -= prefix.len(),
+                None => drop(cache.older.remove(before)),
             }
         }
-        if known.messages + count > MAX_CACHED_MESSAGES {
-            let younger = std::mem::take(&mut known.by_digest);
-            drop_in_background(std::mem::replace(&mut known.older, younger));
-            known.messages = 0;
+        if cache.messages + count > MAX_CACHED_MESSAGES {
+            let younger = std::mem::take(&mut cache.by_digest);
+            drop_in_background(std::mem::replace(&mut cache.older, younger));
+            cache.messages = 0;
         }
-        known.messages += count;
-        if let Some(other) = known.by_digest.insert(letters, beginning) {
-            known.messages -= other.len();
+        cache.messages += count;
+        if let Some(other) = cache.by_digest.insert(digest, prefix) {
+            cache.messages -= other.len();
         }
     }
 
@@ -202,18 +204,18 @@ fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
 /// Returns the digest of all messages, and the digests of the prefixes that may be cached with their lengths, shortest
 /// first.
 fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(usize, PrefixDigest)>) {
-    let (mut hash, mut beginnings) = (Sha256::new(), Vec::new());
+    let (mut hash, mut prefixes) = (Sha256::new(), Vec::new());
     let mut from = messages.first().map_or(0, |first| first.start);
-    let shortest = messages.len().saturating_sub(MOST_BEHIND).max(1);
+    let shortest = messages.len().saturating_sub(MAX_UNCACHED_MESSAGES).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {
         // The digest covers the bytes between messages.
         hash.update(text.get(from..message.end).unwrap_or_default());
         from = message.end;
         if count < messages.len() {
-            beginnings.push((count, hash.clone().finalize().into()));
+            prefixes.push((count, hash.clone().finalize().into()));
         }
     }
-    (hash.finalize().into(), beginnings)
+    (hash.finalize().into(), prefixes)
 }
 
 #[cfg(test)]
@@ -227,8 +229,8 @@ mod tests {
 
     /// Decodes and caches a request, and returns the number of cached messages. The result must equal that of decoding
     /// the whole.
-    fn read(beginnings: &PrefixCache, text: &str) -> Result<usize, String> {
-        let (request, whole) = (beginnings.decode(API, text), decode_whole(API, text));
+    fn read(cache: &PrefixCache, text: &str) -> Result<usize, String> {
+        let (request, whole) = (cache.decode(API, text), decode_whole(API, text));
         let (request, whole) = match (request, whole) {
             (Ok(request), Ok(whole)) => (request, whole),
             (request, whole) => {
@@ -238,16 +240,16 @@ mod tests {
             }
         };
         let chat = request.chat(None);
-        beginnings.insert(&request, &chat);
-        let known = request.beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
+        cache.insert(&request, &chat);
+        let cached_messages = request.prefix.as_ref().map_or(0, |(_, prefix)| prefix.len());
         let all = SentChat::of(&whole.request.messages);
         assert_eq!(chat.prefixes(), all.prefixes(), "{text}");
         assert_eq!(*chat.message_digests(), *all.message_digests(), "{text}");
-        let ReceivedRequest { request: asked, model, stream, usage, sources: _ } = &*request.asked;
-        let behind = whole.request.messages.get(known..).unwrap_or_default();
-        assert_eq!((&asked.messages[..], &request.messages[..]), (&[][..], behind), "{text}");
+        let ReceivedRequest { request: settings, model, stream, usage, sources: _ } = &*request.settings;
+        let new_messages = whole.request.messages.get(cached_messages..).unwrap_or_default();
+        assert_eq!((&settings.messages[..], &request.messages[..]), (&[][..], new_messages), "{text}");
         assert_eq!(
-            (&asked.tools, &asked.choice, &asked.sampling, model, stream, usage),
+            (&settings.tools, &settings.choice, &settings.sampling, model, stream, usage),
             (
                 &whole.request.tools,
                 &whole.request.choice,
@@ -258,14 +260,14 @@ mod tests {
             ),
             "{text}"
         );
-        Ok(known)
+        Ok(cached_messages)
     }
 
     #[test]
-    fn what_was_read_before_is_known() {
-        let beginnings = PrefixCache::default();
+    fn a_prefix_with_the_same_bytes_is_cached() {
+        let cache = PrefixCache::default();
         let check = |text: &str, expected: Result<usize, &str>| {
-            assert_eq!(read(&beginnings, text), expected.map_err(str::to_owned), "{text}");
+            assert_eq!(read(&cache, text), expected.map_err(str::to_owned), "{text}");
         };
         let (a, b, c) = (
             r#"{"role":"user","content":"a"}"#,
@@ -294,49 +296,49 @@ mod tests {
             format!(r#"{{"model":"m","messages":[{b},{a},{b}],"messages":[{c}]}}"#),
             format!(r#"{{"model":"m","messages":[{b},{a},{b},{c}],"messages":[{c}]}}"#),
         ] {
-            assert!(read(&beginnings, &broken).is_err(), "{broken}");
+            assert!(read(&cache, &broken).is_err(), "{broken}");
         }
     }
 
     #[test]
-    fn a_client_takes_no_more_memory_than_it_may() {
-        let beginnings = PrefixCache::default();
+    fn the_number_of_cached_messages_is_bounded() {
+        let cache = PrefixCache::default();
         let ask = |name: usize, count: usize| {
-            let said = |number: usize| json!({"role": "user", "content": format!("{name} {number}")});
-            let messages: Vec<_> = (0..count).map(said).collect();
-            read(&beginnings, &json!({"model": "m", "messages": messages}).to_string()).unwrap()
+            let message = |number: usize| json!({"role": "user", "content": format!("{name} {number}")});
+            let messages: Vec<_> = (0..count).map(message).collect();
+            read(&cache, &json!({"model": "m", "messages": messages}).to_string()).unwrap()
         };
-        let most = 4 * MAX_CACHED_MESSAGES / 4096;
-        for name in 0..most {
+        let continued = 4 * MAX_CACHED_MESSAGES / 4096;
+        for name in 0..continued {
             ask(name, 4096);
             // A continued chat is not dropped.
-            let gone_on = ask(most, name + 1);
-            assert_eq!(gone_on, name);
-            let known = beginnings.lock();
-            let count = |known: &HashMap<_, Arc<MessageDigests>>| {
-                known.values().map(|known| known.len()).sum::<usize>()
+            let cached = ask(continued, name + 1);
+            assert_eq!(cached, name);
+            let state = cache.lock();
+            let count = |generation: &HashMap<_, Arc<MessageDigests>>| {
+                generation.values().map(|digests| digests.len()).sum::<usize>()
             };
-            assert!(known.messages <= MAX_CACHED_MESSAGES && count(&known.older) <= MAX_CACHED_MESSAGES);
-            assert_eq!(known.messages, count(&known.by_digest));
+            assert!(state.messages <= MAX_CACHED_MESSAGES && count(&state.older) <= MAX_CACHED_MESSAGES);
+            assert_eq!(state.messages, count(&state.by_digest));
         }
-        assert_eq!(ask(most - 1, 4097), 4096);
+        assert_eq!(ask(continued - 1, 4097), 4096);
         assert_eq!(ask(0, 4097), 0);
     }
 
     #[test]
-    fn what_else_is_asked_for_is_kept_as_well() {
-        let beginnings = PrefixCache::default();
+    fn settings_are_cached_and_their_bytes_are_bounded() {
+        let cache = PrefixCache::default();
         let ask = |more: &str| {
             let text = format!(r#"{{"messages":[{{"role":"user","content":"a"}}],"model":"m"{more}}}"#);
-            let request = beginnings.decode(API, &text).unwrap();
-            assert!(beginnings.lock().letters <= MAX_REST_BYTES);
-            request.asked
+            let request = cache.decode(API, &text).unwrap();
+            assert!(cache.lock().settings_bytes <= MAX_SETTINGS_BYTES);
+            request.settings
         };
         let is_same = |one: &Arc<ReceivedRequest>, other: &Arc<ReceivedRequest>| Arc::ptr_eq(one, other);
         let (one, two) = (ask(""), ask(r#","seed":1"#));
         assert!(is_same(&one, &ask("")) && is_same(&two, &ask(r#","seed":1"#)) && !is_same(&one, &two));
         assert_eq!((one.request.sampling.seed, two.request.sampling.seed), (None, Some(1)));
-        let long = |seed: usize| format!(r#","user":"{}","seed":{seed}"#, "x".repeat(MAX_REST_BYTES / 2));
+        let long = |seed: usize| format!(r#","user":"{}","seed":{seed}"#, "x".repeat(MAX_SETTINGS_BYTES / 2));
         let three = ask(&long(3));
         assert!(is_same(&three, &ask(&long(3))) && is_same(&one, &ask("")));
         ask(&long(4));
@@ -367,24 +369,24 @@ mod tests {
         /// For chats that continue, fork, differ in their bytes or are malformed, the result equals that of a complete
         /// decode.
         #[test]
-        fn however_it_is_read_it_says_the_same(
+        fn a_cached_prefix_changes_no_result(
             all in prop::collection::vec(message(), 1..8),
             asks in prop::collection::vec((0..8_usize, prop::option::of((0..8_usize, message())), prop::option::of((any::<prop::sample::Index>(), "[a\"\\\\,\\]\\}\\{\\[ ]"))), 1..8),
         ) {
-            let beginnings = PrefixCache::default();
+            let cache = PrefixCache::default();
             for (count, other, broken) in asks {
                 let mut messages = all.get(..count.min(all.len())).unwrap().to_vec();
                 if let Some((at, other)) = other && at < messages.len() {
                     messages[at] = other;
                 }
                 let mut text = format!(r#"{{"model":"m","messages":[{}],"seed":1}}"#, messages.join(","));
-                let _ = read(&beginnings, &text);
+                let _ = read(&cache, &text);
                 if let Some((at, letter)) = broken {
                     let at = at.index(text.len());
                     if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
                         text.replace_range(at..=at, &letter);
                     }
-                    let _ = read(&beginnings, &text);
+                    let _ = read(&cache, &text);
                 }
             }
         }

@@ -40,11 +40,11 @@ impl ModelRoutes {
                 .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.characters, "oldest": held.oldest, "newest": held.newest}))
                 .collect();
             let room = client.spec.quotations;
-            let (letters, each) = (room, room / flowgate_guard::history::SHARE);
+            let (bytes, each) = (room, room / flowgate_guard::history::SHARE);
             shown.push(json!({
                 "client": client.spec.name,
                 "tenant": client.spec.tenant,
-                "most_letters": letters,
+                "most_letters": bytes,
                 "most_letters_of_a_source": each,
                 "forgotten": forgotten,
                 "sources": sources,

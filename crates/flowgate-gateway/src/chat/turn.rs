@@ -100,13 +100,13 @@ pub(crate) async fn run(
     let withdrawn = approvals.frozen_consents(&client.spec).await?;
     let has_changed = session.conversation.withdraw_consents(&withdrawn);
     let mut is_resumed = false;
-    let asker =
+    let context =
         ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
-    let mut person = PersonApprover { approvals, asker, used: Vec::new(), question: None, failure: None };
+    let mut person = PersonApprover { approvals, context, used: Vec::new(), question: None, failure: None };
     let mut given_up = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
-        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(asker, &digest).await?;
+        let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
         match decision {
             Decision::Later => {
                 let completion =
@@ -144,11 +144,11 @@ pub(crate) async fn run(
     let ConversationState { conversation, explained, .. } = session;
     visibility::log(log, &client.spec, &known.client, name, conversation, explained);
     if explains {
-        let told = visibility::header(&client.spec, &known.client, conversation);
+        let explanation = visibility::header(&client.spec, &known.client, conversation);
         if let Some(stream) = stream.as_mut() {
-            stream.header(visibility::ANSWER, told.clone());
+            stream.header(visibility::ANSWER, explanation.clone());
         }
-        report.explained = Some(told);
+        report.explained = Some(explanation);
     }
     drop(known);
     let micros = AtomicU64::new(0);
@@ -365,7 +365,7 @@ fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
 /// Asks people about calls, and keeps the approvals that the turn uses.
 struct PersonApprover<'a> {
     approvals: &'a ApprovalService,
-    asker: ApprovalContext<'a>,
+    context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
     used: Vec<ApprovalReference>,
     /// The question for which the turn waits.
@@ -378,7 +378,7 @@ impl Approver for PersonApprover<'_> {
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             let ApprovalOutcome { decision, asked } =
-                match self.approvals.ask(self.asker, ask, &self.used).await {
+                match self.approvals.ask(self.context, ask, &self.used).await {
                     Ok(answered) => answered,
                     Err(error) => {
                         self.failure = Some(error);

@@ -139,11 +139,11 @@ impl Admission {
                 let room = open.next_step(peer, (self.most, self.most_of_address), Instant::now());
                 match room {
                     AdmissionStep::Free => {
-                        let (close, told) = oneshot::channel();
+                        let (close, must_close) = oneshot::channel();
                         let number = open.add(peer, close);
                         let (is_kept, requests) = Default::default();
                         let place = ConnectionSlot { admission: Arc::clone(self), number, is_kept, requests };
-                        return (Arc::new(place), told);
+                        return (Arc::new(place), must_close);
                     }
                     AdmissionStep::Close(number) => open.close(number),
                     AdmissionStep::Wait(_) => {}
@@ -539,9 +539,9 @@ mod tests {
         assert_eq!(counts(), (1, 5));
         drop(kept);
         assert_eq!(counts(), (0, 5));
-        let (closed, told) = places.remove(0);
+        let (closed, must_close) = places.remove(0);
         admission.connections().close(closed.number);
-        assert!(told.await.is_ok());
+        assert!(must_close.await.is_ok());
         // The connection was closed before, so it is not counted as one with a valid key.
         closed.protect();
         drop(closed);

@@ -78,13 +78,13 @@ impl ConnectionServer {
     pub(crate) async fn serve(
         &self,
         stream: TcpStream,
-        (place, told): (Arc<ConnectionSlot>, oneshot::Receiver<()>),
+        (place, must_close): (Arc<ConnectionSlot>, oneshot::Receiver<()>),
     ) {
         let counted = self.service.count_connection();
         tokio::select! {
             biased;
             // The sender is dropped when the connection is kept.
-            Ok(()) = told => {}
+            Ok(()) = must_close => {}
             () = self.serve_socket(stream, &place) => {}
         }
         drop((counted, place));

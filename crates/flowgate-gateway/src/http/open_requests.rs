@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::http::admission::RequestSlot;
 
 /// How many more requests of a connection may be cancelled before their answer than are answered.
-pub(crate) const MOST_CANCELLED: u64 = 100;
+pub(crate) const MAX_CANCELLED: u64 = 100;
 
 /// The requests of a connection.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl OpenRequests {
     /// Waits until the client has cancelled more requests than it may.
     pub(crate) async fn flooded(&self) {
         let is_over =
-            |counts: &RequestCounts| counts.cancelled > counts.answered.saturating_add(MOST_CANCELLED);
+            |counts: &RequestCounts| counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED);
         let _ = self.0.subscribe().wait_for(is_over).await;
     }
 }
@@ -118,9 +118,9 @@ mod tests {
             };
             assert_eq!(is_flooded, expected, "{answered} {cancelled}");
         };
-        check(0, MOST_CANCELLED, false).await;
-        check(0, MOST_CANCELLED + 1, true).await;
-        check(50, MOST_CANCELLED + 50, false).await;
-        check(50, MOST_CANCELLED + 51, true).await;
+        check(0, MAX_CANCELLED, false).await;
+        check(0, MAX_CANCELLED + 1, true).await;
+        check(50, MAX_CANCELLED + 50, false).await;
+        check(50, MAX_CANCELLED + 51, true).await;
     }
 }

@@ -34,7 +34,7 @@ pub struct ServeConfig {
     /// The callers that may send requests.
     pub access: AccessControl,
     /// The service that answers `extern` predicates of policies.
-    pub asker: PredicateSources,
+    pub predicate_sources: PredicateSources,
     /// The configuration of the model routes, if they are served.
     pub models: Option<crate::config::GatewayConfig>,
     /// The bounds on what a client can make the server do.
@@ -106,7 +106,7 @@ impl HttpServer {
     /// # Errors
     /// If the address or the store is not available.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
-        let ServeConfig { listen, dialect, access, asker, mut models, limits, log } = config;
+        let ServeConfig { listen, dialect, access, predicate_sources, mut models, limits, log } = config;
         raise_file_limit(&limits, &log);
         let tls = models.as_mut().and_then(|models| models.tls.take());
         let tls = tls.map(|settings| Arc::new(ServerTls::new(settings, log.clone())));
@@ -118,7 +118,8 @@ impl HttpServer {
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let service = GatewayService::open(dialect, access, asker, models, limits.clone(), log).await;
+        let service =
+            GatewayService::open(dialect, access, predicate_sources, models, limits.clone(), log).await;
         let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
         Ok(Self { listener, address, service: Arc::new(service), limits, tls })
     }

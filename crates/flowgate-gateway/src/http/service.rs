@@ -170,7 +170,7 @@ impl GatewayService {
     pub(crate) async fn open(
         dialect: Dialect,
         access: AccessControl,
-        asker: PredicateSources,
+        predicate_sources: PredicateSources,
         models: Option<config::GatewayConfig>,
         limits: ServerLimits,
         log: OperatorLog,
@@ -190,7 +190,7 @@ impl GatewayService {
         Ok(Self {
             access,
             has_policy_api,
-            api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
+            api: Arc::new(PolicyApi::new(dialect, predicate_sources, &limits)),
             workers: WorkerPool::new(limits.workers, limits.queue),
             models,
             exchanges: turns.with_own_bound(limits.exchanges),

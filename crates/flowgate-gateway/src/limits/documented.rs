@@ -47,7 +47,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
         (
             "cancelled requests of one connection, beyond those that were answered",
-            crate::http::open_requests::MOST_CANCELLED.to_string(),
+            crate::http::open_requests::MAX_CANCELLED.to_string(),
         ),
         ("evaluations that wait for a worker", limits.queue.to_string()),
         ("seconds for an answer of the policy API", seconds(limits.answer_time)),
@@ -57,7 +57,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("seconds for a turn of an agent", seconds(limits.turn_time)),
         ("requests of one client in a minute", one.requests_per_minute.to_string()),
         ("requests of one client at the same time", one.parallel.to_string()),
-        ("streams of one client at the same time", crate::mcp_proxy::stream_slot::MOST_LISTENING.to_string()),
+        ("streams of one client at the same time", crate::mcp_proxy::stream_slot::MAX_LISTENING.to_string()),
         ("conversations of one client", one.sessions.to_string()),
         ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
         (
@@ -81,14 +81,11 @@ fn documented_defaults_are_those_of_the_code() {
             "evaluation of a call, or size of a call or conversation",
             format!("{} steps", flowgate::monitor::Limits::default().fuel),
         ),
-        (
-            "hidden items that are reported for one conversation",
-            crate::visibility::MOST_EXPLAINED.to_string(),
-        ),
+        ("hidden items that are reported for one conversation", crate::visibility::MAX_EXPLAINED.to_string()),
         ("messages of one stream of a server", crate::mcp_proxy::listening::MAX_UNSOLICITED.to_string()),
         (
             "cancelled requests that are remembered",
-            crate::mcp_proxy::pending_requests::MOST_CANCELLED.to_string(),
+            crate::mcp_proxy::pending_requests::MAX_CANCELLED.to_string(),
         ),
     ];
     let rows = rows();

@@ -39,9 +39,9 @@ impl LogLevel {
 }
 
 /// The most characters of one text in a line.
-const MOST_CHARACTERS: usize = 200;
+const MAX_CHARACTERS: usize = 200;
 /// The most characters of the sentence.
-const MOST_SENTENCE: usize = 600;
+const MAX_SENTENCE: usize = 600;
 
 /// One line.
 #[derive(Debug)]
@@ -81,13 +81,13 @@ impl LogLine {
             let _ = match value {
                 Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),
                 Value::String(text) => {
-                    write!(line, " {name}=\"{}\"", escape_invisible(&truncate(text, MOST_CHARACTERS), true))
+                    write!(line, " {name}=\"{}\"", escape_invisible(&truncate(text, MAX_CHARACTERS), true))
                 }
                 other => write!(line, " {name}={other}"),
             };
         }
         if !self.sentence.is_empty() {
-            let _ = write!(line, ": {}", escape_invisible(&truncate(&self.sentence, MOST_SENTENCE), false));
+            let _ = write!(line, ": {}", escape_invisible(&truncate(&self.sentence, MAX_SENTENCE), false));
         }
         line
     }
@@ -99,13 +99,13 @@ impl LogLine {
         line.insert("event".to_owned(), self.event.into());
         for (name, value) in &self.fields {
             let value = match value {
-                Value::String(text) => truncate(text, MOST_CHARACTERS).into(),
+                Value::String(text) => truncate(text, MAX_CHARACTERS).into(),
                 other => other.clone(),
             };
             line.insert((*name).to_owned(), value);
         }
         if !self.sentence.is_empty() {
-            line.insert("message".to_owned(), truncate(&self.sentence, MOST_SENTENCE).into());
+            line.insert("message".to_owned(), truncate(&self.sentence, MAX_SENTENCE).into());
         }
         to_ascii(&Value::Object(line).to_string())
     }
@@ -113,7 +113,7 @@ impl LogLine {
 
 fn is_plain(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
-    !text.is_empty() && text.len() <= MOST_CHARACTERS && text.chars().all(is_plain)
+    !text.is_empty() && text.len() <= MAX_CHARACTERS && text.chars().all(is_plain)
 }
 
 fn truncate(text: &str, most: usize) -> String {

@@ -10,7 +10,7 @@ pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
 /// The maximum number of kinds that are counted separately. Clients come from the configuration and settings from this
 /// program; the bound holds nevertheless.
-const MOST_KINDS: usize = 4096;
+const MAX_KINDS: usize = 4096;
 
 /// An event, a client and a setting.
 type RateKey = (LogEvent, String, &'static str);
@@ -49,7 +49,7 @@ impl RateWindows {
     pub(super) fn admit(&mut self, kind: (LogEvent, &str, &'static str), now: Instant) -> RateDecision {
         let (event, client, setting) = kind;
         let mut kind = (event, client.to_owned(), setting);
-        if self.0.len() >= MOST_KINDS && !self.0.contains_key(&kind) {
+        if self.0.len() >= MAX_KINDS && !self.0.contains_key(&kind) {
             kind.1.clear();
         }
         let window =
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn kinds_are_bounded() {
         let (mut rates, now) = (RateWindows::default(), Instant::now());
-        for client in 0..3 * MOST_KINDS {
+        for client in 0..3 * MAX_KINDS {
             rates.admit((LogEvent::Turn, &client.to_string(), ""), now);
         }
-        assert!(rates.0.len() <= MOST_KINDS + 1);
+        assert!(rates.0.len() <= MAX_KINDS + 1);
     }
 }

@@ -25,9 +25,9 @@ use crate::http::request_error::RequestError;
 use crate::log::Limit;
 use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
-/// The limit on server messages in one stream; `MOST_ASKED` bounds those among them that are requests.
+/// The limit on server messages in one stream; `MAX_ASKED` bounds those among them that are requests.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
-const MOST_ASKED: usize = 64;
+const MAX_ASKED: usize = 64;
 
 impl ModelRoutes {
     /// Ends all listening streams, since the gateway shuts down.
@@ -108,14 +108,14 @@ impl McpExchange<'_> {
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_for_it = of == Some(id) && message.get("id").is_none();
-        let told = match is_for_it {
+        let actions = match is_for_it {
             false => Vec::new(),
             true => match self.handle_stateless_message(text).await? {
-                Some(told) => told,
+                Some(actions) => actions,
                 None => self.apply_event(ProxyEvent::Server(text.to_owned())).await?,
             },
         };
-        Ok((told, None))
+        Ok((actions, None))
     }
 
     /// Passes on server messages until the stream ends.
@@ -137,7 +137,7 @@ impl McpExchange<'_> {
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
                     asked += usize::from(message.get("id").is_some());
-                    if asked > MOST_ASKED {
+                    if asked > MAX_ASKED {
                         break;
                     }
                     self.handle_server_message(&Value::Null, event).await?.0
@@ -153,7 +153,7 @@ impl McpExchange<'_> {
             what: "messages of one stream of a server",
             effect: "the stream was ended; its client may ask for another",
             setting: "none; look at what the server says",
-            most: u64::try_from(if asked > MOST_ASKED { MOST_ASKED } else { MAX_UNSOLICITED })
+            most: u64::try_from(if asked > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
                 .unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(conversation),

@@ -8,7 +8,7 @@ use tokio::sync::oneshot::Sender;
 use tokio_util::sync::CancellationToken;
 
 /// The limit on cancelled requests that are remembered, which begin later or have ended.
-pub(crate) const MOST_CANCELLED: usize = 10_000;
+pub(crate) const MAX_CANCELLED: usize = 10_000;
 
 /// Client, conversation and id of a question of the gateway.
 pub(crate) type ElicitationKey = (String, String, String);
@@ -73,7 +73,7 @@ impl PendingRequests {
             running.cancel();
             return false;
         }
-        let is_full = requests.cancelled.len() >= MOST_CANCELLED;
+        let is_full = requests.cancelled.len() >= MAX_CANCELLED;
         if is_full {
             requests.cancelled.clear();
         }
@@ -110,7 +110,7 @@ mod tests {
     fn cancellations_of_requests_that_have_ended_are_bounded() {
         let pending = PendingRequests::default();
         let running = pending.begin(&json!("running"));
-        for number in 0..MOST_CANCELLED {
+        for number in 0..MAX_CANCELLED {
             assert!(!pending.cancel(&json!(number)));
         }
         assert!(pending.cancel(&json!("one more")));

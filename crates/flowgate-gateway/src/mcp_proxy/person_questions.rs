@@ -82,14 +82,14 @@ impl McpExchange<'_> {
             return Ok((PersonAnswer::Nothing, None));
         };
         let ask = session.conversation.approval_request(found);
-        let asker = ApprovalContext {
+        let context = ApprovalContext {
             client: &client.spec,
             conversation,
             turns: TURN_OUTSIDE_CHAT,
             waiting: self.waiting,
             key: None,
         };
-        let answered = self.routes.approvals.ask(asker, &ask, &session.used).await;
+        let answered = self.routes.approvals.ask(context, &ask, &session.used).await;
         session.is_unasked = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use super::headers::{McpHeaders, is_from_web_page};
 use super::pending_reply::error_reply;
 use super::upstream::SESSION;
-use crate::chat::clients::{ClientState, RequestSlot};
+use crate::chat::clients::{ClientRequestSlot, ClientState};
 use crate::chat::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
 use crate::config::McpServer;
 use crate::http::reply::HttpReply;
@@ -43,7 +43,7 @@ pub(crate) struct McpRequest {
 #[derive(Debug)]
 pub(crate) enum ClientSlot {
     /// One of its parallel requests.
-    Request(#[expect(dead_code, reason = "given back when it is dropped")] RequestSlot),
+    Request(#[expect(dead_code, reason = "given back when it is dropped")] ClientRequestSlot),
     /// One of its parallel streams of server messages that answer no request.
     ListeningStream(#[expect(dead_code, reason = "given back when it is dropped")] StreamSlot),
 }
@@ -73,7 +73,7 @@ impl ModelRoutes {
         certificate: Option<&ClientCertificate>,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, (headers, certificate), ClientLimit::Parallel, |client| {
-            RequestSlot::acquire(client).map(ClientSlot::Request)
+            ClientRequestSlot::acquire(client).map(ClientSlot::Request)
         })
         .await
     }

@@ -13,7 +13,7 @@ use super::stop_signal::StopSignal;
 use super::upstream::{ANSWER_TIMEOUT, SESSION, ServerAnswerBody};
 
 /// The limit on consecutive resumptions that bring no new event.
-const MOST_EMPTY: usize = 10;
+const MAX_EMPTY: usize = 10;
 
 /// The limits on the resumptions of one answer.
 pub(super) struct ResumptionLimits {
@@ -31,7 +31,7 @@ impl ResumptionLimits {
     fn allows_another(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
-        self.empty < MOST_EMPTY && Instant::now() < self.until
+        self.empty < MAX_EMPTY && Instant::now() < self.until
     }
 }
 

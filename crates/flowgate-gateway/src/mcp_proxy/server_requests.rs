@@ -12,7 +12,7 @@ use super::answer_bytes::BROKEN;
 use super::event_stream::EventStream;
 use super::exchange::McpExchange;
 use super::freezes::freeze_name;
-use super::pending_requests::MOST_CANCELLED;
+use super::pending_requests::MAX_CANCELLED;
 use super::proxies::ProxyEvent;
 use super::request::{ClientSlot, McpRequest};
 use super::resumption::ResumptionLimits;
@@ -42,7 +42,7 @@ impl ModelRoutes {
                 what: "cancelled requests that are remembered",
                 effect: "all were forgotten: those that begin later wait for their servers",
                 setting: "none",
-                most: u64::try_from(MOST_CANCELLED).unwrap_or(u64::MAX),
+                most: u64::try_from(MAX_CANCELLED).unwrap_or(u64::MAX),
                 client: "",
                 conversation: None,
             });
@@ -97,14 +97,15 @@ impl<'e> McpExchange<'e> {
             self.reply.begin().await;
             stop = self.watch_stream(stop);
         }
-        let (told, problem) = match upstream.send(text, &headers, &mut stop).await {
+        let (actions, problem) = match upstream.send(text, &headers, &mut stop).await {
             Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
             Err(why) => (Vec::new(), Some(why)),
         };
         drop(running);
         // A notification or a question in place of the answer does not count as one.
-        let is_answered = told.iter().any(|out| matches!(out, ProxyAction::Client(text) if is_answer(text)));
-        let mut all = told;
+        let is_answered =
+            actions.iter().any(|out| matches!(out, ProxyAction::Client(text) if is_answer(text)));
+        let mut all = actions;
         // A client that still waits for an answer receives an error.
         if !is_answered {
             let why = problem.unwrap_or("the server does not answer").to_owned();
@@ -188,15 +189,15 @@ impl<'e> McpExchange<'e> {
                 // The answer to another request is dropped.
                 continue;
             }
-            let (told, problem) =
+            let (actions, problem) =
                 match matches!(self.request.slot, ClientSlot::ListeningStream(_)) && !is_answer {
                     true => self.handle_stream_message(id, &message, &event).await?,
                     false => self.handle_server_message(id, event).await?,
                 };
             if is_answer || problem.is_some() {
-                return Ok((told, problem));
+                return Ok((actions, problem));
             }
-            self.perform_actions(told).await?;
+            self.perform_actions(actions).await?;
             if stop.is_over().await || self.reply.is_lost {
                 return Ok((Vec::new(), Some(NOBODY_WAITS)));
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The limit on parallel listening streams of one client.
-pub(crate) const MOST_LISTENING: usize = 32;
+pub(crate) const MAX_LISTENING: usize = 32;
 
 /// One of a client's parallel listening streams, released when it is dropped.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl StreamSlot {
     /// Takes one of the slots that `taken` counts; `None` if the client has reached its limit.
     pub(crate) fn acquire(taken: &Arc<AtomicUsize>) -> Option<Self> {
         let slot = Self(Arc::clone(taken));
-        (taken.fetch_add(1, Ordering::Relaxed) < MOST_LISTENING).then_some(slot)
+        (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(slot)
     }
 }
 

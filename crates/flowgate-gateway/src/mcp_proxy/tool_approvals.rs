@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use flowgate_mcp::{Pins, ProxyAction};
 
 /// The limit on tools in one list that people are asked about.
-const MOST_PROPOSED: usize = 20;
+const MAX_PROPOSED: usize = 20;
 
 impl McpExchange<'_> {
     /// Sets the approved tools before tools are listed. The first list of a server that a tenant receives counts as
@@ -64,7 +64,7 @@ impl McpExchange<'_> {
                         pinned = Some(known);
                     }
                 }
-                ProxyAction::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
+                ProxyAction::Unapproved { name, digest, said } if proposed < MAX_PROPOSED => {
                     proposed += 1;
                     let offer = offer(name, digest);
                     self.routes.approvals.ask_about_tool(&client.spec, &offer, said).await?;

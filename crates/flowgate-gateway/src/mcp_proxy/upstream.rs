@@ -33,7 +33,7 @@ const MAX_JSON: usize = 8 << 20;
 
 /// The limit on open requests to one server, including those whose client has disconnected: as many as run at the same
 /// time by default.
-const MOST_OPEN_REQUESTS: usize = 8192;
+const MAX_OPEN_REQUESTS: usize = 8192;
 
 const UNREACHABLE: &str = "the server cannot be reached";
 
@@ -194,7 +194,7 @@ impl McpServerClient {
 }
 
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestSlot, &'static str> {
-    OpenRequestSlot::acquire(open, MOST_OPEN_REQUESTS)
+    OpenRequestSlot::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this server are on their way; wait for some")
 }
 

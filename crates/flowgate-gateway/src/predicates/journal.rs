@@ -23,7 +23,7 @@ const TURN_TIME: Duration = Duration::from_secs(10);
 /// source that has read the question can choose a status or a delay.
 const NO_ANSWER: &str = "nobody could answer it";
 /// The maximum number of failures that are reported for one turn.
-const MOST_FAILURES: usize = 20;
+const MAX_FAILURES: usize = 20;
 
 /// A question and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,9 +51,9 @@ struct PredicateJournalState {
 
 impl PredicateJournal {
     /// Returns the predicates of the conversation.
-    pub(crate) fn predicates(&self, asker: &PredicateSources) -> Predicates {
+    pub(crate) fn predicates(&self, predicate_sources: &PredicateSources) -> Predicates {
         let mut predicates = Predicates::new();
-        for (name, answerer) in &asker.answerers {
+        for (name, answerer) in &predicate_sources.answerers {
             let (journal, answerer) = (self.clone(), Arc::clone(answerer));
             let own = name.clone();
             predicates.define(name, move |arguments| {
@@ -111,7 +111,7 @@ impl PredicateJournal {
         state.left = Some(left.saturating_sub(begun.elapsed()));
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
         let answer = answer.map_err(|why| {
-            if state.failures.len() < MOST_FAILURES {
+            if state.failures.len() < MAX_FAILURES {
                 state.failures.push((name.clone(), why));
             }
             NO_ANSWER.to_owned()
@@ -187,12 +187,13 @@ mod tests {
     fn other_tasks_go_on_while_a_source_is_asked() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let asking = runtime.spawn(async move {
             let journal = PredicateJournal::default();
             journal.begin_turn();
-            tokio::spawn(async move { tell.send(()) });
-            journal.ask("p", &[], &|_| told.recv().map(|()| json!(true)).map_err(|error| error.to_string()))
+            tokio::spawn(async move { sender.send(()) });
+            journal
+                .ask("p", &[], &|_| receiver.recv().map(|()| json!(true)).map_err(|error| error.to_string()))
         });
         assert_eq!(runtime.block_on(asking).unwrap(), Ok(json!(true)));
     }

@@ -95,9 +95,9 @@ fn a_server_that_is_silent_keeps_no_place() {
         |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "balance"}});
     for id in 100..106 {
         let calls = bank.calls().len();
-        let (cancelled, asker) = (client(&gateway, "one"), client(&gateway, "one"));
+        let (cancelled, second) = (client(&gateway, "one"), client(&gateway, "one"));
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| asker.send("bank", &balance(id), &[]).1);
+            let asked = scope.spawn(|| second.send("bank", &balance(id), &[]).1);
             assert!(until(|| bank.calls().len() == calls + 1));
             let cancel =
                 json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});

@@ -238,9 +238,9 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
             if leaves {
                 one.leave("web", &call(tool), &mut || is_asked.recv().unwrap());
             } else {
-                let asker = client(&gateway, "one");
+                let second = client(&gateway, "one");
                 std::thread::scope(|scope| {
-                    let waits = scope.spawn(|| asker.send("web", &call(tool), &[]));
+                    let waits = scope.spawn(|| second.send("web", &call(tool), &[]));
                     is_asked.recv().unwrap();
                     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 50}});
                     assert_eq!(one.send("web", &cancel, &[]).0, 202);

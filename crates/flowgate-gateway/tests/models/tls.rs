@@ -251,7 +251,7 @@ fn a_gateway_that_other_machines_reach_without_tls_says_so() {
             listen: listen.parse().unwrap(),
             dialect: Dialect::Flowgate,
             access: AccessControl::Anonymous,
-            asker: PredicateSources::default(),
+            predicate_sources: PredicateSources::default(),
             models: None,
             limits: ServerLimits::default(),
             log,

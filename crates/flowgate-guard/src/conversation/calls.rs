@@ -228,8 +228,8 @@ impl Conversation {
             let Some(value) = arguments.get_mut(argument) else { continue };
             let addresses = self.numbers.addresses_mut();
             let found = links::disarm_value(&mut self.monitor, method, value, *label, addresses);
-            let told = found.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
-            self.turn.outcome.disarmed.extend(told);
+            let links = found.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
+            self.turn.outcome.disarmed.extend(links);
         }
     }
 

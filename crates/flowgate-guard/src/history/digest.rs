@@ -94,8 +94,7 @@ impl MessageHasher {
 fn plain_prefix_length(text: &[u8]) -> usize {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
     // Blocks of 32 bytes without a branch per byte.
-    let all =
-        text.chunks(32).take_while(|letters| letters.iter().fold(true, |all, byte| all & is_plain(*byte)));
+    let all = text.chunks(32).take_while(|bytes| bytes.iter().fold(true, |all, byte| all & is_plain(*byte)));
     let at: usize = all.map(<[u8]>::len).sum();
     at + text.iter().skip(at).take_while(|byte| is_plain(**byte)).count()
 }

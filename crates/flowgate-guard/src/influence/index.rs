@@ -42,7 +42,7 @@ pub(super) struct RegionIndex {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ValueOrigin {
     /// The value carries no information: empty text or null.
-    Nowhere,
+    Empty,
     /// In these regions, one for each part of the value.
     In(Vec<(EventId, NodeId)>),
     /// Some part of the value is in no region.
@@ -115,7 +115,7 @@ impl RegionIndex {
     /// Finds the regions that a value comes from: as a whole, or else part by part.
     pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> ValueOrigin {
         match value {
-            Value::Null => ValueOrigin::Nowhere,
+            Value::Null => ValueOrigin::Empty,
             // With two possible values, the source cannot be determined.
             Value::Bool(_) => ValueOrigin::Derived,
             Value::Number(n) => match parse_decimal(&n.to_string()) {
@@ -133,7 +133,7 @@ impl RegionIndex {
     fn find_text(&self, trace: &Trace, text: &str, usable: &RegionFilter<'_>) -> ValueOrigin {
         let text = text.trim();
         if text.is_empty() {
-            return ValueOrigin::Nowhere;
+            return ValueOrigin::Empty;
         }
         if words(text).is_empty() {
             // Signs alone (`*`, `/`) carry meaning, and their source cannot be determined.
@@ -164,7 +164,7 @@ impl RegionIndex {
         parts.sort_unstable();
         combine_origins(parts.iter().map(|part| {
             match words(part).is_empty() {
-                true => ValueOrigin::Nowhere,
+                true => ValueOrigin::Empty,
                 false => self
                     .find_phrase(trace, part, usable)
                     .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region])),
@@ -251,12 +251,12 @@ fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {
         match part {
-            ValueOrigin::Nowhere => {}
+            ValueOrigin::Empty => {}
             ValueOrigin::In(more) => regions.extend(more),
             ValueOrigin::Derived => return ValueOrigin::Derived,
         }
     }
-    if regions.is_empty() { ValueOrigin::Nowhere } else { ValueOrigin::In(regions) }
+    if regions.is_empty() { ValueOrigin::Empty } else { ValueOrigin::In(regions) }
 }
 
 /// Parses a text that consists only of a date and a time: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.

@@ -57,13 +57,13 @@ impl AttributionSession for NothingSession {
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {
-                ValueOrigin::Nowhere => CallDependency::Regions(Vec::new()),
+                ValueOrigin::Empty => CallDependency::Regions(Vec::new()),
                 ValueOrigin::In(regions) => CallDependency::Regions(regions),
                 ValueOrigin::Derived => match self.index.find(trace, value, &seen) {
                     ValueOrigin::In(_) => CallDependency::Hidden,
                     _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
                     // Attributed to what is visible, as no region is known to state it.
-                    ValueOrigin::Nowhere | ValueOrigin::Derived => {
+                    ValueOrigin::Empty | ValueOrigin::Derived => {
                         CallDependency::Regions(instructions.clone())
                     }
                 },

@@ -50,7 +50,7 @@ impl AttributionSession for ProvenanceSession {
         let usable = seen_filter(trace, &place);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &usable) {
-                ValueOrigin::Nowhere => CallDependency::Regions(Vec::new()),
+                ValueOrigin::Empty => CallDependency::Regions(Vec::new()),
                 ValueOrigin::In(regions) => CallDependency::Regions(regions),
                 ValueOrigin::Derived => CallDependency::Everything,
             };

@@ -336,8 +336,8 @@ impl SegmentReader<'_, '_> {
             }
             if is_known || matches!(next, '/' | '\\') {
                 let scheme = format!("{word}:");
-                let is_told = self.refused.iter().any(|told| told.starts_with(&scheme));
-                if !is_told {
+                let is_reported = self.refused.iter().any(|refused| refused.starts_with(&scheme));
+                if !is_reported {
                     self.add_refused(scheme);
                 }
             }

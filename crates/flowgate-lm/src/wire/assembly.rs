@@ -43,9 +43,9 @@ impl Assembly {
         self.check_size(id.len() + name.len())?;
         let call =
             ToolCall { id: call_id_or_index(id, index), name: name.to_owned(), arguments: String::new() };
-        let told = send_delta(listener, Delta::Call { index, id: &call.id, name });
+        let sent = send_delta(listener, Delta::Call { index, id: &call.id, name });
         self.completion.calls.push(call);
-        told.map(|()| index)
+        sent.map(|()| index)
     }
 
     pub(super) fn arguments(

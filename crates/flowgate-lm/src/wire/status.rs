@@ -100,11 +100,11 @@ mod tests {
             for status in [400, 401, 403, 404, 413, 429, 500, 503, 504, 529] {
                 let body = api.encode_error(status, "no");
                 let read = reported_error(body.get("error").unwrap());
-                let told = match read {
+                let decoded = match read {
                     Error::Rejected { status, .. } => status,
                     _ => 429,
                 };
-                assert_eq!(told, if matches!(status, 503 | 529) { 429 } else { status }, "{body}");
+                assert_eq!(decoded, if matches!(status, 503 | 529) { 429 } else { status }, "{body}");
             }
         }
     }

@@ -55,10 +55,10 @@ fn done(id: u64) -> Value {
 fn asked(session: &mut ProxySession, id: u64, name: &str, path: &str) -> Value {
     let sent = session.client(&call(id, name, path, &json!({})));
     assert!(matches!(sent[..], [ProxyAction::Server(_)]), "{sent:?}");
-    let told = parsed(&session.server(&wants(id))).remove(0);
-    assert!(!told.to_string().contains("SEALED"), "{told}");
-    let result = &told["result"];
-    assert_eq!(result["inputRequests"]["which"]["params"]["message"], "Which?", "{told}");
+    let answer = parsed(&session.server(&wants(id))).remove(0);
+    assert!(!answer.to_string().contains("SEALED"), "{answer}");
+    let result = &answer["result"];
+    assert_eq!(result["inputRequests"]["which"]["params"]["message"], "Which?", "{answer}");
     json!({"requestState": result["requestState"], "inputResponses": {"which": {"action": "accept", "content": {"n": 1}}}})
 }
 
@@ -70,10 +70,10 @@ fn a_call_comes_again_with_what_the_server_wants() {
     ] {
         let mut session = asking("", false);
         let first = parsed(&session.client(&request(1, method, &params, &json!({})))).remove(0);
-        let told = parsed(&session.server(&wants(1))).remove(0);
-        assert_eq!(told["result"]["resultType"], "input_required", "{told}");
+        let answer = parsed(&session.server(&wants(1))).remove(0);
+        assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
         let said = json!({"which": {"action": "accept", "content": {"n": 1}}});
-        let more = json!({"requestState": told["result"]["requestState"], "inputResponses": said});
+        let more = json!({"requestState": answer["result"]["requestState"], "inputResponses": said});
         let mut again = parsed(&session.client(&request(2, method, &params, &more))).remove(0);
         // The parameters are the same, with the client's responses and the server's state added.
         assert_eq!(again["params"]["inputResponses"], said, "{again}");
@@ -83,8 +83,8 @@ fn a_call_comes_again_with_what_the_server_wants() {
         sent.remove("requestState");
         assert_eq!(again["params"], first["params"]);
         // The server may request input again before its final result.
-        let told = parsed(&session.server(&wants(2))).remove(0);
-        let more = json!({"requestState": told["result"]["requestState"], "inputResponses": said});
+        let answer = parsed(&session.server(&wants(2))).remove(0);
+        let more = json!({"requestState": answer["result"]["requestState"], "inputResponses": said});
         assert!(matches!(session.client(&request(3, method, &params, &more))[..], [ProxyAction::Server(_)]));
         assert!(shown(&session.server(&done(3))).contains("done"));
     }
@@ -234,15 +234,15 @@ fn a_call_comes_again_so_often_and_no_more() {
 #[test]
 fn whoever_is_asked_sees_what_the_server_is_told() {
     let mut session = asking("ask \"deletions\" if:\n    (call: ToolCall) is tool:files/append\n", true);
-    let yes = |told: &Value| {
-        let name = told["result"]["requestState"].as_str().unwrap().to_owned();
+    let yes = |answer: &Value| {
+        let name = answer["result"]["requestState"].as_str().unwrap().to_owned();
         json!({"requestState": name, "inputResponses": {name: {"action": "accept"}}})
     };
     let question = parsed(&session.client(&call(1, "append", "a", &json!({})))).remove(0);
     assert!(matches!(session.client(&call(2, "append", "a", &yes(&question)))[..], [ProxyAction::Server(_)]));
-    let told = parsed(&session.server(&wants(2))).remove(0);
+    let answer = parsed(&session.server(&wants(2))).remove(0);
     let said = json!({"which": {"action": "accept", "content": {"n": 1}}});
-    let more = json!({"requestState": told["result"]["requestState"], "inputResponses": said});
+    let more = json!({"requestState": answer["result"]["requestState"], "inputResponses": said});
     let question = parsed(&session.client(&call(3, "append", "a", &more))).remove(0);
     let shown_to = question["result"]["inputRequests"].to_string();
     assert!(shown_to.contains("inputResponses") && !shown_to.contains("SEALED"), "{shown_to}");

@@ -77,8 +77,8 @@ fn a_list_that_carries_too_much_is_hidden() {
     for (ifc, is_shown) in words() {
         let mut session = begin(&policy());
         let result = with_ifc(&json!({"resources": [{"name": "otter"}]}), &ifc);
-        let told = session.request("resources/list", &json!({}), &result);
-        assert_eq!(told.contains("otter"), is_shown, "{ifc}: {told}");
+        let answer = session.request("resources/list", &json!({}), &result);
+        assert_eq!(answer.contains("otter"), is_shown, "{ifc}: {answer}");
         expect_write(&mut session, true, &format!("list {ifc}"));
     }
 }
@@ -91,10 +91,10 @@ fn a_question_in_an_answer_carries_at_least_what_its_server_says() {
         session.client(&call(1, "append", "a", &json!({})));
         let mut question = wants(1);
         question["result"] = with_ifc(&question["result"], &ifc);
-        let told = parsed(&session.server(&question)).remove(0);
+        let answer = parsed(&session.server(&question)).remove(0);
         // The policy permits public questions only; they may be untrusted.
         let is_private = ifc.get("confidentiality") == Some(&json!(["ann"])) || ifc == "public";
-        assert_eq!(told["result"]["resultType"] == "input_required", !is_private, "{ifc}: {told}");
+        assert_eq!(answer["result"]["resultType"] == "input_required", !is_private, "{ifc}: {answer}");
         check(session.call("read", "x"), if is_private { "refused: requirement" } else { "x" });
     }
 }
@@ -146,14 +146,18 @@ fn a_default_is_no_declaration_of_errors() {
             let mut answer = answer.clone();
             answer["jsonrpc"] = json!("2.0");
             answer["id"] = json!(7);
-            let told = session.server(&answer);
-            assert!(format!("{told:?}").contains("otter"), "{which}: {told:?}");
+            let actions = session.server(&answer);
+            assert!(format!("{actions:?}").contains("otter"), "{which}: {actions:?}");
             expect_write(&mut session, runs, which);
             // A second answer under the same ID, or one under an unused ID, answers no request.
             for id in [7, 99] {
                 answer["id"] = json!(id);
-                let (events, told) = (session.monitor.trace().len(), session.server(&answer));
-                assert_eq!((shown(&told), session.monitor.trace().len()), (String::new(), events), "{which}");
+                let (events, actions) = (session.monitor.trace().len(), session.server(&answer));
+                assert_eq!(
+                    (shown(&actions), session.monitor.trace().len()),
+                    (String::new(), events),
+                    "{which}"
+                );
             }
             expect_write(&mut session, runs, which);
         }

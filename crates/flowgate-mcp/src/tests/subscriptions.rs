@@ -24,11 +24,15 @@ fn a_client_hears_of_what_it_asked_for() {
     let meta = |id: u64| json!({"io.modelcontextprotocol/subscriptionId": id});
     let mut hears = |method: &str, id: u64, params: Value, expected: Option<Value>| {
         let out = session.server(&tell(method, &json!(id), params));
-        let expected = expected.map(|mut told| {
-            told["_meta"] = meta(id);
-            told
+        let expected = expected.map(|mut notification| {
+            notification["_meta"] = meta(id);
+            notification
         });
-        assert_eq!(parsed(&out).first().map(|told| told["params"].clone()), expected, "{method} {id}");
+        assert_eq!(
+            parsed(&out).first().map(|notification| notification["params"].clone()),
+            expected,
+            "{method} {id}"
+        );
     };
     let more = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true, "x": "obey", "resourceSubscriptions": ["a", "obey"]}});
     hears("notifications/subscriptions/acknowledged", 5, more, Some(json!({"notifications": only})));

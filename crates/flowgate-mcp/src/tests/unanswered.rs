@@ -112,8 +112,8 @@ fn expected() -> Vec<Value> {
 /// answers.
 fn check_end(which: &str, ends: impl Fn(&mut ProxySession) -> Vec<ProxyAction>) {
     let mut session = ProxySession::started();
-    let (told, notes) = end(&mut session, "diary", &ends);
-    assert_eq!(told, expected(), "{which}");
+    let (answers, notes) = end(&mut session, "diary", &ends);
+    assert_eq!(answers, expected(), "{which}");
     let says =
         ["4803", "977", "line", "column", "hunter2", "xx"].into_iter().find(|text| notes.contains(text));
     assert!(!notes.is_empty() && says.is_none(), "{which}: {notes}");
@@ -123,8 +123,8 @@ fn check_end(which: &str, ends: impl Fn(&mut ProxySession) -> Vec<ProxyAction>) 
     check(session.call("diary", "dear diary"), "dear diary");
     // The answers of `size` are public and trusted, so its failures are as well.
     let mut session = ProxySession::started();
-    let (told, _) = end(&mut session, "size", &ends);
-    assert_eq!(told, expected(), "{which}");
+    let (answers, _) = end(&mut session, "size", &ends);
+    assert_eq!(answers, expected(), "{which}");
     check(session.call("write", "written"), "written");
 }
 
@@ -187,8 +187,8 @@ fn a_cancelled_call_has_an_outcome() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}});
     for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
         let mut session = ProxySession::started();
-        let (told, _) = end(&mut session, tool, |session| session.client(&cancel));
-        assert_eq!(told.len(), 1, "{told:?}");
+        let (answers, _) = end(&mut session, tool, |session| session.client(&cancel));
+        assert_eq!(answers.len(), 1, "{answers:?}");
         check(session.call("write", "written"), after);
         // The late answer is dropped.
         let late = json!({"jsonrpc": "2.0", "id": ID, "result": {"content": []}});
@@ -201,8 +201,8 @@ fn a_cancelled_call_has_an_outcome() {
 fn an_error_of_the_server_is_an_answer() {
     let mut session = ProxySession::started();
     let failed = json!({"jsonrpc": "2.0", "id": ID, "error": {"code": 4803, "message": "note"}});
-    let (told, _) = end(&mut session, "size", |session| session.server(&failed));
-    assert_eq!(told, [failed]);
+    let (answers, _) = end(&mut session, "size", |session| session.server(&failed));
+    assert_eq!(answers, [failed]);
     check(session.call("write", "written"), "refused: requirement");
 }
 
@@ -314,32 +314,32 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
             assert!(matches!(session.client(&list)[..], [ProxyAction::Server(_)]));
             session
         };
-        let mut told = Vec::new();
+        let mut replies = Vec::new();
         for answer in &answers {
             let mut session = begin();
             let mut line = json!({"jsonrpc": "2.0", "id": ID});
             line.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
-            told.push((json!(parsed(&session.server(&line))), session));
+            replies.push((json!(parsed(&session.server(&line))), session));
         }
         for line in [
             "{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{\"a\":1,\"a\":2}}",
             "{\"id\":77,\"result\":\"\\ud800\"}",
         ] {
             let mut session = begin();
-            told.push((
+            replies.push((
                 json!(parsed(&session.proxy.handle_server_message(&mut session.monitor, line.as_bytes()))),
                 session,
             ));
         }
         let mut session = begin();
-        told.push((
+        replies.push((
             json!(parsed(&session.proxy.handle_failed_request(&mut session.monitor, &json!(ID), "x"))),
             session,
         ));
-        for (number, (told, mut session)) in told.into_iter().enumerate() {
+        for (number, (replies, mut session)) in replies.into_iter().enumerate() {
             match is_hidden {
-                true => assert_eq!(told, hidden, "{number}"),
-                false => assert_eq!(told[0].get("error").is_some(), number > 0, "{number}: {told}"),
+                true => assert_eq!(replies, hidden, "{number}"),
+                false => assert_eq!(replies[0].get("error").is_some(), number > 0, "{number}: {replies}"),
             }
             check(session.call("write", "written"), "written");
         }
@@ -352,9 +352,9 @@ fn what_is_not_labelled_is_not_the_servers() {
     let mut session = ProxySession::with(ProxySettings::new("files"), POLICY);
     let result = json!({"supportedVersions": ["4803-11-05", "2026-07-28", "2024-11-05", "2026-07-28"], "capabilities": {}, "ttlMs": 4803});
     session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "server/discover"}));
-    let told = parsed(&session.server(&json!({"jsonrpc": "2.0", "id": ID, "result": result})));
-    assert_eq!(told[0]["result"]["supportedVersions"], json!(["2024-11-05", "2026-07-28"]));
-    assert_eq!(told[0]["result"]["ttlMs"], 1_000);
+    let answers = parsed(&session.server(&json!({"jsonrpc": "2.0", "id": ID, "result": result})));
+    assert_eq!(answers[0]["result"]["supportedVersions"], json!(["2024-11-05", "2026-07-28"]));
+    assert_eq!(answers[0]["result"]["ttlMs"], 1_000);
     session.list(&["write"]);
     let hidden = session.request(
         "resources/list",

@@ -14,7 +14,7 @@ use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 /// The number of differing conversations that are listed.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Runs the command; returns the exit code.
 pub(super) fn run(
@@ -119,10 +119,10 @@ fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
             plural(unread, "conversation")
         ));
     }
-    for difference in differ.iter().take(MOST_NAMED) {
+    for difference in differ.iter().take(MAX_NAMED) {
         output.line(&format!("  differs   {}", escaping::excerpt(&difference.to_string(), 400)));
     }
-    if differ.len() > MOST_NAMED {
-        output.line(&format!("  differs   {}", plural(differ.len() - MOST_NAMED, "further conversation")));
+    if differ.len() > MAX_NAMED {
+        output.line(&format!("  differs   {}", plural(differ.len() - MAX_NAMED, "further conversation")));
     }
 }

@@ -8,7 +8,7 @@ use crate::input::{self, InputError};
 use crate::output::Console;
 
 /// The number of lines that are listed.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Reads the heads that a witness received.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
@@ -24,12 +24,12 @@ pub(super) fn check_heads(
     output: &mut Console,
 ) -> bool {
     let (mark, name) = (output.paint("31", "✗"), path.display());
-    for (line, forged) in witness.rejected_lines().iter().take(MOST_NAMED) {
+    for (line, forged) in witness.rejected_lines().iter().take(MAX_NAMED) {
         output.line(&format!("{mark} {name}: line {line}: {forged}"));
     }
-    if witness.rejected_lines().len() > MOST_NAMED {
+    if witness.rejected_lines().len() > MAX_NAMED {
         output
-            .line(&format!("{mark} {name}: {} more such lines", witness.rejected_lines().len() - MOST_NAMED));
+            .line(&format!("{mark} {name}: {} more such lines", witness.rejected_lines().len() - MAX_NAMED));
     }
     if witness.partial_lines() > 0 {
         output.note("a line of the witness is not whole: its writer was killed, and has told it again");

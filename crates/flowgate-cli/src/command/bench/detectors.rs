@@ -565,8 +565,8 @@ mod tests {
             }
         }
         let judged = JudgedRow::all(&policy, &rows, &Progress::hidden()).unwrap();
-        let told: Vec<_> = judged.iter().map(|judged| &judged.row.name).collect();
-        assert_eq!(told, rows.iter().map(|row| &row.name).collect::<Vec<_>>());
+        let names: Vec<_> = judged.iter().map(|judged| &judged.row.name).collect();
+        assert_eq!(names, rows.iter().map(|row| &row.name).collect::<Vec<_>>());
         assert_eq!(runs, DetectorFigures::of(&judged).runs);
     }
 

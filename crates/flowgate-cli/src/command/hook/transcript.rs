@@ -283,7 +283,7 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
         }
         _ => TranscriptEvent::Event(Box::new(event)),
     };
-    let began = entry.get("toolUseResult").and_then(|told| told.get("agentId")).and_then(Value::as_str);
+    let began = entry.get("toolUseResult").and_then(|result| result.get("agentId")).and_then(Value::as_str);
     let began = began.map(|agent| TranscriptEvent::SubAgentStarted(agent.to_owned()));
     Ok(events.into_iter().map(each).chain(began).collect())
 }

@@ -244,18 +244,18 @@ impl TerminalChat<'_> {
         let calls: Vec<_> = calls.collect();
         let refusal = all.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
-                let told: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
-                told.get("refused")?;
+                let refusal: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
+                refusal.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;
-                Some((call.name.clone(), call.arguments.clone(), told))
+                Some((call.name.clone(), call.arguments.clone(), refusal))
             }
             _ => None,
         });
         match refusal {
             None => self.shell.print("Every call so far has run."),
-            Some((name, arguments, told)) => {
+            Some((name, arguments, refusal)) => {
                 self.shell.print(&escaping::line(&format!("{name} {arguments}")));
-                self.shell.print(&escaping::json(&told));
+                self.shell.print(&escaping::json(&refusal));
             }
         }
     }

@@ -59,9 +59,9 @@ impl ChatTerminal {
 
     /// Creates a terminal for tests, with given input and output.
     #[cfg(test)]
-    pub(crate) fn double(lines: Receiver<String>, told: impl Write + Send + 'static) -> Self {
+    pub(crate) fn double(lines: Receiver<String>, err: impl Write + Send + 'static) -> Self {
         Self {
-            err: Mutex::new(Box::new(told)),
+            err: Mutex::new(Box::new(err)),
             has_person: true,
             lines: Mutex::new(Some(lines)),
             has_prompt: false,

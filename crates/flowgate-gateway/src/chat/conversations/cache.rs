@@ -9,7 +9,7 @@ use super::{ConversationCell, ConversationKey};
 use crate::background_drop::drop_in_background;
 
 /// The limit on conversations in memory, however small they are.
-const MOST_SLOTS: usize = 4096;
+const MAX_SLOTS: usize = 4096;
 
 /// The conversations in memory.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl ConversationCache {
 
     /// Evicts the least recently used conversations, except those in use, until the limits hold.
     fn make_room(&mut self) {
-        while self.bytes > self.most || self.slots.len() > MOST_SLOTS {
+        while self.bytes > self.most || self.slots.len() > MAX_SLOTS {
             let Some(key) = self.by_use.values().find(|key| !self.is_used(key)).cloned() else { return };
             self.forget(&key);
         }
@@ -107,9 +107,9 @@ mod tests {
         assert_eq!(left(&memory), ("c".to_owned(), 100, 1));
         memory.forget(&key("c"));
         assert_eq!(left(&memory), (String::new(), 0, 0));
-        for number in 0..=MOST_SLOTS {
+        for number in 0..=MAX_SLOTS {
             memory.slot(&key(&number.to_string()));
         }
-        assert_eq!((memory.slots.len(), memory.slots.contains_key(&key("0"))), (MOST_SLOTS, false));
+        assert_eq!((memory.slots.len(), memory.slots.contains_key(&key("0"))), (MAX_SLOTS, false));
     }
 }

@@ -3,7 +3,7 @@
 use super::{GatewayService, busy_reply};
 use crate::http::admission::RequestSlotError;
 use crate::http::handshake::HandshakeError;
-use crate::http::open_requests::MOST_CANCELLED;
+use crate::http::open_requests::MAX_CANCELLED;
 use crate::http::reply::HttpReply;
 use crate::log::{Limit, LogEvent};
 
@@ -70,7 +70,7 @@ impl GatewayService {
             what: "cancelled requests of one connection, beyond those that were answered",
             effect: "the connection was closed",
             setting: "none",
-            most: MOST_CANCELLED,
+            most: MAX_CANCELLED,
             client: "",
             conversation: None,
         });

@@ -89,8 +89,8 @@ impl GatewayService {
             if read.bytes.is_empty() {
                 // Most bodies declare their length and need not be moved while they grow; but the reservation is
                 // bounded by what has arrived.
-                let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
-                let all = told.map_or(0, |rest| rest.saturating_add(data.len()));
+                let declared_length = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
+                let all = declared_length.map_or(0, |rest| rest.saturating_add(data.len()));
                 read.bytes.reserve(all.min(data.len().saturating_mul(4)));
             }
             read.bytes.extend_from_slice(&data);
