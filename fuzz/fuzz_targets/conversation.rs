@@ -112,7 +112,7 @@ impl ConversationRun {
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {}}}),
+            parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {}}}).into(),
             output: Some(json!({"properties": {"secret": {"type": "string"}}})).filter(|_| name == "read"),
             words: if name == "list" { words } else { DescriptionAuthor::Operator },
         };

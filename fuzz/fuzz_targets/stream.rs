@@ -131,7 +131,7 @@ fn conversation(policy: Arc<Policy>, method: Method) -> Conversation {
     let offered = |name: &str| OfferedTool {
         tool: Tool::local(name),
         description: name.to_owned(),
-        parameters: json!({"type": "object", "properties": {"to": {"type": "string"}}}),
+        parameters: json!({"type": "object", "properties": {"to": {"type": "string"}}}).into(),
         output: None,
         words: DescriptionAuthor::Server,
     };

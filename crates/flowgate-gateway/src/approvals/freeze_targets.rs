@@ -13,6 +13,8 @@ use crate::database::{Database, DatabaseError};
 
 /// The most tools of agents that are remembered; others have to be frozen in advance.
 const MAX_TOOLS: usize = 10_000;
+/// The maximum length of such a name, in bytes, since agents choose them.
+const MAX_TOOL_NAME: usize = 256;
 /// The most names that a refusal lists.
 const MAX_LISTED: usize = 20;
 
@@ -75,7 +77,7 @@ impl FreezeTargets {
     /// Adds tools that an agent offers.
     pub(crate) fn note_tools(&self, tools: impl Iterator<Item = String>) {
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        for tool in tools {
+        for tool in tools.filter(|tool| tool.len() <= MAX_TOOL_NAME) {
             if known.len() < MAX_TOOLS {
                 known.insert(tool);
             }

@@ -36,8 +36,10 @@ impl Database {
     pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), DatabaseError> {
         let _changes = FreezeCacheGuard(&self.cache);
         let (kind, what, who) = (kind.to_owned(), what.to_owned(), who.to_owned());
-        self.run(Access::Statement, move |tx| {
+        let cache = Arc::clone(&self.cache);
+        self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                tx.on_commit(Box::new(move || cache.forget_freezes()));
                 let sql = "INSERT INTO freezes (kind, what, who, since) VALUES (?1, ?2, ?3, {now}) ON CONFLICT DO NOTHING";
                 tx.execute(sql, &[(&kind).into(), (&what).into(), (&who).into()]).await.map(drop)
             })
@@ -49,8 +51,10 @@ impl Database {
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, DatabaseError> {
         let _changes = FreezeCacheGuard(&self.cache);
         let (kind, what) = (kind.to_owned(), what.to_owned());
-        self.run(Access::Statement, move |tx| {
+        let cache = Arc::clone(&self.cache);
+        self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                tx.on_commit(Box::new(move || cache.forget_freezes()));
                 let sql = "DELETE FROM freezes WHERE kind = ?1 AND what = ?2";
                 Ok(tx.execute(sql, &[(&kind).into(), (&what).into()]).await? > 0)
             })
@@ -59,7 +63,8 @@ impl Database {
     }
 }
 
-/// Invalidates the cached freezes on drop, also if the request was cancelled.
+/// Invalidates the cached freezes on drop, also if the request was cancelled. A read before the commit may fill the cache
+/// again, so the transaction invalidates it once more when it is committed.
 struct FreezeCacheGuard<'s>(&'s DatabaseCache);
 
 impl Drop for FreezeCacheGuard<'_> {
