@@ -238,7 +238,8 @@ fn streams_do_not_wait_for_each_other() {
             heard.push_str(&data.unwrap());
         }
         assert!(heard.ends_with("data: [DONE]\n\n"), "{heard}");
-        client.ended.await.unwrap().unwrap();
+        // The server closes the connection; a last frame of the client may find it closed.
+        let _ = client.ended.await.unwrap();
         stops.join().unwrap();
     });
 }
