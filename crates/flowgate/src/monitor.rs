@@ -4,14 +4,18 @@
 //! [`Permit`]. It reads no clock and no file and draws no random number: the same policy and the same events
 //! give the same verdicts, live or over a log.
 
+mod applicable_statements;
 mod attribution;
 mod call_examination;
+mod computed_label;
 mod consent_withdrawal;
+mod exceeding_regions;
 mod external_state;
 mod failure;
 mod floors;
 mod fork;
 mod labelling;
+mod push_error;
 mod reasons;
 mod referenced_state;
 mod regions;
@@ -21,13 +25,13 @@ mod tool_bounds;
 mod verdict;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Map;
 
 pub use attribution::{Attribution, CallDependency};
 pub use floors::Floors;
+pub use push_error::PushError;
 pub use verdict::{
     AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
@@ -39,9 +43,8 @@ use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
 use crate::predicates::{PredicateAnswer, PredicateAnswers, Predicates};
 use crate::rules::RuleMatcher;
-use crate::trace::{
-    Call, EventBody, EventId, EventPositionError, PossibleInfluence, Region, Status, Tool, Trace, TraceEntry,
-};
+use crate::trace::{Call, EventBody, EventId, PossibleInfluence, Region, Status, Tool, Trace, TraceEntry};
+use applicable_statements::ApplicableStatements;
 use call_examination::ExaminedCall;
 pub use external_state::ExternalStateError;
 use referenced_state::StoreVersions;
@@ -64,18 +67,8 @@ impl Default for Limits {
     }
 }
 
-/// The greatest number of arguments of a call.
+/// The maximum number of arguments of a call.
 const MAX_ARGUMENTS: usize = 1_000;
-
-/// The statements that apply to a tool, by index; computed once per tool.
-#[derive(Debug, Default)]
-struct ApplicableStatements {
-    labels: Vec<usize>,
-    requirements: Vec<usize>,
-    payloads: Vec<usize>,
-    consents: Vec<usize>,
-    endorsements: Vec<usize>,
-}
 
 /// The state of one session under one policy.
 ///
@@ -112,37 +105,6 @@ pub struct Monitor {
     version: u64,
 }
 
-/// The reason why an event cannot be pushed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PushError {
-    /// The event has no place in the trace.
-    Position(EventPositionError),
-    /// The event is a call; calls are judged, not pushed.
-    IsCall,
-    /// The session has reached [`Limits::events`].
-    Full,
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Position(error) => error.fmt(f),
-            Self::IsCall => f.write_str("a call is judged, not pushed"),
-            Self::Full => f.write_str("the session has as many events as it may have"),
-        }
-    }
-}
-
-impl std::error::Error for PushError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Position(error) => Some(error),
-            Self::IsCall | Self::Full => None,
-        }
-    }
-}
-
 /// A call of a log, judged after the fact.
 #[derive(Debug)]
 pub struct RecordedCall {
@@ -169,8 +131,8 @@ impl Monitor {
         // The names in the policy take their slots first, so that names in data cannot exhaust the roster
         // before.
         policy.plan.intern(&mut roster);
-        let messages = Arc::new(labelling::statements_for_kind(&policy.plan, Type::Message));
-        let tools = Arc::new(labelling::statements_for_kind(&policy.plan, Type::Tool));
+        let messages = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Message));
+        let tools = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Tool));
         let rules = RuleMatcher::new(&policy.plan);
         Self {
             policy,
@@ -573,15 +535,6 @@ impl Monitor {
         let access = self.stores.access(plan, &self.servers, &key.0, is_harmless);
         self.known_accesses.insert(key, access.clone());
         access
-    }
-
-    fn applicable(&mut self, tool: &Tool) -> Arc<ApplicableStatements> {
-        if let Some(known) = self.applicable.get(tool) {
-            return Arc::clone(known);
-        }
-        let found = Arc::new(labelling::statements_for_tool(&self.policy.plan, tool));
-        self.applicable.insert(tool.clone(), Arc::clone(&found));
-        found
     }
 
     /// Withdraws the calls whose permits were dropped.

@@ -11,7 +11,7 @@ use crate::policy::Action;
 use crate::rules::ObservedEvents;
 use crate::trace::{EventBody, EventId, PossibleInfluence, Status, TraceEntry};
 
-/// A judged call that stands at the end of the trace.
+/// A judged call at the end of the trace.
 pub(super) struct ExaminedCall {
     pub(super) judgement: Judgement,
     pub(super) event: Option<EventId>,
@@ -22,7 +22,7 @@ pub(super) struct ExaminedCall {
 }
 
 impl Monitor {
-    /// Places, labels and judges a call. If it has a place, it stands at the end of the trace afterwards.
+    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards.
     pub(super) fn examine(
         &mut self,
         entry: TraceEntry,

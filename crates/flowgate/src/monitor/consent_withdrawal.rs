@@ -50,7 +50,7 @@ consent private for call.arguments.card if:
 "#;
 
     #[test]
-    fn what_rests_on_a_withdrawn_consent_is_judged_again() {
+    fn calls_with_a_withdrawn_consent_are_judged_again() {
         let policy = Arc::new(Policy::parse(POLICY).unwrap());
         let consents: Vec<(usize, &str)> = policy.consents().collect();
         assert!(matches!(consents[..], [(8, text)] if text.starts_with("consent private")), "{consents:?}");

@@ -102,7 +102,8 @@ impl Monitor {
         }
         self.version += 1;
         // The lower bound on the label of every store; a record without it is not valid.
-        let floor = record.get("floor").ok_or(ExternalStateError("it does not say what all stores carry"))?;
+        let floor =
+            record.get("floor").ok_or(ExternalStateError("it has no `floor`, the label of all stores"))?;
         let floor = space.from_names(floor, &mut self.roster);
         self.stores.raise_floor(&floor);
         if is_known {

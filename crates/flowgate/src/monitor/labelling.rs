@@ -1,53 +1,21 @@
-//! Labels of events: what the policy declares, joined with what the event came from (RTBAS, Algorithm 4).
+//! Labels of events: the labels that the policy declares, joined with those of the sources of the event (RTBAS,
+//! Algorithm 4).
 
 use super::{ApplicableStatements, CallDependency, EventFinding, Floors, Monitor, Reason, ReasonKind};
 use crate::builtin;
-use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode, RegionRead, Value};
-use crate::label::{ComputedLabelUse, DimensionKind, DimensionSet, Label, NameTable, PartialLabel, Space};
+use crate::eval::{EvalError, MissingValueMode, RegionRead};
+use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelPlan, LabelStatement, Plan, SearchOp, Type};
+use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, Plan, SearchOp};
 use crate::trace::{
     Document, EventBody, EventId, EventPosition, NodeId, PathStep, PossibleInfluence, Status, Tool,
     TraceEntry,
 };
 
 use super::attribution::Attribution;
+use super::computed_label::{compute_label, greatest_label};
 use super::regions::{event_frame, region_nodes, unstructured_texts};
-
-/// Returns the statements that apply to a tool: every pattern for their event matches it.
-pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStatements {
-    let matches = |query: &CompiledQuery| {
-        query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
-    };
-    let indices =
-        |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
-    let labels = |i: usize| {
-        plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
-    };
-    let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
-    let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
-    let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
-    let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
-    ApplicableStatements {
-        labels: indices(&labels, plan.labels.len()),
-        requirements: indices(&requirements, plan.requirements.len()),
-        payloads: indices(&payloads, plan.payloads.len()),
-        consents: indices(&consents, plan.consents.len()),
-        endorsements: indices(&endorsements, plan.endorsements.len()),
-    }
-}
-
-/// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
-pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
-    let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
-    let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
-    ApplicableStatements { labels, ..ApplicableStatements::default() }
-}
-
-fn first_type(query: &CompiledQuery) -> Type {
-    query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
-}
 
 /// The label that one match of a label statement grants.
 struct LabelGrant {
@@ -557,63 +525,4 @@ impl Monitor {
         }
         document
     }
-}
-
-/// Returns the greatest label that a statement can grant.
-pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
-    let fixed = label.fixed.unwrap_or(PartialLabel::NONE);
-    let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
-    fixed.label.join(&computed)
-}
-
-/// Evaluates a label plan; `bound` decides how an unknown value is rounded.
-pub(super) fn compute_label(
-    evaluator: &mut Evaluator<'_>,
-    space: &Space,
-    roster: &mut NameTable,
-    plan: &LabelPlan,
-    frame: &Frame,
-    bound: ComputedLabelUse,
-) -> Result<PartialLabel, EvalError> {
-    let mut label = plan.fixed.unwrap_or(PartialLabel::NONE);
-    for (dimension, arguments) in &plan.computed {
-        let Some(index) = space.index(dimension) else { continue };
-        let unknown = match bound {
-            ComputedLabelUse::Data => space.dimension_top(index),
-            ComputedLabelUse::Requirement => space.dimension_bottom(index),
-        };
-        let mut frame = frame.clone();
-        let mut names = Vec::new();
-        let mut is_known = true;
-        for argument in arguments {
-            let value = match evaluator.evaluate(argument, &mut frame) {
-                Err(EvalError::Missing) => Value::Absent,
-                value => value?,
-            };
-            match evaluator.resolve_structure(&value)? {
-                Value::Str(name) => names.push(name.to_string()),
-                Value::List(items) => {
-                    for item in items.iter() {
-                        match item.as_text() {
-                            Some(name) => names.push(name.to_owned()),
-                            None => is_known = false,
-                        }
-                    }
-                }
-                _ => is_known = false,
-            }
-        }
-        let is_time =
-            space.dimensions().get(index).is_some_and(|dimension| dimension.kind == DimensionKind::Time);
-        let computed = if is_time {
-            is_known &= !names.is_empty() && (bound == ComputedLabelUse::Data || names.len() == 1);
-            let instants = names.iter().map(|text| space.instant(dimension, crate::builtin::seconds(text)?));
-            let instants: Option<Vec<PartialLabel>> = instants.collect();
-            instants.map(|all| all.iter().fold(PartialLabel::NONE, |joined, instant| joined.join(instant)))
-        } else {
-            roster.set(space, dimension, &names, bound)
-        };
-        label = label.join(&computed.filter(|_| is_known).unwrap_or(unknown));
-    }
-    Ok(label)
 }

@@ -106,7 +106,7 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
     let value =
         match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-            Err(error) => return Ok(format!("a rule matches, and what it says cannot be computed: {error}")),
+            Err(error) => return Ok(format!("a rule matches, and its message cannot be computed: {error}")),
             Ok(value) => value,
         };
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))

@@ -188,7 +188,7 @@ require untrusted if:
 
     /// A permit or a question of one session is invalid in another one, whose trace differs.
     #[test]
-    fn permits_and_questions_are_good_only_where_they_were_made() {
+    fn permits_and_questions_are_valid_in_their_session_only() {
         let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
         let (mut one, mut other) = (Monitor::new(Arc::clone(&policy)), Monitor::new(Arc::clone(&policy)));
         let why =

@@ -9,7 +9,7 @@
 
 use serde_json::Value as Json;
 
-use super::labelling::compute_label;
+use super::computed_label::compute_label;
 use super::regions::{event_frame, region_nodes};
 use super::{ApplicableStatements, Attribution, CallDependency, Monitor, Reason, ReasonKind};
 use crate::builtin;
@@ -17,19 +17,10 @@ use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
 use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::plan::{CompiledQuery, Plan};
 use crate::policy::{Action, Span};
-use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, Region, TraceEntry};
+use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, TraceEntry};
 
-/// The most regions that a reason names.
-const MAX_REGIONS: usize = 5;
-
-/// The most reasons that are reported against one call.
+/// The maximum number of reasons that are reported against one call.
 const MAX_REASONS: usize = 50;
-
-/// The number of latest events that are searched for offending regions.
-const RECENT: usize = 64;
-
-/// The number of latest events in a view that are searched for offending regions.
-const SEARCHED: usize = 1_000;
 
 /// The result of comparing a call with its requirements.
 pub(super) struct RequirementOutcome {
@@ -395,9 +386,9 @@ impl Monitor {
                     }
                     over = over.without(covered);
                     let statement = Some(consent.span.clone());
-                    let is_told =
+                    let is_reported =
                         reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
-                    if !is_told {
+                    if !is_reported {
                         let label = space.describe(&node.label, covered, &self.roster);
                         let message = format!("{part} carries {}, by standing consent", label.join(", "));
                         reasons.push(Reason {
@@ -468,128 +459,6 @@ impl Monitor {
             required: allowed,
             ..Reason::new(kind, action, message)
         }
-    }
-
-    /// Returns the regions that do not flow to the bound, the latest first.
-    fn exceeding_regions(
-        &self,
-        event: EventId,
-        source: &CallDependency,
-        bound: &Label,
-        over: DimensionSet,
-    ) -> Vec<(Region, Vec<String>)> {
-        let space = self.policy.space();
-        let mut found: Vec<(EventId, NodeId)> = Vec::new();
-        match source {
-            CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
-                found.clone_from(regions)
-            }
-            CallDependency::Hidden => {}
-            CallDependency::View(view) => {
-                // What the view hides must not affect the result: neither how far back is searched, nor which
-                // regions are named.
-                let exists = |earlier: &EventId| self.trace.existence_label(*earlier).flows_to(view);
-                let seen = |earlier: &EventId| self.trace.sees(event, *earlier);
-                let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(seen);
-                for earlier in earlier.take(SEARCHED) {
-                    found.extend(
-                        self.exceeding_origins(earlier, bound, over, |node| {
-                            self.is_shown(earlier, node, view)
-                        }),
-                    );
-                    if found.len() >= MAX_REGIONS {
-                        break;
-                    }
-                }
-            }
-            CallDependency::Everything => {
-                // The latest events, and then those that first raised the label: a bounded search in a trace
-                // of any length.
-                let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
-                let raising = self.trace.context_raising_events().iter().rev().copied();
-                let earlier = raising.filter(|earlier| earlier.0 + RECENT < event.0);
-                for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
-                    found.extend(self.exceeding_origins(earlier, bound, over, |_| true));
-                    if found.len() >= MAX_REGIONS {
-                        break;
-                    }
-                }
-            }
-        }
-        let label = |event: EventId, node: NodeId| {
-            let node = self.trace.event(event).and_then(|event| event.document.node(node));
-            node.map_or(Label::BOTTOM, |node| node.label)
-        };
-        // The label of what the recipient of the reason may see.
-        let seen = match source {
-            CallDependency::View(view) => *view,
-            CallDependency::Slot { view, regions } => {
-                regions.iter().fold(*view, |seen, (event, node)| seen.join(&label(*event, *node)))
-            }
-            CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
-        };
-        let offending = found.into_iter().filter(|(event, node)| {
-            !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
-        });
-        offending
-            .take(MAX_REGIONS)
-            .map(|(event, node)| {
-                let mut region = self.region(event, node);
-                // The position of a part of a text depends on everything before it in the text.
-                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &seen));
-                (region, space.describe(&label(event, node), over, &self.roster))
-            })
-            .collect()
-    }
-}
-
-impl Monitor {
-    /// Returns whether a view at `view` shows a region: the region and everything that it is a part of.
-    fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
-        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
-        let up = std::iter::successors(Some(node), |id| {
-            document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
-        });
-        up.take(document.nodes().len())
-            .all(|id| document.node(id).is_some_and(|node| node.label.flows_to(view)))
-    }
-
-    /// Returns whether each text that a region is a part of flows to a label as a whole.
-    fn enclosing_text_flows_to(&self, event: EventId, node: NodeId, label: &Label) -> bool {
-        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
-        let up = std::iter::successors(Some(node), |id| {
-            document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
-        });
-        let mut texts = up.take(document.nodes().len()).filter(|id| *id != 0).map(|id| document.label_of(id));
-        texts.all(|text| text.flows_to(label))
-    }
-
-    /// Returns the regions of an event that brought in what exceeds the bound: text from other sources, not
-    /// what the model derived from it. If no text did, it is the structure.
-    fn exceeding_origins(
-        &self,
-        id: EventId,
-        bound: &Label,
-        over: DimensionSet,
-        is_shown: impl Fn(NodeId) -> bool,
-    ) -> Vec<(EventId, NodeId)> {
-        let space = self.policy.space();
-        let Some(event) = self.trace.event(id) else { return Vec::new() };
-        let is_model = matches!(&event.body, EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
-        let content = event.document.key(0, "content");
-        let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
-        let end = event.document.node(content).map_or(content, |node| node.end);
-        let exceeds = |id: &NodeId| {
-            let node = event.document.node(*id);
-            node.is_some_and(|node| !space.exceeded_dimensions(&node.label, bound, over).is_empty())
-                && is_shown(*id)
-        };
-        let is_scalar = |id: &NodeId| {
-            event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
-        };
-        let texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
-        let structure = Some(content).filter(|id| texts.is_empty() && exceeds(id));
-        texts.into_iter().chain(structure).map(|node| (id, node)).collect()
     }
 }
 

@@ -270,7 +270,7 @@ mod tests {
     proptest! {
         /// A caller that has read the records need not read them again while the change count is the same.
         #[test]
-        fn what_has_not_changed_is_the_same(
+        fn the_change_count_identifies_the_records(
             steps in prop::collection::vec((0..7_u8, 0..3_usize, 0..3_usize), 1..24),
         ) {
             let policy = Policy::parse("lattice secrecy: public < private\nlattice integrity: trusted < untrusted").unwrap();

@@ -1,7 +1,7 @@
 //! Properties of tools that hold before any call: what a model that may call them should be shown, and what
 //! it could do after it was shown more.
 
-use super::{Monitor, labelling};
+use super::{Monitor, applicable_statements, computed_label};
 use crate::label::{DimensionSet, Label, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
@@ -57,20 +57,20 @@ impl Monitor {
     /// Returns whether a statement of the policy may label the outputs of a tool. An output that no statement
     /// labels is top, unless the policy declares another default.
     pub fn labels_outputs(&self, tool: &Tool) -> bool {
-        !labelling::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
+        !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
     /// Returns whether a statement of the policy may label the description of a tool.
     pub fn labels_description(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
         let matches = |id: &PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
-        let labels = labelling::statements_for_kind(plan, Type::Tool).labels;
+        let labels = applicable_statements::statements_for_kind(plan, Type::Tool).labels;
         labels.iter().filter_map(|index| plan.labels.get(*index)).any(|s| s.query.tools.iter().all(matches))
     }
 
     /// Returns whether a statement of the policy may label messages.
     pub fn labels_messages(&self) -> bool {
-        !labelling::statements_for_kind(&self.policy.plan, Type::Message).labels.is_empty()
+        !applicable_statements::statements_for_kind(&self.policy.plan, Type::Message).labels.is_empty()
     }
 
     /// Returns whether a `require` applies to this tool. A tool without one may be called only at the bottom
@@ -90,8 +90,10 @@ impl Monitor {
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
-        for payload in
-            labelling::statements_for_tool(plan, tool).payloads.iter().filter_map(|i| plan.payloads.get(*i))
+        for payload in applicable_statements::statements_for_tool(plan, tool)
+            .payloads
+            .iter()
+            .filter_map(|i| plan.payloads.get(*i))
         {
             if let [TargetStep::Key(first), TargetStep::Key(name)] = payload.target.steps.as_slice()
                 && **first == *"arguments"
@@ -168,7 +170,7 @@ impl Monitor {
     pub(super) fn greatest_output_label(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
-        let indices = labelling::statements_for_tool(plan, tool).labels;
+        let indices = applicable_statements::statements_for_tool(plan, tool).labels;
         let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
         let is_whole = |target: &TargetPath| match target.steps.as_slice() {
             _ if target.capture.is_some() || target.root != 0 => false,
@@ -185,7 +187,7 @@ impl Monitor {
         let base = space.restrict(&undeclared, space.all().without(covered));
         statements
             .iter()
-            .fold(base, |most, statement| most.join(&labelling::greatest_label(space, &statement.label)))
+            .fold(base, |most, statement| most.join(&computed_label::greatest_label(space, &statement.label)))
     }
 
     /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
@@ -212,7 +214,7 @@ impl Monitor {
 }
 
 fn requirements<'p>(plan: &'p Plan, tool: &Tool) -> Vec<&'p Requirement> {
-    let indices = labelling::statements_for_tool(plan, tool).requirements;
+    let indices = applicable_statements::statements_for_tool(plan, tool).requirements;
     indices.into_iter().filter_map(|index| plan.requirements.get(index)).collect()
 }
 
@@ -327,7 +329,7 @@ require untrusted if:
     }
 
     #[test]
-    fn what_is_hidden_does_not_decide_whether_a_store_is_written_to() {
+    fn hidden_text_does_not_decide_whether_a_store_is_written() {
         assert_eq!(label_after("me"), ["untrusted"]);
         assert_eq!(label_after("you"), ["untrusted"]);
     }

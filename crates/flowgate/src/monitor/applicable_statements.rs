@@ -1,0 +1,65 @@
+//! The statements of the policy that apply to a tool or to a kind of event, by index.
+//!
+//! The monitor caches them for each tool, so that judging a call does not match all patterns again.
+
+use std::sync::Arc;
+
+use super::Monitor;
+use crate::policy::plan::{CompiledQuery, LabelStatement, Plan, Type};
+use crate::trace::Tool;
+
+/// The statements that apply to a tool, by index; computed once per tool.
+#[derive(Debug, Default)]
+pub(super) struct ApplicableStatements {
+    pub(super) labels: Vec<usize>,
+    pub(super) requirements: Vec<usize>,
+    pub(super) payloads: Vec<usize>,
+    pub(super) consents: Vec<usize>,
+    pub(super) endorsements: Vec<usize>,
+}
+
+impl Monitor {
+    /// Returns the statements that apply to a tool.
+    pub(super) fn applicable(&mut self, tool: &Tool) -> Arc<ApplicableStatements> {
+        if let Some(cached) = self.applicable.get(tool) {
+            return Arc::clone(cached);
+        }
+        let statements = Arc::new(statements_for_tool(&self.policy.plan, tool));
+        self.applicable.insert(tool.clone(), Arc::clone(&statements));
+        statements
+    }
+}
+
+/// Returns the statements that apply to a tool: every pattern for their event matches it.
+pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStatements {
+    let matches = |query: &CompiledQuery| {
+        query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
+    };
+    let indices =
+        |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
+    let labels = |i: usize| {
+        plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
+    };
+    let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
+    let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
+    let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
+    let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
+    ApplicableStatements {
+        labels: indices(&labels, plan.labels.len()),
+        requirements: indices(&requirements, plan.requirements.len()),
+        payloads: indices(&payloads, plan.payloads.len()),
+        consents: indices(&consents, plan.consents.len()),
+        endorsements: indices(&endorsements, plan.endorsements.len()),
+    }
+}
+
+/// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
+pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
+    let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
+    let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
+    ApplicableStatements { labels, ..ApplicableStatements::default() }
+}
+
+fn first_type(query: &CompiledQuery) -> Type {
+    query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
+}

@@ -1,0 +1,36 @@
+//! The reasons why an event cannot be appended to a session.
+
+use std::fmt;
+
+use crate::trace::EventPositionError;
+
+/// The reason why an event cannot be pushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushError {
+    /// The event has no place in the trace.
+    Position(EventPositionError),
+    /// The event is a call; calls are judged, not pushed.
+    IsCall,
+    /// The session has reached [`Limits::events`](super::Limits::events).
+    Full,
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Position(error) => error.fmt(f),
+            Self::IsCall => f.write_str("a call is judged, not pushed"),
+            Self::Full => f.write_str("the session has as many events as it may have"),
+        }
+    }
+}
+
+impl std::error::Error for PushError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Position(error) => Some(error),
+            Self::IsCall | Self::Full => None,
+        }
+    }
+}
