@@ -94,7 +94,7 @@ fn analysis(policy: &str, trace: &Value, workload: &str) {
     report("both", workload, messages, time, found);
 }
 
-/// Ever more rules, each about a tool of its own, over the same trace.
+/// Ever more rules, each about its own tool, over the same trace.
 fn rules(trace: &Value) {
     let parsed = analysis::build_trace(entries(&trace.to_string())).unwrap();
     let options = AnalysisOptions { fuel: u64::MAX, ..AnalysisOptions::default() };

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_readers_could_disagree_on_is_refused() {
+    fn ambiguous_json_is_refused() {
         let check = |text: &str, numbers, expected: &str| {
             let shown =
                 parse(text, numbers).map_or_else(|error| error.to_string(), |value| value.to_string());

@@ -1,6 +1,6 @@
 //! Policies: from source text to an enforceable plan.
 //!
-//! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with a type of its own. Source
+//! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
 //! locations are kept up to the plan, so that a verdict can show the statement behind it.
 
 mod compat;

@@ -92,7 +92,7 @@ impl PredicateAnswers {
             return answered.answer;
         }
         let Some(predicate) = self.predicates.functions.get(name) else {
-            return Err(format!("nobody answers `{name}`"));
+            return Err(format!("no source answers `{name}`"));
         };
         let answer = predicate(arguments);
         let mut given = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +190,7 @@ raise \"not a customer\" if:
         again.set_predicates(Predicates::new(), recorded);
         assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
         assert_eq!(verdict(&mut again, "eve@example.org"), "not a customer");
-        assert!(verdict(&mut again, "bob@example.org").contains("nobody answers `is_customer`"));
+        assert!(verdict(&mut again, "bob@example.org").contains("no source answers `is_customer`"));
     }
 
     /// A permit is judged again when it is redeemed, if the predicates were replaced since.

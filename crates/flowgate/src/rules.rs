@@ -232,7 +232,7 @@ impl RuleMatcher {
         self.frame.resize(rule.query.slots, Value::Absent);
     }
 
-    /// Reports the matches in which the event stands in one place.
+    /// Reports the matches in which the event has one of the places.
     fn match_anchored(
         &mut self,
         context: RuleContext<'_>,

@@ -50,7 +50,7 @@ fn words(monitor: &Monitor, label: &Label) -> String {
 
 /// An observer that may see a call may see that it was answered, but not the answer.
 #[test]
-fn that_there_is_an_event_is_not_as_secret_as_what_it_says() {
+fn the_existence_of_an_event_is_labelled_separately() {
     let mut monitor = session();
     monitor.push(said("user")).unwrap();
     let first = read(&mut monitor, "c1");
@@ -67,7 +67,7 @@ fn that_there_is_an_event_is_not_as_secret_as_what_it_says() {
 
 /// A statement for the content alone also lowers the label of the message's existence to that of the content.
 #[test]
-fn who_vouches_for_a_content_vouches_for_its_being_there() {
+fn a_content_label_covers_the_existence_of_the_content() {
     let mut monitor = session();
     let note = monitor.push(said("note")).unwrap().0;
     let other = monitor.push(said("other")).unwrap().0;
@@ -78,7 +78,7 @@ fn who_vouches_for_a_content_vouches_for_its_being_there() {
 
 /// In every dimension: the label of the model's view, or otherwise of what its agent had seen.
 #[test]
-fn a_message_of_the_model_carries_what_the_model_was_shown() {
+fn a_message_of_the_model_carries_the_label_of_its_view() {
     for (dimension, element, expected) in [
         ("secrecy", "private", "trusted, private"),
         ("integrity", "untrusted", "untrusted, public"),
@@ -133,7 +133,7 @@ require top if:
 /// Writes of earlier sessions are joined into the store of the same name if the policy declares the same
 /// stores; otherwise into all stores, because the corresponding store is unknown.
 #[test]
-fn what_is_recalled_belongs_to_the_store_of_its_name() {
+fn recalled_writes_join_the_store_of_the_same_name() {
     let policy = |second: &str| {
         format!(
             "lattice secrecy: public < private\n\
@@ -210,7 +210,7 @@ require top if:
 /// The predicted label of an event equals its label when it is pushed, and the prediction does not change the
 /// session.
 #[test]
-fn what_would_be_carried_is_carried() {
+fn the_predicted_label_equals_the_pushed_label() {
     let (mut monitor, entries) = (session(), [said("user"), said("note"), said("stranger")]);
     let would = monitor.labels_if_pushed(entries.clone());
     assert_eq!(monitor.trace().len(), 0);
@@ -227,7 +227,7 @@ fn what_would_be_carried_is_carried() {
 
 /// Without declared stores, tools without a server share one state, which is recalled as well.
 #[test]
-fn what_is_written_without_a_declared_store_is_recalled() {
+fn writes_without_a_declared_store_are_recalled() {
     let source = "\
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private

@@ -31,7 +31,7 @@ fn labelled(statements: &str, is_error: Option<bool>) -> (String, Vec<ReasonKind
 }
 
 #[test]
-fn what_is_not_known_grants_nothing() {
+fn an_unknown_value_grants_nothing() {
     let label = |to: &str, condition: &str| {
         format!("label out.content as {to} if:\n    (out: ToolOutput) is tool:read\n{condition}")
     };
@@ -117,7 +117,7 @@ fn an_output_that_answers_no_call_is_top() {
 }
 
 #[test]
-fn a_rule_over_what_is_not_known_fails() {
+fn a_rule_over_an_unknown_value_fails() {
     use ReasonKind::{Rule, RuleError};
     let rule =
         |condition: &str| format!("raise \"no\" if:\n    (out: ToolOutput) is tool:read\n    {condition}\n");

@@ -82,7 +82,7 @@ fn evaluators_agree() {
 
 /// A variable that is located by another variable must not use the previous binding of that one.
 #[test]
-fn what_is_no_longer_bound_is_not_asked() {
+fn an_unbound_variable_is_not_used() {
     let source = "raise \"x\" if:
     (e1: Message)
     (e2: Message)

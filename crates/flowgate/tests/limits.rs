@@ -113,7 +113,7 @@ fn places_are_bounded() {
 }
 
 #[test]
-fn what_is_said_is_bounded() {
+fn the_text_of_a_violation_is_bounded() {
     let said = vec!["m.content"; 2000].join(", ");
     let source = format!("raise Violation({said}) if:\n    (m: Message)\n");
     let policy = Policy::parse(&source).unwrap();

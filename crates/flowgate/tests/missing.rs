@@ -290,7 +290,7 @@ fn rule(action: &str, condition: &str) -> Arc<Policy> {
 }
 
 #[test]
-fn a_rule_that_needs_what_is_not_there_denies() {
+fn a_rule_that_needs_a_missing_value_denies() {
     let mut wrong = Vec::new();
     for action in ["raise", "ask"] {
         for MissingValueCase { condition, fails, matches, passes } in ROWS {
@@ -345,7 +345,7 @@ fn the_analysis_fails_where_the_monitor_denies() {
 
 /// A rule may test whether a value is present; conditions after that test are then decided.
 #[test]
-fn what_asks_first_is_decided() {
+fn a_presence_test_decides_later_conditions() {
     let rows = [
         ("a.amount is None", "{}", r#"{"amount": 1}"#),
         ("a.amount == None", r#"{"amount": null}"#, r#"{"amount": 1}"#),

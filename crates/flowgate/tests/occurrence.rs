@@ -40,7 +40,7 @@ fn warnings(source: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn what_never_occurs_is_reported_with_what_was_perhaps_meant() {
+fn a_name_that_never_occurs_is_reported_with_a_suggestion() {
     let check = |lines: &str, expected: &[(&str, &str, &str)]| {
         let source = format!("raise \"x\" if:\n    {}\n", lines.replace('\n', "\n    "));
         let expected: Vec<_> =

@@ -86,7 +86,7 @@ fn requirements_say_how_much_a_model_may_be_shown() {
 }
 
 #[test]
-fn rules_say_what_may_be_stopped() {
+fn offered_tools_are_stopped_by_rules() {
     let rule =
         |action: &str, lines: &str| format!("{action} \"x\" if:\n    {}\n", lines.replace('\n', "\n    "));
     // The rule, whether it never affects a call of `send`, and whether it can stop replies of the model.
@@ -229,7 +229,7 @@ fn an_answer_carries_more_where_a_rule_can_stop_it() {
 /// A model that was shown more may write to a store: texts from that store carry the label from then on,
 /// whether a write happened or not.
 #[test]
-fn what_could_be_written_by_who_saw_more_carries_it() {
+fn a_possible_write_raises_the_label_of_a_store() {
     let note = |label: &str| format!("require {label} if:\n    (call: ToolCall) is tool:note\n");
     for (policy, below, expected) in [
         (note("untrusted, public"), "tp", "up"),
@@ -254,7 +254,7 @@ fn what_could_be_written_by_who_saw_more_carries_it() {
 }
 
 #[test]
-fn what_exceeds_is_told_in_words() {
+fn exceeded_dimensions_are_described() {
     let mut monitor = session("");
     let [least, untrusted, private, most] = labels(&mut monitor).map(|(_, label)| label);
     for (label, upper, expected) in [

@@ -40,7 +40,7 @@ fn pay(monitor: &mut Monitor) -> Result<Permit, Denial> {
 
 /// A rule that refers to a missing parameter fails, and denies.
 #[test]
-fn a_rule_compares_with_what_is_given() {
+fn a_rule_compares_with_its_parameters() {
     for (limit, is_permitted) in [(Some(100), true), (Some(50), true), (Some(49), false), (None, false)] {
         assert_eq!(pay(&mut session(limit)).is_ok(), is_permitted, "{limit:?}");
     }

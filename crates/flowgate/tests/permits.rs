@@ -151,7 +151,7 @@ fn a_call_is_judged_again_after_one_that_has_no_place() {
 
 /// An answer to a recorded call that was not permitted counts as an answer without a call.
 #[test]
-fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
+fn an_answer_to_a_forbidden_recorded_call_answers_no_call() {
     for (before, is_permitted) in [("note", true), ("read", false)] {
         let mut monitor = session(Limits::default());
         for name in [before, "send"] {
@@ -168,7 +168,7 @@ fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
 
 /// A call that depends on regions that its model was not shown is denied.
 #[test]
-fn what_depends_on_what_is_hidden_is_denied() {
+fn a_call_that_depends_on_hidden_regions_is_denied() {
     for (decision, argument, expected) in [
         (CallDependency::Everything, CallDependency::Everything, vec![]),
         (CallDependency::Hidden, CallDependency::Everything, vec!["decision"]),

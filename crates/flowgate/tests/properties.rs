@@ -169,7 +169,7 @@ proptest! {
 
     /// The context of an event is the join of everything that its agent has seen, and of the event itself.
     #[test]
-    fn context_is_the_join_of_what_was_seen(steps in steps()) {
+    fn the_context_is_the_join_of_all_seen_labels(steps in steps()) {
         let (monitor, _, _) = record(&policy(POLICY), &entries(&steps));
         let trace = monitor.trace();
         for (index, event) in trace.events().iter().enumerate() {

@@ -45,7 +45,7 @@ require public for call.arguments.body if:
 "#;
 
 #[test]
-fn each_part_is_told_once_for_each_statement() {
+fn each_part_is_reported_once_for_each_statement() {
     let mut monitor = session(STRICT);
     says(&mut monitor, "Nobody labels this, so it is untrusted and private.");
     let arguments = json!({"to": ["bob", {"name": "ann"}], "body": [["all"], "of", "it"]});
@@ -66,7 +66,7 @@ fn each_part_is_told_once_for_each_statement() {
 
 /// Programs can read from a reason what is carried, what is permitted, and which part of it is confidential.
 #[test]
-fn a_reason_says_what_is_carried_and_what_may_be() {
+fn a_reason_has_the_carried_and_the_permitted_label() {
     let policy = "\
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private
@@ -85,7 +85,7 @@ require trusted, public if:
 /// A person is shown all matches of a rule, so a rule with more matches than can be shown denies; a rule that
 /// only records does not.
 #[test]
-fn matches_that_cannot_be_told_cannot_be_approved() {
+fn matches_that_cannot_be_shown_cannot_be_approved() {
     let lattices =
         "lattice integrity: trusted < untrusted\nrequire top if:\n    (call: ToolCall) is tool:send\n";
     for (action, count, outcome) in [
@@ -132,7 +132,7 @@ consent outside for call.arguments.body if:
 "#;
 
 #[test]
-fn each_consent_is_told_once_for_each_part() {
+fn each_consent_is_reported_once_for_each_part() {
     let mut monitor = session(CONSENTED);
     says(&mut monitor, "Send it.");
     let arguments = json!({"to": ["bob", "ann"], "body": [["all"], "of", "it"], "at": "once"});
@@ -174,7 +174,7 @@ fn a_call_has_only_so_many_arguments() {
 
 /// A rule that only records gives no reason against a call.
 #[test]
-fn what_is_recorded_is_no_reason_against_a_call() {
+fn a_rule_that_records_gives_no_reason_against_a_call() {
     for (action, outcome) in [("log", Outcome::Permit), ("ask", Outcome::Confirm), ("raise", Outcome::Deny)] {
         let mut monitor = session(&format!("{action} \"a call\" if:\n    (call: ToolCall)\n"));
         let verdict = monitor.judge(call("1", "send", &json!({})));
@@ -189,7 +189,7 @@ fn what_is_recorded_is_no_reason_against_a_call() {
 /// An approval covers what the person was shown: this rule with these events. The position of the call does
 /// not matter.
 #[test]
-fn an_approval_is_of_the_events_that_were_told() {
+fn an_approval_covers_the_shown_events() {
     // A harmless tool writes to no store, so no store changes.
     let harmless = "lattice integrity: trusted < untrusted\nrequire top if:\n    (call: ToolCall) is tool:r\"read|send\"\n";
     let rule = "ask \"sent after reading\" if:\n    (a: ToolCall) is tool:read\n    (b: ToolCall) is tool:send\n    a -> b\n";

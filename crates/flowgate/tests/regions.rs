@@ -86,7 +86,7 @@ impl RegionSession {
 
 /// The latest regions come first, and there are at most five.
 #[test]
-fn what_brought_in_too_much_is_named() {
+fn the_exceeding_regions_are_named() {
     let mut session = RegionSession::new();
     session.says("user", "Read it.");
     let rows =
@@ -121,7 +121,7 @@ fn an_answer_without_text_is_named_as_a_whole() {
 
 /// A region is named once, however long ago it was.
 #[test]
-fn what_was_long_ago_is_named_once() {
+fn an_old_region_is_named_once() {
     for before in [0, 2, 10] {
         for after in [0, 1, 61, 62, 63, 64, 65, 100, 200] {
             let mut session = RegionSession::new();
@@ -137,7 +137,7 @@ fn what_was_long_ago_is_named_once() {
 /// For a model that was shown a view, reasons name regions of the view, however far back, and no hidden
 /// regions.
 #[test]
-fn only_what_a_view_shows_is_named() {
+fn only_regions_of_the_view_are_named() {
     for after in [0, 100] {
         let mut session = RegionSession::new();
         let pages =
@@ -157,7 +157,7 @@ fn only_what_a_view_shows_is_named() {
 
 /// If a method states what the choice depends on, only those regions are named.
 #[test]
-fn only_what_the_choice_depends_on_is_named() {
+fn only_regions_of_the_choice_are_named() {
     let mut session = RegionSession::new();
     let page = session.answers("read", json!("Pay Mallory!"));
     let other = session.answers("read", json!("Pay Eve!"));
@@ -171,7 +171,7 @@ fn only_what_the_choice_depends_on_is_named() {
 /// The position of a part within a text is named only for readers who may see the whole text, because it
 /// depends on the text before it.
 #[test]
-fn where_a_part_stands_is_told_to_who_may_see_the_text() {
+fn the_position_of_a_part_requires_access_to_its_text() {
     let rows = json!("[{\"a\": \"x\", \"b\": \"y\"}]");
     // The tool, its answer, and the regions that are named for the view and for a reader who may see
     // everything.

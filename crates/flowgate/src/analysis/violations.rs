@@ -182,8 +182,8 @@ impl MatchReceiver for ViolationCollector<'_> {
         let (args, kwargs) = match args.and_then(|args| Ok((args, kwargs?))) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => {
-                // The match stands even if its message cannot be computed.
-                let text = format!("the rule matches, and what it says cannot be computed: {error}");
+                // The match is reported even if its message cannot be computed.
+                let text = format!("the rule matches, and its message cannot be computed: {error}");
                 self.receive_failure(index, error);
                 (vec![Json::String(text)], Map::new())
             }
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_whose_text_spells_something_is_its_text() {
+    fn a_block_with_a_parseable_text_is_its_text() {
         let check = |condition: &str, expected: usize| {
             let source = format!("raise \"x\" if:\n    {condition}");
             let policy = Policy::parse(&source).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_fails() {
+    fn unreadable_values_fail() {
         let check = |message: serde_json::Value, condition: &str, expected: &str| {
             let policy = Policy::parse(&format!("raise \"x\" if:\n    {condition}")).unwrap();
             let analysis =

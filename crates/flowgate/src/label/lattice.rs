@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_so_many_elements() {
+    fn the_elements_of_an_order_are_limited() {
         for (count, expected) in
             [(2, true), (MAX_ELEMENTS, true), (MAX_ELEMENTS + 1, false), (MAX_ELEMENTS + 2, false)]
         {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lattice_is_named() {
+    fn an_order_that_is_no_lattice_is_reported() {
         let check = |edges: &[(&str, &str)], message: &str| {
             let error = Lattice::from_edges(&[] as &[&str], edges).unwrap_err();
             assert_eq!(error.to_string(), message);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_for_nobody_is_no_permission() {
+    fn a_requirement_for_no_reader_permits_nothing() {
         let space =
             Space::new(vec![Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers)]).unwrap();
         let mut roster = NameTable::new(&space);

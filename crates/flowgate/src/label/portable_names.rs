@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_top() {
+    fn an_unreadable_label_is_top() {
         let space = space();
         let mut roster = NameTable::new(&space);
         for names in [Value::Null, serde_json::json!({"integrity": "odd", "kinds": [1], "age": "old"})] {

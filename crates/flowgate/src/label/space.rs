@@ -392,7 +392,7 @@ mod tests {
     /// The information in the choice of a label: the sum over dimensions of the logarithm of the number of
     /// elements.
     #[test]
-    fn a_choice_of_a_label_tells_so_many_bits() {
+    fn the_bits_of_a_label_choice() {
         let order = |count: usize| {
             let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
             Dimension::new(

@@ -88,7 +88,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
             let message =
                 format!("there are more than {MAX_ERRORS} mistakes, and the rest has not been looked at");
             let _ =
-                compiler.fail::<()>("too-many", &statement.span, message, "mend what is said above first");
+                compiler.fail::<()>("too-many", &statement.span, message, "correct the errors above first");
             break;
         }
     }

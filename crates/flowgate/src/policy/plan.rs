@@ -509,7 +509,7 @@ impl CompiledExpr {
         }
     }
 
-    /// Returns the set of variables that must be bound before this expression can be evaluated: bit n stands for the
+    /// Returns the set of variables that must be bound before this expression can be evaluated: bit n represents the
     /// variable with slot n, which the compiler keeps below 64.
     pub(crate) fn required_slots(&self) -> u64 {
         match self {

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn declarations_cover_what_no_other_speaks_of() {
+    fn a_declaration_covers_parts_without_their_own() {
         let (space, mut document) = (space(), output("[{\"to\": \"a\", \"note\": \"b\"}]", None));
         let trusted = space.element("integrity", "trusted").unwrap();
         let untrusted = space.element("integrity", "untrusted").unwrap();
@@ -473,7 +473,7 @@ mod tests {
 
     /// Values that a program passes in need not come from a parsed text, whose depth is limited.
     #[test]
-    fn what_is_too_deep_stays_whole() {
+    fn deeply_nested_values_stay_whole() {
         let nest = |depth: usize| (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
         let document = |depth| {
             let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));

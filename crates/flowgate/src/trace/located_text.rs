@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_no_structure() {
+    fn prose_has_no_structure() {
         for text in [
             "",
             "  \n",

@@ -18,7 +18,7 @@ pub struct Origin {
     pub part: OriginPart,
 }
 
-/// A part of a message that is an event of its own.
+/// A part of a message that is a separate event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OriginPart {
     /// The message itself, or a tool output.

@@ -44,7 +44,7 @@ impl Scope {
         self.names.iter().map(|(name, slot)| (name.as_str(), *slot))
     }
 
-    /// Creates the scope of a block: it sees the outer names and has a query of its own.
+    /// Creates the scope of a block: it sees the outer names and has its own query.
     fn block_scope(&self) -> Self {
         let query = CompiledQuery { slots: self.query.slots, ..CompiledQuery::default() };
         Self { names: self.names.clone(), query }
@@ -180,8 +180,7 @@ impl Compiler<'_> {
         let forbidden =
             forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
         if let Some(span) = forbidden {
-            let message =
-                "other events are counted or looked for, and the statement speaks of one event alone";
+            let message = "other events are counted or searched, and the statement is about one event alone";
             let help = "write a rule (`raise`, `ask`) that looks at them instead";
             return self.fail("one-event", &span, message, help);
         }
@@ -191,7 +190,7 @@ impl Compiler<'_> {
             return Ok(scope);
         }
         let span = scope_span(body);
-        let message = format!("the statement speaks of one event, {expected}");
+        let message = format!("the statement is about one event, {expected}");
         self.fail(
             "one-event",
             &span,

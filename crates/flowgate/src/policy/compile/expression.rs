@@ -79,7 +79,7 @@ impl Compiler<'_> {
             }
             ExprKind::Each(_) => {
                 let help = "bind a variable to the items: `(row: dict) in out.content`";
-                return self.fail("each", &expr.span, "`[*]` stands in regions, not in conditions", help);
+                return self.fail("each", &expr.span, "`[*]` belongs in regions, not in conditions", help);
             }
             ExprKind::Slice(object, from, to) => {
                 let mut bound = |expr: &Option<Expr>| {
@@ -128,13 +128,13 @@ impl Compiler<'_> {
                 return self.fail(
                     "tool",
                     &expr.span,
-                    "a tool pattern stands behind `is`",
+                    "a tool pattern belongs after `is`",
                     "write `call is tool:NAME`",
                 );
             }
             ExprKind::Anything | ExprKind::Matcher(_) => {
                 let help = "write it as an argument in `tool:NAME({...})`";
-                return self.fail("matcher", &expr.span, "a matcher stands in a tool pattern", help);
+                return self.fail("matcher", &expr.span, "a matcher belongs in a tool pattern", help);
             }
         })
     }
@@ -217,7 +217,7 @@ impl Compiler<'_> {
                         return self.fail(
                             "tool",
                             &right_expr.span,
-                            "a tool pattern stands behind `is`",
+                            "a tool pattern belongs after `is`",
                             help,
                         );
                     }

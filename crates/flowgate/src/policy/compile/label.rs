@@ -62,7 +62,7 @@ impl Compiler<'_> {
             DimensionOrder::Set(Some(names)) => {
                 for (index, element) in names.iter().enumerate() {
                     if names.iter().take(index).any(|known| known.text == element.text) {
-                        let message = format!("`{}` stands twice in the set", element.text);
+                        let message = format!("`{}` is in the set twice", element.text);
                         return self.fail("duplicate-name", &element.span, message, "remove one of them");
                     }
                 }

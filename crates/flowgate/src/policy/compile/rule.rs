@@ -204,7 +204,7 @@ impl Compiler<'_> {
                 "declare a variable, such as `(call: ToolCall)`",
             )
         } else if events.is_empty() {
-            let message = "the rule speaks of no event, so it holds always or never".to_owned();
+            let message = "the rule is about no event, so it holds always or never".to_owned();
             ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
         } else {
             return;

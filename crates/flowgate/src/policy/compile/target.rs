@@ -80,8 +80,8 @@ impl Compiler<'_> {
             );
         }
         if !is_determined(pattern_text, group_name) {
-            let help = "what stands before the group must have a fixed length, and the group a greatest one: whoever \
-                        writes an open-ended part could choose what the group is";
+            let help = "the part before the group must have a fixed length, and the group a maximum length: the author of an \
+                        open-ended part could choose what the group is";
             return self.fail(
                 "open-capture",
                 &pattern.span,

@@ -431,7 +431,7 @@ impl Parser<'_> {
             let value = self.expression()?;
             self.end_of_line()?;
             if block && !self.eat(Token::Dedent) {
-                return Err(self.expected("the end of the block", Some("a name stands for one expression")));
+                return Err(self.expected("the end of the block", Some("a name denotes one expression")));
             }
             return Ok(BodyLine::Let(name, value));
         }
@@ -477,7 +477,8 @@ impl Parser<'_> {
                 Quantifier::Count { min: bound("min"), max: bound("max") }
             }
             _ => {
-                let help = "a block stands behind `forall:`, `count(min=1, max=2):`, `not:` or one of them with `not`";
+                let help =
+                    "a block follows `forall:`, `count(min=1, max=2):`, `not:` or one of them with `not`";
                 return Err(self.expected("the end of the line", Some(help)));
             }
         };

@@ -7,7 +7,7 @@ use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryI
 
 impl Plan {
     /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of the
-    /// rule might no longer hold. Every pattern counts, unless it stands where a match can only make a condition true.
+    /// rule might no longer hold. Every pattern counts, unless it is where a match can only make a condition true.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];

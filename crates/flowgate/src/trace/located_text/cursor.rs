@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_takes_what_it_is_told_to() {
+    fn a_cursor_consumes_the_matching_bytes() {
         let mut c = Cursor::new("  ab1f€");
         assert!(c.skip(|b| b == b' '));
         assert!(!c.skip(|b| b == b' '));

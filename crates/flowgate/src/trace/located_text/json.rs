@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_what_serde_accepts(
+        fn the_accepted_texts_are_those_of_serde_json(
             text in r#"[\[{]("(a|\\u?[0-9d]{0,4}|[^\x20-\x7f])?"|[-0-9.eE]{1,4}|[\[\]{}:, ]|null|true){0,9}[\]}]"#,
         ) {
             let ours = locate(&text, Some(Notation::Json)).map(|l| l.root.to_value());

@@ -62,7 +62,7 @@ fn strings_are_decoded() {
 }
 
 #[test]
-fn what_has_no_literal_is_spelled() {
+fn values_without_a_literal_keep_their_spelling() {
     for spelled in [
         "datetime.datetime(2024, 5, 15, 10, 0)",
         "<Color.RED: 'r>'>",

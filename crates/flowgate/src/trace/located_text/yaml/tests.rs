@@ -127,7 +127,7 @@ fn anchors_and_aliases_are_refused() {
 }
 
 #[test]
-fn what_two_readers_may_read_differently_is_refused() {
+fn ambiguous_yaml_is_refused() {
     for text in [
         "a: 1\n---\nb: 2",
         "- a\n--- b",
