@@ -1,4 +1,4 @@
-//! Compares a history that a client sends with the messages that its session knows: what is known, new or rewritten.
+//! Compares a history that a client sends with the messages of its session: which messages are unchanged, new or rewritten.
 //!
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
 //! drops long messages, or inserts retrieved text. Labels therefore belong to *occurrences*. A message at its old
@@ -41,7 +41,7 @@ pub(crate) use quotation_memory::SessionTexts;
 /// The messages of one session, as the client holds them.
 #[derive(Debug, Default)]
 pub struct History {
-    known: Vec<HistoryMessage>,
+    messages: Vec<HistoryMessage>,
     prefixes: ChatPrefixDigests,
     /// How many events and steps have been added to the client's [`QuotationMemory`].
     pub(crate) memorized: (usize, usize),
@@ -125,26 +125,26 @@ impl HistoryMessage {
     }
 }
 
-/// The result of comparing a sent history with the known one.
+/// The result of comparing a sent history with the history of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alignment {
-    /// How many messages are at their old positions.
-    pub(crate) kept: usize,
-    /// The known messages that are missing.
-    pub(crate) gone: Range<usize>,
-    /// The messages that were sent in their place.
-    pub(crate) instead: Range<usize>,
-    /// The known messages after them, which come next in what was sent; what follows is new.
-    pub(crate) retained: Range<usize>,
+    /// The number of messages at the beginning that are unchanged.
+    pub(crate) unchanged: usize,
+    /// The messages of the session that are missing.
+    pub(crate) removed: Range<usize>,
+    /// The sent messages that replace them.
+    pub(crate) replacements: Range<usize>,
+    /// The messages of the session after the missing ones, which follow the replacements; what follows is new.
+    pub(crate) moved: Range<usize>,
 }
 
 /// The outcome of taking in a sent history, in counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeSummary {
-    /// Messages that were known.
+    /// Messages of the session that were sent again.
     pub known: usize,
-    /// Known messages that are missing or were rewritten.
-    pub gone: usize,
+    /// Messages of the session that are missing or were rewritten.
+    pub removed: usize,
     /// Messages that are new or were rewritten.
     pub new: usize,
     /// Pieces of the new messages that had been seen with a label.
@@ -175,90 +175,100 @@ impl History {
     }
 
     pub(crate) fn messages(&self) -> &[HistoryMessage] {
-        &self.known
+        &self.messages
     }
 
-    pub(crate) fn replace_messages(&mut self, known: Vec<HistoryMessage>) {
-        (self.known, self.prefixes) = (Vec::with_capacity(known.len()), ChatPrefixDigests::default());
-        known.into_iter().for_each(|known| self.push_message(known));
+    pub(crate) fn replace_messages(&mut self, messages: Vec<HistoryMessage>) {
+        (self.messages, self.prefixes) = (Vec::with_capacity(messages.len()), ChatPrefixDigests::default());
+        messages.into_iter().for_each(|message| self.push_message(message));
     }
 
-    pub(crate) fn push_message(&mut self, known: HistoryMessage) {
-        self.prefixes.push(&known.digest, known.is_written);
-        self.known.push(known);
+    pub(crate) fn push_message(&mut self, message: HistoryMessage) {
+        self.prefixes.push(&message.digest, message.is_written);
+        self.messages.push(message);
     }
 
-    /// Extends a history whose known messages all keep their positions: the last one ends at `until`, and `new` follow.
+    /// Appends messages to a history of which every message is unchanged, except that the last one ends at `until`.
     pub(crate) fn append_messages(&mut self, until: usize, new: Vec<HistoryMessage>) {
-        if let Some(last) = self.known.last_mut() {
+        if let Some(last) = self.messages.last_mut() {
             last.until = until;
         }
-        new.into_iter().for_each(|known| self.push_message(known));
+        new.into_iter().for_each(|message| self.push_message(message));
     }
 
-    /// Returns the digests of a chat that begins with `kept` known messages and continues with `rest`.
-    pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<MessageDigest> {
-        let known = self.known.iter().take(kept).map(|known| known.digest);
-        known.chain(SentChat::of(rest).digests().iter().copied()).collect()
+    /// Returns the digests of a chat that begins with `unchanged` messages of the session and continues with `rest`.
+    pub(crate) fn digests_with(&self, unchanged: usize, rest: &[Message]) -> Vec<MessageDigest> {
+        let digests = self.messages.iter().take(unchanged).map(|message| message.digest);
+        digests.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
     /// Whether the messages that `chat` holds only as digests are known here, at the same positions.
     pub fn knows_digests_of(&self, chat: &SentChat<'_>) -> bool {
-        chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).kept).is_some()
+        chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
     }
 
-    /// Compares a sent history with the known one.
+    /// Compares a sent history with the history of the session.
     pub(crate) fn align(&self, sent: &[MessageDigest]) -> Alignment {
         self.align_in_rounds(sent).0
     }
 
     /// Compares as [`Self::align`] does, and also returns the number of rounds.
     fn align_in_rounds(&self, sent: &[MessageDigest]) -> (Alignment, usize) {
-        let mut most = self.known.len();
+        let mut max_unchanged = self.messages.len();
         let mut rounds = 0;
         loop {
-            // A crafted history can make each round find one more doubtful message: past the limit, all of them are
-            // doubtful.
+            // A crafted history can make each round find one more ambiguous message: past the limit, all of them are
+            // ambiguous.
             rounds += 1;
-            let found = self.align_to(sent, if rounds > ROUNDS { 0 } else { most });
-            // A message that equals a missing one is ambiguous, and does not get the more permissive label of the two.
-            let gone: HashSet<&MessageDigest> =
-                self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
-            let mut kept = self.known.iter().take(found.kept);
-            match kept.position(|known| gone.contains(&known.digest)) {
-                Some(doubtful) => most = doubtful,
+            let found = self.align_to(sent, if rounds > MAX_ROUNDS { 0 } else { max_unchanged });
+            // A message that equals a removed one is ambiguous, and does not get the more permissive label of the two.
+            let removed = self.messages.get(found.removed.clone()).into_iter().flatten();
+            let removed: HashSet<&MessageDigest> = removed.map(|message| &message.digest).collect();
+            let mut unchanged = self.messages.iter().take(found.unchanged);
+            match unchanged.position(|message| removed.contains(&message.digest)) {
+                Some(ambiguous) => max_unchanged = ambiguous,
                 None => return (found, rounds),
             }
         }
     }
 
-    /// Compares with at most `most` unmoved messages at the beginning.
-    fn align_to(&self, sent: &[MessageDigest], most: usize) -> Alignment {
-        let all = self.known.len();
-        let same = |(known, sent): &(&HistoryMessage, &MessageDigest)| known.digest == **sent;
-        let kept = self.known.iter().take(most).zip(sent).take_while(same).count();
-        if kept == all {
-            return Alignment { kept, gone: all..all, instead: kept..kept, retained: all..all };
+    /// Compares with at most `max_unchanged` unchanged messages at the beginning.
+    fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
+        let all = self.messages.len();
+        let same = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
+        let unchanged = self.messages.iter().take(max_unchanged).zip(sent).take_while(same).count();
+        if unchanged == all {
+            return Alignment {
+                unchanged,
+                removed: all..all,
+                replacements: unchanged..unchanged,
+                moved: all..all,
+            };
         }
-        // Find the longest suffix of the known messages in what was sent: what lies between was rewritten.
-        let known: Vec<&MessageDigest> =
-            self.known.iter().skip(kept).rev().map(|known| &known.digest).collect();
-        let behind: Vec<&MessageDigest> = sent.iter().skip(kept).rev().collect();
-        let lengths = common_beginnings(&known, &behind);
+        // Find the longest suffix of the session's messages in the sent ones: the messages before it were rewritten.
+        let old_reversed: Vec<&MessageDigest> =
+            self.messages.iter().skip(unchanged).rev().map(|message| &message.digest).collect();
+        let sent_reversed: Vec<&MessageDigest> = sent.iter().skip(unchanged).rev().collect();
+        let lengths = common_prefix_lengths(&old_reversed, &sent_reversed);
         let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));
-        Alignment { kept, gone: kept..all - length, instead: kept..end - length, retained: all - length..all }
+        Alignment {
+            unchanged,
+            removed: unchanged..all - length,
+            replacements: unchanged..end - length,
+            moved: all - length..all,
+        }
     }
 }
 
 pub(crate) type MessageDigest = [u8; 32];
 
-/// The most rounds of a comparison. Histories of agents take one or two.
-const ROUNDS: usize = 32;
+/// The maximum number of rounds of a comparison. Histories of agents take one or two.
+const MAX_ROUNDS: usize = 32;
 
 /// Returns for each position in `text` the length of the longest prefix of `pattern` that begins there (Gusfield's
 /// Z-function).
-fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
+fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
     let at = |index: usize| {
         if index < pattern.len() { pattern.get(index) } else { text.get(index - pattern.len()) }
     };
@@ -266,12 +276,11 @@ fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
     let mut lengths = vec![0_usize; all];
     let (mut left, mut right) = (0, 0);
     for index in 1..all {
-        let known = if index < right {
+        let mut length = if index < right {
             lengths.get(index - left).copied().unwrap_or(0).min(right - index)
         } else {
             0
         };
-        let mut length = known;
         while length < pattern.len() && index + length < all && at(length) == at(index + length) {
             length += 1;
         }
@@ -311,27 +320,27 @@ mod tests {
     /// The prefixes depend only on the messages, not on how they were added.
     #[test]
     fn prefixes_grow_with_the_messages() {
-        let known = |text: &str| -> Vec<HistoryMessage> {
-            let known = |message: &Message| HistoryMessage::new(message, Label::BOTTOM, 0);
-            let mark = |(c, known): (char, HistoryMessage)| {
-                if c.is_uppercase() { known.into_written() } else { known }
+        let old = |text: &str| -> Vec<HistoryMessage> {
+            let old = |message: &Message| HistoryMessage::new(message, Label::BOTTOM, 0);
+            let mark = |(c, old): (char, HistoryMessage)| {
+                if c.is_uppercase() { old.into_written() } else { old }
             };
-            text.chars().zip(messages(text).iter().map(known)).map(mark).collect()
+            text.chars().zip(messages(text).iter().map(old)).map(mark).collect()
         };
         let check = |steps: &[(&str, &str)]| {
             let mut history = History::new();
             for (how, text) in steps {
                 match *how {
-                    "set" => history.replace_messages(known(text)),
-                    "go on" => history.append_messages(7, known(text)),
-                    _ => known(text).into_iter().for_each(|known| history.push_message(known)),
+                    "set" => history.replace_messages(old(text)),
+                    "go on" => history.append_messages(7, old(text)),
+                    _ => old(text).into_iter().for_each(|old| history.push_message(old)),
                 }
                 let mut before = Sha256::new();
                 let mut expected: Vec<ChatPrefixDigest> = Vec::new();
-                for known in history.messages() {
-                    before.update(known.digest);
+                for old in history.messages() {
+                    before.update(old.digest);
                     expected
-                        .extend(known.is_written.then(|| ChatPrefixDigest::from(before.clone().finalize())));
+                        .extend(old.is_written.then(|| ChatPrefixDigest::from(before.clone().finalize())));
                 }
                 assert_eq!(history.prefixes(), expected, "{steps:?}");
             }
@@ -348,20 +357,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_compared_with_what_is_known() {
-        let check = |known: &'static str, sent: &'static str, expected: (usize, &str, &str, &str)| {
-            let known_messages = messages(known);
-            let known_list =
-                known_messages.iter().map(|m| HistoryMessage::new(m, Label::BOTTOM, 0)).collect();
+    fn a_sent_history_is_aligned_with_the_session() {
+        let check = |old: &'static str, sent: &'static str, expected: (usize, &str, &str, &str)| {
+            let old_messages = messages(old);
+            let old_list = old_messages.iter().map(|m| HistoryMessage::new(m, Label::BOTTOM, 0)).collect();
             let mut history = History::new();
-            history.replace_messages(known_list);
+            history.replace_messages(old_list);
             let found = history.align(SentChat::of(&messages(sent)).digests());
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
-            let shown =
-                (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));
-            assert_eq!(shown, expected, "{known} {sent}");
+            let shown = (
+                found.unchanged,
+                part(old, found.removed),
+                part(sent, found.replacements),
+                part(old, found.moved),
+            );
+            assert_eq!(shown, expected, "{old} {sent}");
         };
-        // kept, gone, instead, retained
+        // unchanged, removed, replacements, moved
         check("", "abc", (0, "", "", ""));
         check("abc", "abc", (3, "", "", ""));
         check("abc", "abcde", (3, "", "", ""));
@@ -376,22 +388,22 @@ mod tests {
         check("ab", "aab", (1, "", "a", "b"));
     }
 
-    /// Every comparison takes a bounded number of rounds; past the bound, ambiguous messages do not count as kept.
+    /// Every comparison takes a bounded number of rounds; past the bound, ambiguous messages do not count as unchanged.
     #[test]
-    fn comparing_takes_few_rounds() {
-        let check = |known: &[Message], sent: &[Message], rounds: usize, kept: usize| {
+    fn alignment_takes_few_rounds() {
+        let check = |old: &[Message], sent: &[Message], rounds: usize, unchanged: usize| {
             let mut history = History::new();
             history.replace_messages(
-                known.iter().map(|message| HistoryMessage::new(message, Label::BOTTOM, 0)).collect(),
+                old.iter().map(|message| HistoryMessage::new(message, Label::BOTTOM, 0)).collect(),
             );
             let (found, took) = history.align_in_rounds(SentChat::of(sent).digests());
-            assert_eq!((took, found.kept), (rounds, kept));
+            assert_eq!((took, found.unchanged), (rounds, unchanged));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);
         // Each message recurs three positions later: whichever is missing, an earlier one is equal to it.
         let chain: Vec<Message> =
             (0..3000).flat_map(|number| [message(number + 1), message(number)]).collect();
-        check(&chain, chain.get(..5999).unwrap(), ROUNDS + 1, 0);
+        check(&chain, chain.get(..5999).unwrap(), MAX_ROUNDS + 1, 0);
         let plain: Vec<Message> = (0..6000).map(message).collect();
         check(&plain, plain.get(..5999).unwrap(), 1, 5999);
     }

@@ -2,7 +2,7 @@
 //!
 //! A method is a type that implements [`StepMethod`], in one file. A conversation asks it what it needs, and otherwise
 //! treats all methods alike; [`MethodRegistry`] lists those that a program offers by name. An embedding program adds a
-//! method of its own without a change here: it implements the trait, registers the method, and passes it to
+//! method without a change here: it implements the trait, registers the method, and passes it to
 //! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the monitor
 //! judges every call with the label of what the model was shown: an error of a method costs utility, questions or counted
 //! bits, and never permits a call that the policy denies.

@@ -277,7 +277,7 @@ fn is_closing(c: char) -> bool {
     )
 }
 
-/// Whether a character may stand between the words of a placeholder.
+/// Whether a character may separate the words of a placeholder.
 fn is_separator(c: char) -> bool {
     c.is_whitespace()
         || matches!(

@@ -188,7 +188,7 @@ mod tests {
 
     /// What a model writes by the schema is read as a slot.
     #[test]
-    fn the_schema_says_what_is_read() {
+    fn a_slot_written_by_the_schema_is_read() {
         let schema = slot_schema();
         let inner = &schema["properties"][SLOT];
         assert_eq!((&schema["required"], &inner["required"]), (&json!([SLOT]), &json!(["regions"])));

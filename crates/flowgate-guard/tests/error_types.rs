@@ -19,7 +19,7 @@ fn public_error_types_are_standard_errors() {
 }
 
 #[test]
-fn errors_return_what_they_wrap() {
+fn errors_return_their_sources() {
     let check = |error: &dyn Error, source: &dyn Error| {
         assert_eq!(error.source().map(ToString::to_string), Some(source.to_string()), "{error}");
     };

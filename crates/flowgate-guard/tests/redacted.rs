@@ -35,7 +35,7 @@ fn label(target: &str, label: &str) -> String {
 }
 
 #[test]
-fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
+fn a_hidden_part_of_an_answer_reveals_nothing() {
     let all = label("out", "trusted");
     let from = all.clone() + &label("out.content.from", "untrusted");
     let rows = all.clone() + &label("out.content[*].from", "untrusted");

@@ -173,7 +173,7 @@ impl Conversation {
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
         let (label, hidden) = (step.label, step.names.all().len());
-        let said = arguments.clone();
+        let judged_arguments = arguments.clone();
         let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
@@ -183,7 +183,7 @@ impl Conversation {
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
         self.turn.outcome.judged.push(CallVerdict {
             tool: tool.clone(),
-            arguments: said,
+            arguments: judged_arguments,
             outcome,
             reasons: judgement.reasons.clone(),
             label: judgement.label.clone(),

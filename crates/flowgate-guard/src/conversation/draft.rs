@@ -1,4 +1,4 @@
-//! Drafts: asks the method whether a step that was shown everything stands, or is rewritten from a smaller view.
+//! Drafts: asks the method whether a step that was shown everything is accepted, or rewritten from a smaller view.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
 //! counted ([`crate::method::draft`]).
@@ -10,7 +10,7 @@ use crate::method::draft::{Draft, DraftCall, DraftVerdict};
 use crate::view::View;
 
 impl Conversation {
-    /// Decides on a draft or on the message that rewrites one. Returns the step that stands, or `None` if the step
+    /// Decides on a draft or on the message that rewrites one. Returns the accepted step, or `None` if the step
     /// has to be rewritten.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let first = self.step.take_draft();
@@ -28,7 +28,7 @@ impl Conversation {
             return Some((view, completion));
         }
         match first {
-            // From the smaller view the model makes no call, but the draft made one: the draft stands.
+            // From the smaller view the model makes no call, but the draft made one: the draft is accepted.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 self.turn.outcome.spent.bits += 1;
                 self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.label);
@@ -38,7 +38,7 @@ impl Conversation {
         }
     }
 
-    /// Returns the label at which the step has to be generated; it is that of the view if the draft stands.
+    /// Returns the label at which the step has to be generated; it is that of the view if the draft is accepted.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
         let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.label, bits: 0 } };
         let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {
@@ -126,7 +126,7 @@ mod tests {
         let rule =
             "raise \"no\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
         assert_eq!(streams(rule, Method::LowestFirst), [false, false, false]);
-        // The second step is a draft, which may be rewritten: its text is not final until it stands.
+        // The second step is a draft, which may be rewritten: its text is not final until it is accepted.
         for method in [Method::CheapestFirst, Method::Provenance] {
             let seen = streams("", method);
             assert!(seen[0] && !seen[1], "{}: {seen:?}", method.name());

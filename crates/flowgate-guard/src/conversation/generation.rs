@@ -141,7 +141,7 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// Takes the model's next message. Returns the label of the step that stands, if one does.
+    /// Takes the model's next message. Returns the label of the accepted step, if there is one.
     pub(super) fn take_completion(&mut self, completion: Completion) -> Option<Label> {
         let view = self.step.take_view()?;
         self.turn.outcome.spent.messages += 1;

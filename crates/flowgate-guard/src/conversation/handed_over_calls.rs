@@ -56,7 +56,7 @@ impl HandedOverCalls {
         std::mem::take(&mut self.taken)
     }
 
-    /// Records the answer of a call that ran outside the chat: one that was taken, or a call of its own.
+    /// Records the answer of a call that ran outside the chat: a call that was taken, or a separate call.
     pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
         if let Some(answer) = self.answers.get_mut(id) {
             *answer = Some(output);

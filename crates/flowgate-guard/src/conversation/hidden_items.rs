@@ -27,7 +27,7 @@ pub struct HiddenItem {
     pub because_of: Option<Tool>,
     /// Whether the policy has a requirement for that tool. A tool without one accepts only the bottom label.
     pub is_required: bool,
-    /// The number of messages or answers that this entry stands for.
+    /// The number of messages or answers that this entry represents.
     pub count: usize,
 }
 

@@ -112,7 +112,7 @@ impl Conversation {
         need
     }
 
-    /// Accepts the model's next message. Returns the label of the step that stands now: of this message, or of the
+    /// Accepts the model's next message. Returns the label of the step that is accepted now: of this message, or of the
     /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
         self.submit(Input::Completed(completion)).standing_label()
@@ -195,8 +195,8 @@ impl Conversation {
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
         let found = history.align(chat.digests());
-        let Some(rest) = chat.messages_after(found.kept) else { return Ok(None) };
-        let (kept, mut memory) = (found.kept, QuotationLookup::live(client));
+        let Some(rest) = chat.messages_after(found.unchanged) else { return Ok(None) };
+        let (kept, mut memory) = (found.unchanged, QuotationLookup::live(client));
         let (rest, sources) = (rest.to_vec(), chat.sources_after(kept));
         let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };

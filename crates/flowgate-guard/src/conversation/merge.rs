@@ -1,6 +1,6 @@
 //! Merges the chat history that a caller sends into a conversation.
 //!
-//! Aligns the sent messages with the known history, labels the new ones by their source and by the quotations that
+//! Aligns the sent messages with the history of the session, labels the new ones by their source and by the quotations that
 //! they contain, and records their texts in the client's memory. [`super::apply`] calls it with the client's memory, or in
 //! a replay with the recorded results.
 
@@ -22,14 +22,14 @@ use crate::view::{CallOutcome, ConversationItem};
 
 /// The origin of a message of the chat.
 enum MessageOrigin {
-    /// The known message at this index.
+    /// The message of the session at this index.
     Known(usize),
     /// The sent message at this index, with the label of the messages that it replaces, if any.
     New(usize, Option<Label>),
 }
 
 impl Conversation {
-    /// Merges a chat, given its alignment with the known history and the messages after the unchanged ones.
+    /// Merges a chat, given its alignment with the history of the session and the messages after the unchanged ones.
     pub(super) fn merge_chat(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -44,11 +44,11 @@ impl Conversation {
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
         // Most chats are only appended to: then every item stays in place.
         let length = history.messages().len();
-        let goes_on = found.kept == length && length > 0;
-        let known = if goes_on { Vec::new() } else { history.messages().to_vec() };
-        let gone = known.get(found.gone.clone()).unwrap_or_default();
-        let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
-        let mut sent = MergeSummary { gone: gone.len(), ..MergeSummary::default() };
+        let is_append = found.unchanged == length && length > 0;
+        let old = if is_append { Vec::new() } else { history.messages().to_vec() };
+        let removed = old.get(found.removed.clone()).unwrap_or_default();
+        let floor = removed.iter().fold(Label::BOTTOM, |floor, message| floor.join(&message.label));
+        let mut sent = MergeSummary { removed: removed.len(), ..MergeSummary::default() };
         // It is unknown what a chat held elsewhere replaces: its beginning, up to the last message that only a
         // conversation writes, is labelled top. That message, which this conversation did not write, is so in any case.
         let is_made = |message: &chat::Message| {
@@ -70,41 +70,42 @@ impl Conversation {
         }
 
         let before = *history.preceding_items.get_or_insert(self.items.len());
-        let stayed = if goes_on { length } else { 0 };
-        let (mut now, until) = (Vec::new(), self.items.len());
-        sent.known += stayed;
-        let mut items: Vec<Option<ConversationItem>> = match goes_on {
+        let untouched = if is_append { length } else { 0 };
+        let (mut merged, until) = (Vec::new(), self.items.len());
+        sent.known += untouched;
+        let mut items: Vec<Option<ConversationItem>> = match is_append {
             true => Vec::new(),
             false => self.items.take_all().into_iter().map(Some).collect(),
         };
-        let start =
-            |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
+        let start = |index: usize| {
+            index.checked_sub(1).and_then(|i| old.get(i)).map_or(before, |message| message.until)
+        };
         // What was done after the last message that the caller holds belongs to that message.
         let all = items.len();
-        let end = |index: usize| if index + 1 == known.len() { all } else { start(index + 1) };
+        let end = |index: usize| if index + 1 == old.len() { all } else { start(index + 1) };
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
 
-        let behind = found.instead.end + found.retained.len();
-        let stands = (stayed..found.kept).map(MessageOrigin::Known);
-        let order = stands
-            .chain(found.instead.map(|index| MessageOrigin::New(index, Some(floor))))
-            .chain(found.retained.map(MessageOrigin::Known))
+        let appended = found.replacements.end + found.moved.len();
+        let unchanged = (untouched..found.unchanged).map(MessageOrigin::Known);
+        let order = unchanged
+            .chain(found.replacements.map(|index| MessageOrigin::New(index, Some(floor))))
+            .chain(found.moved.map(MessageOrigin::Known))
             .chain(
-                (behind..found.kept + rest.len())
+                (appended..found.unchanged + rest.len())
                     .map(|index| MessageOrigin::New(index, (index < held_elsewhere).then_some(top))),
             );
         let order: Vec<MessageOrigin> = order.collect();
-        let message_at = |stands: &MessageOrigin| match stands {
-            MessageOrigin::New(index, _) => index.checked_sub(found.kept).and_then(|at| rest.get(at)),
+        let message_at = |origin: &MessageOrigin| match origin {
+            MessageOrigin::New(index, _) => index.checked_sub(found.unchanged).and_then(|at| rest.get(at)),
             MessageOrigin::Known(_) => None,
         };
         // The spans found in the parts of consecutive messages, and the end of the range that was searched.
-        let (mut spans, mut looked): (VecDeque<Vec<QuotationSpan>>, usize) = (VecDeque::new(), 0);
-        for (place, stands) in order.iter().enumerate() {
-            if place >= looked {
+        let (mut spans, mut searched): (VecDeque<Vec<QuotationSpan>>, usize) = (VecDeque::new(), 0);
+        for (place, origin) in order.iter().enumerate() {
+            if place >= searched {
                 let run = order.iter().skip(place).map(message_at).map_while(|message| parts_of(message?));
                 let run: Vec<&[Part]> = run.collect();
-                looked = place + run.len().max(1);
+                searched = place + run.len().max(1);
                 let parts: Vec<&Part> = run.into_iter().flatten().collect();
                 spans = memory.find_quotations(&history.tail, &parts, history.shown.0.as_ref()).into();
                 parts.iter().for_each(|part| {
@@ -113,21 +114,21 @@ impl Conversation {
                     }
                 });
             }
-            match *stands {
+            match *origin {
                 MessageOrigin::Known(index) => {
                     let range = items.get_mut(start(index)..end(index));
                     self.items.extend(range.into_iter().flatten().filter_map(Option::take));
-                    now.extend(known.get(index).map(|known| known.with_end(self.items.len())));
+                    merged.extend(old.get(index).map(|message| message.with_end(self.items.len())));
                     sent.known += 1;
                 }
                 MessageOrigin::New(index, floor) => {
-                    let Some(message) = message_at(stands) else { continue };
+                    let Some(message) = message_at(origin) else { continue };
                     let is_answer = matches!(message, chat::Message::Tool { .. });
                     let label = match self.add_answer(memory, history, message, floor, &mut sent)? {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
-                            let at = index.saturating_sub(found.kept);
+                            let at = index.saturating_sub(found.unchanged);
                             let new = NewMessage {
                                 message,
                                 floor: floor.unwrap_or(Label::BOTTOM),
@@ -137,14 +138,14 @@ impl Conversation {
                             self.add_new_message(memory, history, new, &mut spans, &mut sent)?
                         }
                     };
-                    now.push(HistoryMessage::new(message, label, self.items.len()));
+                    merged.push(HistoryMessage::new(message, label, self.items.len()));
                     self.memorize_events(memory, history);
                 }
             }
         }
-        match goes_on {
-            true => history.append_messages(until, now),
-            false => history.replace_messages(now),
+        match is_append {
+            true => history.append_messages(until, merged),
+            false => history.replace_messages(merged),
         }
         memory.end_own(&own);
         history.memorized.1 = self.items.len();
@@ -170,8 +171,8 @@ impl Conversation {
     /// Returns the label of the answer that the caller received: the steps that it shows, and the verdicts on their
     /// calls. Which calls the answer contains reveals the verdicts, also that a call is missing.
     fn label_of_answer(&self, history: &History) -> Label {
-        let before = history.messages().last().map_or(0, |known| known.until);
-        // The message that a person was asked stands behind the step that the decision continues.
+        let before = history.messages().last().map_or(0, |message| message.until);
+        // The message which says that a person was asked follows the step that the decision continues.
         let before = self.turn.resumed.map_or(before, |resumed| resumed.min(before));
         let steps = self.items.iter().skip(before).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),

@@ -1,4 +1,4 @@
-//! What a conversation waits for, and the answers that it is given.
+//! The inputs that a conversation waits for, and the types in which its driver passes them in.
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate_lm::chat::Request;

@@ -94,21 +94,21 @@ fn single_text(content: &Value) -> Option<&str> {
 }
 
 /// Whether two argument maps are equal, apart from the spelling of numbers.
-fn are_equal_arguments(judged: &Map<String, Value>, said: &Map<String, Value>) -> bool {
-    judged.len() == said.len()
-        && judged.iter().all(|(name, value)| said.get(name).is_some_and(|said| is_equal_value(value, said)))
+fn are_equal_arguments(judged: &Map<String, Value>, sent: &Map<String, Value>) -> bool {
+    judged.len() == sent.len()
+        && judged.iter().all(|(name, value)| sent.get(name).is_some_and(|sent| is_equal_value(value, sent)))
 }
 
 /// Whether two values are equal. Agents parse and reprint numbers: many of them print 20.0 as 20.
-fn is_equal_value(judged: &Value, said: &Value) -> bool {
-    match (judged, said) {
-        (Value::Number(judged), Value::Number(said)) => canonical_number(judged) == canonical_number(said),
-        (Value::Array(judged), Value::Array(said)) => {
-            judged.len() == said.len()
-                && judged.iter().zip(said).all(|(judged, said)| is_equal_value(judged, said))
+fn is_equal_value(judged: &Value, sent: &Value) -> bool {
+    match (judged, sent) {
+        (Value::Number(judged), Value::Number(sent)) => canonical_number(judged) == canonical_number(sent),
+        (Value::Array(judged), Value::Array(sent)) => {
+            judged.len() == sent.len()
+                && judged.iter().zip(sent).all(|(judged, sent)| is_equal_value(judged, sent))
         }
-        (Value::Object(judged), Value::Object(said)) => are_equal_arguments(judged, said),
-        _ => judged == said,
+        (Value::Object(judged), Value::Object(sent)) => are_equal_arguments(judged, sent),
+        _ => judged == sent,
     }
 }
 
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn numbers_may_be_spelled_anew_and_nothing_else() {
-        let check = |judged: Value, said: Value, expected: bool| {
-            assert_eq!(is_equal_value(&judged, &said), expected, "{judged} {said}");
+        let check = |judged: Value, sent: Value, expected: bool| {
+            assert_eq!(is_equal_value(&judged, &sent), expected, "{judged} {sent}");
         };
         check(json!({"a": 20.0, "b": ["x"]}), json!({"b": ["x"], "a": 20}), true);
         check(json!([1e3, {"a": 0.5}]), json!([1000, {"a": 0.50}]), true);

@@ -1,4 +1,4 @@
-//! The step in progress: the view that the model was given and has not answered.
+//! The step in progress: the view that was sent to the model and is not answered yet.
 //!
 //! The part owns that view, and the draft that the step rewrites, if it rewrites one. A
 //! [conversation](super::Conversation) shows a view and takes it back with the model's message. Invariant: without a view
@@ -54,7 +54,7 @@ impl PendingStep {
         self.rewritten.take()
     }
 
-    /// Whether what the model writes now stands, and no other step takes its place.
+    /// Whether the next message of the model is accepted, and no other step replaces it.
     pub(super) fn is_final(&self) -> bool {
         !self.is_draft && self.rewritten.is_none()
     }

@@ -32,14 +32,15 @@ impl Conversation {
         }
     }
 
-    /// Continues a turn, of whose chat `kept` messages are unchanged.
-    pub(super) fn resume_turn(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
+    /// Continues a turn. The first `unchanged` messages of its chat are unchanged.
+    pub(super) fn resume_turn(&mut self, history: &mut History, unchanged: usize, new: Option<&Message>) {
         self.handed.revoke();
         self.turn.resumed = self.items.steps().next().map(|(at, _)| at);
-        let mut known: Vec<HistoryMessage> = history.messages().iter().take(kept).cloned().collect();
+        let mut messages: Vec<HistoryMessage> = history.messages().iter().take(unchanged).cloned().collect();
         // The message only continues the turn; it is not shown to the model.
-        known.extend(new.map(|message| HistoryMessage::new(message, *self.labels.base(), self.items.len())));
-        history.replace_messages(known);
+        messages
+            .extend(new.map(|message| HistoryMessage::new(message, *self.labels.base(), self.items.len())));
+        history.replace_messages(messages);
     }
 
     /// Returns the number of messages of the chat that are unchanged, and the message that continues the turn, if
@@ -52,15 +53,15 @@ impl Conversation {
         if !self.waits_for_decision() {
             return None;
         }
-        let known = history.messages().len();
+        let length = history.messages().len();
         let found = history.align(chat.digests());
-        match chat.messages_after(found.kept)? {
+        match chat.messages_after(found.unchanged)? {
             // The same request as before, with or without the message that a person was asked.
-            [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
-            [message @ Message::User(parts)] if found.kept == known => {
+            [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),
+            [message @ Message::User(parts)] if found.unchanged == length => {
                 let says = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
                 let is_all = matches!(parts.as_slice(), [part] if says(part));
-                is_all.then_some((known, Some(message)))
+                is_all.then_some((length, Some(message)))
             }
             _ => None,
         }

@@ -46,20 +46,20 @@ impl Conversation {
         history: &mut History,
         inputs: &[Input],
     ) -> Result<Vec<CallVerdict>, ReplayDiverged> {
-        let kept = std::mem::take(&mut self.journal);
-        let mut again = ReplayState { client, history, call: None, judged: Vec::new() };
+        let journal = std::mem::take(&mut self.journal);
+        let mut state = ReplayState { client, history, call: None, judged: Vec::new() };
         for (index, input) in inputs.iter().enumerate() {
-            self.replay_input(&mut again, input).ok_or(ReplayDiverged { input: index })?;
+            self.replay_input(&mut state, input).ok_or(ReplayDiverged { input: index })?;
         }
-        // Nothing is recorded, but what follows may continue the last texts.
-        self.memorize_session(&mut QuotationLookup::from_recorded(again.client, &[]), again.history);
-        self.journal = kept;
-        Ok(again.judged)
+        // Replay records no inputs, but a later message may continue the last texts.
+        self.memorize_session(&mut QuotationLookup::from_recorded(state.client, &[]), state.history);
+        self.journal = journal;
+        Ok(state.judged)
     }
 
     /// Applies one input. Returns `None` if its result differs from the recorded one.
-    fn replay_input(&mut self, again: &mut ReplayState<'_>, input: &Input) -> Option<()> {
-        let ReplayState { client, history, call, judged } = again;
+    fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
+        let ReplayState { client, history, call, judged } = state;
         // An input that was rejected is rejected again.
         let outcome = match input {
             Input::Sent { kept, rest, seen, .. } => {
@@ -73,8 +73,8 @@ impl Conversation {
         };
         match (input, outcome) {
             (_, InputOutcome::Inapplicable) => return None,
-            (Input::Need(met), InputOutcome::Needed(need)) => {
-                if RecordedNeed::of(&need) != *met {
+            (Input::Need(recorded), InputOutcome::Needed(need)) => {
+                if RecordedNeed::of(&need) != *recorded {
                     return None;
                 }
                 match need {

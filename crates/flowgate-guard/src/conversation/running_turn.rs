@@ -1,4 +1,4 @@
-//! The running turn: what it has produced so far, and what is forgotten when the next one begins.
+//! The running turn: its outcome so far, and the state that is reset when the next turn begins.
 //!
 //! The part owns the [`Turn`] that its caller receives at the end, and the approval of the call that is about to run. A
 //! [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the turn would have

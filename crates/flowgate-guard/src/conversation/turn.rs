@@ -115,7 +115,7 @@ pub struct TurnUsage {
     pub refused: usize,
     /// An upper bound on the bits of hidden text that an observer of the lowest steps can learn. Each label chosen by
     /// a screener counts at most the logarithm of the number of labels, and so does each draft of the provenance
-    /// method. Each draft of the cheapest-first method counts one, and so does each draft that stands because its
+    /// method. Each draft of the cheapest-first method counts one, and so does each draft that is accepted because its
     /// rewrite made no call. With the lowest-first method, each question asked above the lowest level counts one,
     /// because its answer can change the label of a store.
     pub bits: usize,

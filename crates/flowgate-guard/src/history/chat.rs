@@ -47,13 +47,13 @@ impl<'m> SentChat<'m> {
         Self::continuing(&MessageDigests::default(), messages)
     }
 
-    /// Creates a chat that begins with `beginning` and continues with `messages`.
-    pub fn continuing(beginning: &MessageDigests, messages: &'m [Message]) -> Self {
-        let (all, mut print) = (beginning.len() + messages.len(), MessageHasher::default());
+    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`.
+    pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
+        let (all, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
         let (mut digests, mut written) = (Vec::with_capacity(all), Vec::with_capacity(all));
-        digests.extend_from_slice(&beginning.digests);
-        written.extend_from_slice(&beginning.written);
-        digests.extend(messages.iter().map(|message| print.digest(message)));
+        digests.extend_from_slice(&prefix.digests);
+        written.extend_from_slice(&prefix.written);
+        digests.extend(messages.iter().map(|message| hasher.digest(message)));
         written.extend(messages.iter().map(|message| matches!(message, Message::Assistant { .. })));
         Self { all: Arc::new(MessageDigests { digests, written }), messages, sources: Sources::default() }
     }
@@ -78,14 +78,14 @@ impl<'m> SentChat<'m> {
         self.all.len() - self.messages.len()
     }
 
-    /// Returns the messages after the first `kept`; `None` if it does not hold all of them in full.
-    pub(crate) fn messages_after(&self, kept: usize) -> Option<&'m [Message]> {
-        self.messages.get(kept.checked_sub(self.digest_only_count())?..)
+    /// Returns the messages after the first `count`; `None` if it does not hold all of them in full.
+    pub(crate) fn messages_after(&self, count: usize) -> Option<&'m [Message]> {
+        self.messages.get(count.checked_sub(self.digest_only_count())?..)
     }
 
-    /// Returns the provenance of the parts of the messages after the first `kept`.
-    pub(crate) fn sources_after(&self, kept: usize) -> Sources {
-        self.sources.starting_at(kept.saturating_sub(self.digest_only_count()))
+    /// Returns the provenance of the parts of the messages after the first `count`.
+    pub(crate) fn sources_after(&self, count: usize) -> Sources {
+        self.sources.starting_at(count.saturating_sub(self.digest_only_count()))
     }
 
     /// Returns the prefixes that it shares with a session from which it continues, shortest first.
@@ -128,17 +128,17 @@ mod tests {
 
     /// The digests do not depend on how much of the chat was read before.
     #[test]
-    fn a_chat_that_goes_on_is_the_same_chat() {
+    fn digests_do_not_depend_on_the_cached_prefix() {
         let all = chat();
         let whole = SentChat::of(&all);
-        for known in 0..=all.len() {
-            let (before, rest) = all.split_at(known);
+        for digest_only in 0..=all.len() {
+            let (before, rest) = all.split_at(digest_only);
             let chat = SentChat::continuing(&SentChat::of(before).message_digests(), rest);
-            assert_eq!(chat.digests(), whole.digests(), "{known}");
-            assert_eq!(chat.prefixes(), whole.prefixes(), "{known}");
-            for kept in 0..=all.len() + 1 {
-                let expected = all.get(kept..).filter(|_| kept >= known);
-                assert_eq!(chat.messages_after(kept), expected, "{known} {kept}");
+            assert_eq!(chat.digests(), whole.digests(), "{digest_only}");
+            assert_eq!(chat.prefixes(), whole.prefixes(), "{digest_only}");
+            for count in 0..=all.len() + 1 {
+                let expected = all.get(count..).filter(|_| count >= digest_only);
+                assert_eq!(chat.messages_after(count), expected, "{digest_only} {count}");
             }
         }
     }

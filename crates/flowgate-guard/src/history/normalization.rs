@@ -373,9 +373,9 @@ pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
         let found = match char.c {
             '<' => tag_length(rest, most),
             ']' => address(rest, most),
-            '[' => Search::of(bbcode(rest)),
-            '\u{1b}' => Search::of(terminal(rest)),
-            _ => Search::of(None),
+            '[' => MarkupEnd::of(bbcode(rest)),
+            '\u{1b}' => MarkupEnd::of(terminal(rest)),
+            _ => MarkupEnd::of(None),
         };
         budget = budget.saturating_sub(found.read);
         let Some(length) = found.length else {
@@ -388,22 +388,22 @@ pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
     is_there.then_some(is_markup)
 }
 
-/// The outcome of a search for the end of markup.
-struct Search {
+/// The end of a piece of markup, as far as a search found it.
+struct MarkupEnd {
     /// The length of the markup in characters; `None` if it has no end.
     length: Option<usize>,
     /// The number of characters that were read.
     read: usize,
 }
 
-impl Search {
+impl MarkupEnd {
     fn of(length: Option<usize>) -> Self {
         Self { length, read: 0 }
     }
 }
 
 /// Searches for the end of the tag or comment that begins here.
-fn tag_length(rest: &[SourceChar], most: usize) -> Search {
+fn tag_length(rest: &[SourceChar], most: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
         let mut ends = rest.windows(3).take(most).enumerate().skip(4);
@@ -411,12 +411,12 @@ fn tag_length(rest: &[SourceChar], most: usize) -> Search {
             let is_end = end.iter().map(|char| char.c).eq("-->".chars());
             is_end.then_some(at + 3)
         });
-        return Search { length, read: length.unwrap_or(most.min(rest.len())) };
+        return MarkupEnd { length, read: length.unwrap_or(most.min(rest.len())) };
     }
     let is_tag =
         rest.get(1).is_some_and(|next| next.c.is_ascii_alphabetic() || matches!(next.c, '/' | '!' | '?'));
     if !is_tag {
-        return Search::of(None);
+        return MarkupEnd::of(None);
     }
     // The quotation mark of the value that is open.
     let (mut open, mut before) = (None, ' ');
@@ -425,8 +425,8 @@ fn tag_length(rest: &[SourceChar], most: usize) -> Search {
             (Some(mark), c) if c == mark => open = None,
             (Some(_), _) => {}
             (None, '"' | '\'') if before == '=' => open = Some(char.c),
-            (None, '>') => return Search { length: Some(at + 1), read: at },
-            (None, '<') => return Search { length: None, read: at },
+            (None, '>') => return MarkupEnd { length: Some(at + 1), read: at },
+            (None, '<') => return MarkupEnd { length: None, read: at },
             (None, _) => {}
         }
         if !char.c.is_whitespace() {
@@ -437,14 +437,14 @@ fn tag_length(rest: &[SourceChar], most: usize) -> Search {
     let read = most.min(rest.len());
     let inside = rest.iter().skip(1).take(most).take_while(|char| !matches!(char.c, '<' | '>')).count();
     let is_closed = rest.get(1 + inside).is_some_and(|char| char.c == '>');
-    Search { length: is_closed.then_some(inside + 2), read }
+    MarkupEnd { length: is_closed.then_some(inside + 2), read }
 }
 
 /// Searches for the end of the link address that begins here, `](...)`. The address may contain balanced brackets, and
 /// a title any characters.
-fn address(rest: &[SourceChar], most: usize) -> Search {
+fn address(rest: &[SourceChar], most: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
-        return Search::of(None);
+        return MarkupEnd::of(None);
     }
     let (mut depth, mut open, mut before) = (0_usize, None, ' ');
     let mut first = None;
@@ -455,10 +455,10 @@ fn address(rest: &[SourceChar], most: usize) -> Search {
             (None, '"' | '\'') if before.is_whitespace() => open = Some(char.c),
             (None, '<') if before == '(' && at == 2 => open = Some('>'),
             (None, '(') => depth += 1,
-            (None, ')') if depth == 0 => return Search { length: Some(at + 1), read: at },
+            (None, ')') if depth == 0 => return MarkupEnd { length: Some(at + 1), read: at },
             (None, ')') => (depth, first) = (depth - 1, first.or(Some(at))),
             // A blank line ends the paragraph.
-            (None, '\n') if before == '\n' => return Search { length: first.map(|at| at + 1), read: at },
+            (None, '\n') if before == '\n' => return MarkupEnd { length: first.map(|at| at + 1), read: at },
             (None, _) => {}
         }
         before = char.c;
@@ -470,7 +470,7 @@ fn address(rest: &[SourceChar], most: usize) -> Search {
     // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
     let inside = rest.iter().skip(2).take(most).take_while(|char| !matches!(char.c, ')' | '\n')).count();
     let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
-    Search { length: is_closed.then_some(inside + 3), read }
+    MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }
 
 /// Returns the length of the tag of BBCode that begins here, in characters.
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_know_where_they_stand() {
+    fn characters_have_their_source_ranges() {
         let check = |text: &str, expected: &[(char, &str)]| {
             let found: Vec<(char, &str)> = source_chars(text)
                 .into_iter()
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_what_nobody_reads() {
+    fn markup_is_masked() {
         let check = |text: &str, expected: &str| {
             let all = source_chars(text);
             let shown: String = match markup_mask(&all) {

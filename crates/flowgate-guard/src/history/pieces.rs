@@ -17,7 +17,7 @@ const MAX_SOURCES: usize = 64;
 
 /// The end of the last texts of one source.
 #[derive(Debug)]
-struct End {
+struct TextEnd {
     text: String,
     /// The label of what it was taken from.
     label: Label,
@@ -30,7 +30,7 @@ struct End {
 /// The ends of the texts of each source in one session.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    ends: BTreeMap<String, End>,
+    ends: BTreeMap<String, TextEnd>,
 }
 
 impl Pieces {
@@ -43,7 +43,7 @@ impl Pieces {
                 self.ends.pop_first();
             }
             let (text, tiny) = (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), String::new());
-            self.ends.insert(source.to_owned(), End { text, label: *label, is_short, tiny });
+            self.ends.insert(source.to_owned(), TextEnd { text, label: *label, is_short, tiny });
             return None;
         };
         end.label = end.label.join(label);

@@ -7,7 +7,7 @@
 //!
 //! An adversary must not be able to exploit what is remembered:
 //!
-//! * Each source (a server, a tool, the model) has a room of its own. A full source forgets its own oldest texts, and
+//! * Each source (a server, a tool, the model) has its own room. A full source forgets its own oldest texts, and
 //!   those of no other source. Forgetting never raises the label of a new text. A text that was shown in a session is
 //!   recognised there as long as the session lasts, even if it was forgotten here ([`SessionTexts`]).
 //! * What the user said first stays the user's: a source that repeats it does not take it away.
@@ -153,17 +153,17 @@ impl QuotationMemory {
     }
 
     /// Restores a stored text.
-    pub fn restore_text(&mut self, kept: &RememberedText) {
+    pub fn restore_text(&mut self, remembered: &RememberedText) {
         // The normal form may have changed since the text was stored.
-        let all = normalized_texts(&kept.normalized);
-        if kept.source == OWN {
+        let all = normalized_texts(&remembered.normalized);
+        if remembered.source == OWN {
             all.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
         }
         let new = self.new.take();
-        let label = self.label_number(&kept.label);
+        let label = self.label_number(&remembered.label);
         for normalized in &all {
-            self.remember(&kept.source, normalized, label);
+            self.remember(&remembered.source, normalized, label);
         }
         self.new = new;
     }
@@ -288,10 +288,10 @@ impl QuotationMemory {
         if old == 0 {
             return;
         }
-        let gone = u64::try_from(old).unwrap_or(u64::MAX);
-        known.forgotten += gone;
-        self.forgotten += gone;
-        *self.full.entry(known.name.clone()).or_default() += gone;
+        let evicted = u64::try_from(old).unwrap_or(u64::MAX);
+        known.forgotten += evicted;
+        self.forgotten += evicted;
+        *self.full.entry(known.name.clone()).or_default() += evicted;
         if let Some(new) = &mut self.new {
             new.full.insert(known.name.clone(), 2 * share);
         }

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_windows_have_equal_fingerprints_wherever_they_stand() {
+    fn equal_windows_have_equal_fingerprints_at_every_offset() {
         let text: Vec<u8> = (0..300_u32).map(|i| b'a' + (i * i / 7 % 26) as u8).collect();
         let all: Vec<WindowFingerprint> = windows(&text).collect();
         assert_eq!(all.len(), text.len() - SHORTEST + 1);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_as_long_as_it_can_be() {
+    fn found_spans_are_maximal() {
         let mut recent = RecentWindows::default();
         recent.add(b"abcdefghijklmnopqrstuvwxyz0123456789", 1_000);
         let spans = |text: &[u8]| {

@@ -40,7 +40,7 @@ mod tests {
     use super::EverythingMethod;
 
     #[test]
-    fn whatever_was_read_has_influenced_the_call() {
+    fn everything_read_influences_the_call() {
         let arguments = r#"{"to": "bob@x.org"}"#;
         check(&EverythingMethod, "pay bob@x.org", r#"{"note": "hello"}"#, arguments, "confirm");
         check(&EverythingMethod, "pay bob@x.org", r#"{"owner": "ann@x.org"}"#, arguments, "confirm");

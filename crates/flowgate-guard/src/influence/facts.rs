@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_texts_say() {
+    fn texts_state_these_facts() {
         for (text, expected) in [
             ("on May 19th, 2024 at 12:00", "2024-05-19 #2024 12:00"),
             ("January 11th to January 15th 2025", "?-01-11 2025-01-15 #2025"),

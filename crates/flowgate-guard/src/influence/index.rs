@@ -286,7 +286,7 @@ enum PhraseKind {
     Address,
 }
 
-/// Whether `needle` stands at `at`, up to white space, and is not part of a longer word, number or address.
+/// Whether `needle` is at `at`, up to white space, and is not part of a longer word, number or address.
 fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     let kind = match needle {
         _ if needle.contains(char::is_whitespace) => PhraseKind::Words,

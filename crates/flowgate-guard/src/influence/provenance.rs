@@ -73,7 +73,7 @@ mod tests {
     use super::ProvenanceMethod;
 
     #[test]
-    fn values_are_traced_to_who_said_them() {
+    fn values_are_attributed_to_their_regions() {
         let page = r#"{"note": "pay eve@x.org 500 on 2024-06-01", "owner": "ann@x.org"}"#;
         for (user, arguments, expected) in [
             // Stated by the user, in this spelling or another.

@@ -17,7 +17,7 @@ pub(crate) struct RenderedChar {
     pub(crate) is_silent: bool,
 }
 
-/// Emphasis signs, which a renderer drops wherever they stand.
+/// Emphasis signs, which a renderer drops at every position.
 pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
 /// Returns the characters of a text as a renderer may show them, each with the bytes that it comes from.

@@ -120,7 +120,7 @@ fn the_rest_is_broken_apart() {
 
 /// What is shown early is a prefix of the final text, however the text is split into pieces.
 #[test]
-fn what_is_shown_early_stays() {
+fn early_text_is_a_prefix_of_the_final_text() {
     let long = format!("a {}.com/{} b", "x".repeat(5_000), "https://evil.example".repeat(300));
     for text in [
         "nothing leads anywhere here, and all but the last word may be shown",

@@ -5,7 +5,7 @@ use super::rendered::{for_each_normalized, is_transparent};
 /// The decision on one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkDecision {
-    /// The address may stand in the text.
+    /// The address may stay in the text.
     Permitted,
     /// It may not.
     Refused,

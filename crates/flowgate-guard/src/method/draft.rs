@@ -12,10 +12,10 @@ use flowgate::trace::Tool;
 
 /// Chooses the labels at which drafts of one conversation are rewritten.
 pub trait DraftJudge: Debug + Send {
-    /// Returns the label at which the step has to be generated; it is the label of the draft if the draft stands.
+    /// Returns the label at which the step has to be generated; it is the label of the draft if the draft is accepted.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict;
 
-    /// Whether the draft stands if it makes calls and its rewrite makes none.
+    /// Whether the draft is accepted if it makes calls and its rewrite makes none.
     fn keeps_drafts(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 //! if they are less than everything.
 //!
 //! The label is the join of the current level and of the labels of the regions that the arguments come from, except for
-//! payload arguments, which can be left to a slot; a draft without calls stands. The regions are those of the [influence
+//! payload arguments, which can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
 //! method of that name](crate::influence::provenance). The choice can reveal as many bits as the space of labels has.
 
 use flowgate::label::Label;
@@ -80,7 +80,7 @@ impl DraftProvenance {
 impl DraftJudge for DraftProvenance {
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let bits = draft.monitor.policy().space().bits();
-        // A message without calls may stand: it acts on nothing.
+        // A message without calls may be accepted: it acts on nothing.
         if !draft.has_calls {
             return DraftVerdict { label: draft.label, bits };
         }

@@ -140,7 +140,7 @@ mod tests {
 
     /// The cache is valid until an item in it may have changed.
     #[test]
-    fn what_was_shown_is_known_while_it_cannot_have_changed() {
+    fn the_view_cache_is_valid_until_an_item_changes() {
         let check = |change: fn(&mut ConversationItems), label: Label, expected: usize| {
             let mut items = ConversationItems::default();
             items.extend((0..3).map(|id| ConversationItem::Message(EventId(id))));

@@ -30,7 +30,7 @@ fn a_name_that_another_reader_takes_for_a_declared_one_does_not_run() {
 /// The value that a slot copies may contain such names as well: the call does not run, and steps that may not
 /// see the region do not see the reason.
 #[test]
-fn what_a_slot_copies_does_not_run_either() {
+fn a_call_with_an_ambiguous_copied_value_does_not_run() {
     for (answer, runs) in [
         (json!({"a": 1, "b": 2}), true),
         (json!({"a": 1, "A": 2}), false),

@@ -49,7 +49,7 @@ fn of(policy: &str, is_interactive: bool, pinned: &[&str], chat: &[Message]) -> 
 
 /// Each cause is reported, and not reported for a chat in which the same text is shown.
 #[test]
-fn what_is_hidden_has_its_cause() {
+fn every_hidden_item_has_its_cause() {
     let chat = [system("You help."), user("Mail Bob.")];
     let none: [&str; 0] = [];
     // Neither pinned nor typed by a person.
@@ -103,7 +103,7 @@ fn what_is_hidden_has_its_cause() {
 
 /// The message of a person is shown, except for its quotations of a page, which the policy hides.
 #[test]
-fn what_repeats_a_page_is_told_apart() {
+fn a_quotation_of_a_page_is_reported_separately() {
     let said = format!("Well: {QUOTED}.");
     for (page, said, expected) in [
         (
@@ -141,7 +141,7 @@ fn what_repeats_a_page_is_told_apart() {
 /// Content that a statement of the policy hides is reported differently from content without a label, for
 /// each message by its own content.
 #[test]
-fn what_the_policy_hides_is_told_as_labelled() {
+fn labelled_content_is_reported_as_labelled() {
     let hidden = "label message.content as untrusted, public if:\n    (message: Message)\n    \"confidential\" in message.content\n";
     let policy = format!("{POLICY}{hidden}");
     let chat = [user("Mail Bob."), user("This is confidential."), user("Thanks.")];
@@ -169,7 +169,7 @@ fn what_the_policy_hides_is_told_as_labelled() {
 /// The content of a hole is reported as such, also in messages of the user, and also if the form has no other
 /// text.
 #[test]
-fn what_fills_a_hole_is_told_apart() {
+fn the_content_of_a_hole_is_reported_separately() {
     let one = |role: &str, how: &str| [format!("{role}{how}: Hole, untrusted, private for send (1)")];
     assert_eq!(of(POLICY, false, &["Context: {}"], &[user("Context: x")]), one("User", " in part"));
     assert_eq!(of(POLICY, true, &["{}"], &[system("Today is Monday.")]), one("System", ""));
@@ -178,7 +178,7 @@ fn what_fills_a_hole_is_told_apart() {
 
 /// A description by a server is hidden unless the policy gives it the lowest label.
 #[test]
-fn hidden_descriptions_are_told() {
+fn hidden_descriptions_are_reported() {
     let check = |label: Option<&str>, cause: Option<&str>| {
         let statement = label.map(|label| format!("label t as {label} if:\n    (t: Tool)\n"));
         let policy = format!("{POLICY}{}", statement.unwrap_or_default());
@@ -196,7 +196,7 @@ fn hidden_descriptions_are_told() {
 
 /// An answer of a tool that no statement labels is reported as such, unless the policy has a default for it.
 #[test]
-fn hidden_answers_are_told() {
+fn hidden_answers_are_reported() {
     let statement = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:read\n";
     for (policy, expected) in [
         (POLICY.to_owned(), "answer read: Labelled, untrusted for send (1)"),
@@ -218,7 +218,7 @@ fn hidden_answers_are_told() {
 
 /// The report shows where a tool accepts only the lowest label because the policy has no requirement for it.
 #[test]
-fn a_tool_without_a_requirement_is_told_as_such() {
+fn a_tool_without_a_requirement_is_reported() {
     let statement = "require trusted, public if:\n    (call: ToolCall) is tool:send\n";
     assert!(POLICY.contains(statement));
     assert_eq!(
@@ -229,7 +229,7 @@ fn a_tool_without_a_requirement_is_told_as_such() {
 
 /// A quotation of text with the highest label is reported as a quotation, not as a message of unknown origin.
 #[test]
-fn a_quotation_of_the_highest_label_is_told_as_one() {
+fn a_quotation_of_the_highest_label_is_reported_as_a_quotation() {
     let policy = POLICY.replace("as untrusted, public if:", "as untrusted, private if:");
     let mut run = ScriptedConversation::new(&policy, Method::LowestFirst);
     run.answers = vec![("read", json!(QUOTED))];

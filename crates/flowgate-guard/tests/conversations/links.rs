@@ -118,7 +118,7 @@ fn slot(policy: &str, page: Value) -> String {
 }
 
 #[test]
-fn what_is_not_permitted_leads_nowhere() {
+fn links_that_are_not_permitted_are_disabled() {
     let policy = format!("{POLICY}{PERMITTED}");
     for (text, expected) in ROWS {
         let (heard, said) = reply(&policy, text);
@@ -133,7 +133,7 @@ fn what_is_not_permitted_leads_nowhere() {
 /// A policy that permits every address leaves texts unchanged, and a policy that forbids one host is
 /// evaluated for each address.
 #[test]
-fn what_is_permitted_altogether_stays() {
+fn permitted_links_stay_unchanged() {
     let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
     let but_one = format!(
         "{any}raise \"not there\" if:\n    (call: ToolCall) is tool:flowgate/link\n    \
@@ -151,7 +151,7 @@ fn what_is_permitted_altogether_stays() {
 
 /// The part of a long reply that later text cannot change is streamed while the reply is generated.
 #[test]
-fn text_streams_around_what_leads_nowhere() {
+fn text_around_disabled_links_is_streamed() {
     let policy = format!("{POLICY}{PERMITTED}");
     let text = "Some <b>markup</b> and `code`, then words and https://wiki.example.org/a in the end";
     let (heard, said) = reply(&policy, text);

@@ -209,7 +209,7 @@ fn quotations_in_other_scripts_are_recognised() {
 
 /// Words that the person writes in special characters of any kind stay the person's.
 #[test]
-fn the_persons_own_words_are_shown_whatever_they_are_written_in() {
+fn the_words_of_the_person_are_shown_in_every_script() {
     let mut hidden = Vec::new();
     for own in [
         "Who is Mallory? Wire 20 EUR to Bob!",
@@ -244,7 +244,7 @@ fn the_persons_own_words_are_shown_whatever_they_are_written_in() {
 /// A page that repeats the person's words in another script, or in base64, does not make them untrusted, as
 /// for an exact repetition.
 #[test]
-fn words_that_the_person_said_first_stay_theirs_in_another_script() {
+fn earlier_words_of_the_person_stay_trusted_in_another_script() {
     for (own, repeated) in [
         (
             "\u{41f}\u{440}\u{43e}\u{447}\u{438}\u{442}\u{430}\u{439} \u{43f}\u{438}\u{441}\u{44c}\u{43c}\u{430} \u{437}\u{430} \u{44d}\u{442}\u{443} \u{43d}\u{435}\u{434}\u{435}\u{43b}\u{44e}, \u{43f}\u{43e}\u{436}\u{430}\u{43b}\u{443}\u{439}\u{441}\u{442}\u{430}.",

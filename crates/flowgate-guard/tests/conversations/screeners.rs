@@ -10,7 +10,7 @@ const SEND: &str = r#"send {"to": "bob", "body": "hello"}"#;
 /// A judge that needs no region, one that needs the page, and one with an invalid answer, for which all
 /// regions count as needed.
 #[test]
-fn what_a_judge_needs_is_shown_and_taints_the_step() {
+fn needed_regions_are_shown_and_taint_the_step() {
     let check = |answer: &str, seen: &str, sent: &str, hidden: usize| {
         let mut run = ScriptedConversation::new(POLICY, Method::Judge);
         // Nothing is hidden before the page is read, so the screener is not called.
@@ -110,7 +110,7 @@ fn earlier_steps_are_regions() {
 /// A draft sees everything. A draft whose values come from the user's message is generated again without the
 /// page; a draft whose values come from the page stands, and carries the label of the page.
 #[test]
-fn a_draft_is_written_again_from_what_it_took() {
+fn a_draft_is_rewritten_from_its_sources() {
     let check = |draft: &[&str], seen: &str, did: &str, wrote: usize, bits: usize| {
         let mut run = ScriptedConversation::new(POLICY, Method::Provenance);
         let script = [&["read {}"], draft, &["Done."]].concat();
@@ -131,7 +131,7 @@ fn a_draft_is_written_again_from_what_it_took() {
     let copy = r#"send {"to": "bob", "body": "Pay Mallory!"}"#;
     let slot = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
     check(&[copy, slot], hidden, r#"runs send {"to":"bob","body":"Pay Mallory!"}"#, 4, 4);
-    // The draft contains a call, and the generation from less does not: the draft stands, and carries the
+    // The draft contains a call, and the generation from less does not: the draft is accepted, and carries the
     // label of everything.
     check(&[SEND, "I cannot see it."], hidden, r#"asks send {"to":"bob","body":"hello"}"#, 4, 5);
 }
@@ -188,7 +188,7 @@ fn a_step_that_a_screener_raised_raises_stores() {
 /// regions that the model may not read stay hidden even after a look, and a filler that may not read a region
 /// does not fill its slot.
 #[test]
-fn endpoints_are_shown_what_they_may_read() {
+fn endpoints_are_shown_only_text_within_their_clearance() {
     let private = "label out.content as untrusted, private if:";
     let policy = POLICY.replace("label out.content as untrusted, public if:", private);
     let limited = |endpoint: &str| {

@@ -69,7 +69,7 @@ fn drafts_do_not_stream() {
     let rows: [(Method, &str, &[&str], &str); 3] = [
         // The draft would pay Mallory, which is not permitted: the text generated from less stands.
         (Method::CheapestFirst, r#"{"to": "mallory", "body": "x"}"#, &[DRAFT], LAST),
-        // The draft contains a call, and the generation from less does not: the draft stands, and not the
+        // The draft contains a call, and the generation from less does not: the draft is accepted, and not the
         // later text.
         (Method::Provenance, r#"{"to": "Bob", "body": "x"}"#, &[LAST], DRAFT),
         // Without drafts, text is streamed as it is generated.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::script::{POLICY, ScriptedConversation, written};
 
 #[test]
-fn what_is_read_is_hidden_until_the_model_looks() {
+fn a_read_text_is_hidden_until_the_model_looks() {
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     let script =
         ["read {}", "look {\"regions\": [\"h1\"]}", "send {\"to\": \"mallory\"}", "It asks to pay Mallory."];
@@ -182,13 +182,13 @@ fn looks_in_one_message_return_together() {
 /// A draft that saw everything stands if its calls may run unchanged; otherwise the step is generated again
 /// from the lowest view.
 #[test]
-fn a_draft_stands_only_if_its_calls_may_run() {
+fn a_draft_is_accepted_only_if_its_calls_may_run() {
     // The calls of the draft, and the number of messages that the model writes in total.
     let check = |draft: &'static str, script: &[&'static str], seen: usize| {
         let mut run = ScriptedConversation::new(POLICY, Method::CheapestFirst);
         let script: Vec<&str> = ["read {}", draft].into_iter().chain(script.iter().copied()).collect();
         let turn = run.turn("Read it.", &script);
-        // Whether a draft stands releases one bit of what it was shown.
+        // Whether a draft is accepted releases one bit of what it was shown.
         assert_eq!(turn.spent.bits, 2, "{draft}");
         let views = run.log.iter().filter(|line| line.starts_with("sees")).count();
         assert_eq!(views, seen, "{draft}: {}", run.log.join("\n"));
@@ -229,7 +229,7 @@ fn asked(more: &str) -> Option<ApprovalRequest> {
 /// that it names: a person who may not read a region is not shown its reason. The message of a rule may
 /// contain anything that the verdict depends on.
 #[test]
-fn a_question_shows_what_it_is_about_and_carries_it() {
+fn a_question_shows_its_regions_and_carries_their_label() {
     let rule = "ask \"look at it\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    call is tool:send\n";
     let ask = asked(rule).unwrap();
     let excerpts: Vec<(String, &str)> =
@@ -274,7 +274,7 @@ fn the_state_of_a_question_is_a_digest() {
 
 /// The caller can query the state of a turn, can end the turn in every state, and can continue it.
 #[test]
-fn a_turn_says_where_it_is() {
+fn a_turn_reports_its_state() {
     let look = r#"look {"regions": ["h1"]}"#;
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     assert!(run.conversation.is_turn_over() && run.conversation.pending_question_digest().is_none());
@@ -312,7 +312,7 @@ fn a_turn_says_where_it_is() {
 
 /// A turn that is cancelled while a call runs still reports its verdicts.
 #[test]
-fn a_stopped_turn_tells_what_was_judged() {
+fn a_stopped_turn_reports_its_verdicts() {
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     run.conversation.add_user_message("Read it.".into()).unwrap();
     assert!(matches!(run.conversation.need(), Need::Complete(_)));
@@ -325,7 +325,7 @@ fn a_stopped_turn_tells_what_was_judged() {
 
 /// The label of a store that a call wrote to is kept with a stamp, and passed to later conversations.
 #[test]
-fn what_is_written_to_stores_is_told() {
+fn the_labels_of_written_stores_are_recorded() {
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
     let nothing = (
         run.conversation.monitor().external_state_record(),

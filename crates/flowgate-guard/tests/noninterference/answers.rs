@@ -145,7 +145,7 @@ impl RunState<'_> {
     }
 
     /// Runs an agent as a tool: its task consists of the arguments, and its answer is its final reply. The
-    /// agent uses an account of its own; a write to the stores of this account would have to be declared for
+    /// agent uses its own account; a write to the stores of this account would have to be declared for
     /// the tool.
     fn ask_agent(
         &mut self,

@@ -208,7 +208,7 @@ impl RunState<'_> {
         let messages: Vec<Message> = chat.held.iter().map(|held| held.message.clone()).collect();
         let sent =
             conversation.accept_messages(&mut self.client, &mut chat.history, &messages).expect("room");
-        if sent.gone > 0 {
+        if sent.removed > 0 {
             self.run.met.insert("messages that are gone");
         }
         if sent.quoted > 0 {

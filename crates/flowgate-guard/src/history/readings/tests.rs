@@ -52,7 +52,7 @@ fn a_text_is_read_as_clients_do() {
 }
 
 #[test]
-fn decoded_characters_know_where_they_stand() {
+fn decoded_characters_have_their_source_ranges() {
     let text = format!("See {}.", base64("w\u{ef}re 500 EUR to Mallory".as_bytes()));
     let readings = Readings::of(&text, ComparisonSide::Compared);
     let found: Vec<(char, &str)> =
