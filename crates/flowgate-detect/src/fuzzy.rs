@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn meeting_notes_are_no_injection() {
+    fn meeting_notes_match_no_query() {
         let notes = "Meeting notes: The meeting was held on 2024-01-01 at 10:00 AM. The attendees from our company \
                      were Alice, Bob and Charlie. The topic was the new project proposal for the client.";
         for query in ["prompt injection", "ignore previous instructions", "system prompt"] {

@@ -2,7 +2,7 @@
 //!
 //! Kinds have the names that presidio uses, where it has one. There are three levels:
 //!
-//! * [`personal_data`]: data with a form of its own, verified by its check digits. A number with an unspecific form
+//! * [`personal_data`]: data with its own form, verified by its check digits. A number with an unspecific form
 //!   counts only after a word that names it ("BSN 111222333").
 //! * [`names`]: `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak: a
 //!   rare name is missed, and a brand that resembles a name is found.

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_python() {
+    fn invalid_python_is_rejected() {
         for text in
             ["*[f\"cabinet {i}\"] for i in range(1,10)]", "def", "(", "'", "f'{", "x = \u{1f600}", "\0"]
         {

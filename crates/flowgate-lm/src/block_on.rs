@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn spawned_tasks_go_on_between_calls() {
+    fn spawned_tasks_continue_between_calls() {
         let (send, receive) = tokio::sync::oneshot::channel();
         block_on(async {
             tokio::spawn(async {

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_readers_could_disagree_on_is_refused() {
+    fn ambiguous_json_is_refused() {
         let check = |text: &str, expected: &str| {
             let shown = Json::parse(text).map_or_else(|error| error.to_string(), |value| value.to_string());
             assert_eq!(shown, expected, "{text}");
@@ -293,7 +293,7 @@ mod tests {
     proptest! {
         /// The parser agrees with `serde_json`.
         #[test]
-        fn texts_say_what_they_say_to_others(value in value()) {
+        fn texts_parse_as_with_serde_json(value in value()) {
             let text = value.to_string();
             let others: Value = serde_json::from_str(&text).unwrap();
             let read = Json::parse(&text).unwrap();

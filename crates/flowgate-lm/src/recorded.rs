@@ -70,7 +70,7 @@ impl From<io::Error> for AnswerFileError {
 pub struct RecordedModel<M> {
     model: M,
     mode: RecordingMode,
-    kept: Mutex<RecordedAnswers>,
+    state: Mutex<RecordedAnswers>,
 }
 
 struct RecordedAnswers {
@@ -126,12 +126,12 @@ impl<M: ChatModel> RecordedModel<M> {
             }
         };
         let answers = read(File::open(path)?)?;
-        Ok(Self { model, mode, kept: Mutex::new(RecordedAnswers { answers, file }) })
+        Ok(Self { model, mode, state: Mutex::new(RecordedAnswers { answers, file }) })
     }
 
     /// Returns the number of answers.
     pub fn len(&self) -> usize {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
     }
 
     /// Whether there are no answers.
@@ -140,19 +140,19 @@ impl<M: ChatModel> RecordedModel<M> {
     }
 
     fn find_answer(&self, key: &str) -> Option<Completion> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // After a truncated line, the next answer would be damaged as well.
         let file =
-            kept.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
+            state.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
         // One write at the end of the file, so that lines of several threads and processes do not interleave.
         (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
-        kept.file = Some(file);
-        kept.answers.insert(key, completion.clone());
+        state.file = Some(file);
+        state.answers.insert(key, completion.clone());
         Ok(())
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_kept_and_given_again() {
+    async fn answers_are_recorded_and_replayed() {
         let place = TemporaryFile::new();
         let model = ScriptedModel::from_answers([said("a"), said("b"), said("secret answer")]).with_name("m");
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_cannot_be_kept_is_an_error() {
+    async fn an_answer_that_cannot_be_recorded_is_an_error() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return;
@@ -293,7 +293,7 @@ mod tests {
         let place = TemporaryFile::new();
         let model = ScriptedModel::from_function(|_| Ok(said("a"))).with_name("m");
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
-        recorded.kept.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
+        recorded.state.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
         for why in ["no storage space", "an earlier answer is cut off"] {
             let error = recorded.complete(&asked("1"), &mut ignore_deltas).await.unwrap_err().to_string();
             assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_an_error_has_come() {
+    fn events_before_an_error_are_returned() {
         let mut splitter = EventSplitter::default();
         let events: Vec<_> = splitter.feed(b"data: a\n\ndata: \xff\n\ndata: b\n\n").collect();
         assert_eq!(events, [Ok(SseEvent::new("", "a")), Err(Error::Malformed("the stream is not UTF-8"))]);

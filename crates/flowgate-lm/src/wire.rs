@@ -262,7 +262,7 @@ fn pieces(text: &str) -> Vec<&str> {
     found
 }
 
-/// Corrects the stop reason: servers that were told which tool to call report a normal end.
+/// Corrects the stop reason: servers that were given the tool to call report a normal end.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,

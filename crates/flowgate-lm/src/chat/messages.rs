@@ -127,7 +127,7 @@ mod tests {
 
     /// The serialised form is kept until the messages may differ from it.
     #[test]
-    fn who_changes_messages_has_them_written_anew() {
+    fn changed_messages_are_serialized_again() {
         let check = |change: fn(&mut Messages), expected: Option<usize>| {
             let mut messages: Messages =
                 [Message::User(Vec::new()), Message::System(Vec::new())].into_iter().collect();

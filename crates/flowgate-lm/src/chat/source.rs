@@ -1,7 +1,7 @@
 //! The provenance of the parts of a user's messages, as the client declares it.
 //!
 //! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client can tell them
-//! apart. It declares the provenance in a field of its own, which is never sent to a model; whether it is believed is
+//! apart. It declares the provenance in its own field, which is never sent to a model; whether it is believed is
 //! decided elsewhere.
 
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_filled_in_and_nothing_else() {
+    fn only_missing_sources_are_filled_in() {
         let two = || vec![Part::from("a"), Part::from("b")];
         let messages = [Message::System(two()), Message::User(two()), Message::User(two())];
         let mut sources = Sources::default();

@@ -127,7 +127,7 @@ mod tests {
     const LETTERS: &str = r#"((\{"[am]":)|\}|\[|\]|,|(,"m":\[)|(":)|"|"a"|\\|1| ){0,6}"#;
 
     #[test]
-    fn items_are_found_where_they_stand() {
+    fn items_have_their_byte_ranges() {
         let check = |text: &str, expected: Option<&[&str]>| {
             let found = items(text, "m")
                 .map(|items| items.into_iter().map(|at| text.get(at).unwrap()).collect::<Vec<_>>());
@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_say_what_the_list_says(
+        fn items_equal_those_of_the_parsed_list(
             list in prop::collection::vec(value(), 0..6),
             before in prop::collection::vec(("[a-l\"\\\\]{0,3}", value()), 0..3),
             pretty in any::<bool>(),
@@ -183,7 +183,7 @@ mod tests {
 
         /// Text that is not JSON as a whole does not parse in parts either.
         #[test]
-        fn what_can_be_read_in_parts_can_be_read(before in LETTERS, list in LETTERS, behind in LETTERS) {
+        fn items_parse_only_if_the_whole_parses(before in LETTERS, list in LETTERS, behind in LETTERS) {
             let text = format!(r#"{{{before}"m":[{list}]{behind}}}"#);
             let places = items(&text, "m").unwrap_or_default();
             let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(()) };

@@ -54,7 +54,7 @@ impl Budget {
     }
 }
 
-/// The cost of an answer that is being read. It is spent when this is dropped, so that an answer that nobody waits for
+/// The cost of an answer that is being read. It is spent when this is dropped, so that an answer that is not awaited
 /// any more costs what has arrived of it.
 #[derive(Debug)]
 pub(super) struct PendingCost {

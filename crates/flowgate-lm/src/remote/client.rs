@@ -31,7 +31,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most idle connections to one server.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 /// How many bytes of an answer may wait in an HTTP/2 connection to be read. All requests to a server share the
-/// connection, and its own limit has room for hundreds of answers that nobody reads, so that a slow listener does not
+/// connection, and its own limit has room for hundreds of answers that are not read, so that a slow listener does not
 /// hold up others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
@@ -87,7 +87,7 @@ impl Connections {
     fn make_client(&self) -> Option<reqwest::Client> {
         let mut tls = self.authorities.tls().ok()?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let kept = if self.idle.is_zero() { 0 } else { MAX_IDLE_CONNECTIONS };
+        let max_idle = if self.idle.is_zero() { 0 } else { MAX_IDLE_CONNECTIONS };
         let builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             // The operator did not choose the target of a redirect.
@@ -96,7 +96,7 @@ impl Connections {
             .retry(reqwest::retry::never())
             .referer(false)
             .connect_timeout(self.connect_timeout)
-            .pool_max_idle_per_host(kept)
+            .pool_max_idle_per_host(max_idle)
             .pool_idle_timeout(self.idle)
             .tcp_nodelay(true)
             .http2_initial_stream_window_size(STREAM_WINDOW)

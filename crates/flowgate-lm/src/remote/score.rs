@@ -98,11 +98,11 @@ impl Scorer {
         // The tokens that the model generated are at the end.
         let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
         let written = counted.and_then(Value::as_u64).unwrap_or(written);
-        let kept = texts.len().saturating_sub(usize::try_from(written).unwrap_or(usize::MAX));
+        let of_prompt = texts.len().saturating_sub(usize::try_from(written).unwrap_or(usize::MAX));
         let tokens: Vec<_> = texts
             .iter()
             .zip(numbers)
-            .take(kept)
+            .take(of_prompt)
             .map(|(text, number)| (text.as_str(), number.as_f64()))
             .collect();
         continuation_tokens(&tokens, continuation)

@@ -114,7 +114,7 @@ async fn answers() {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again() {
+async fn transient_failures_are_retried() {
     let api = Api::ChatCompletions;
     let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
     let no = |status: &str| {
@@ -173,7 +173,7 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_not() {
+async fn permanent_failures_are_not_retried() {
     let bad = |why: &str| format!("the model's answer cannot be read: {why} heard ");
     let no = |status: u16, name: &str| {
         format!("the model's server does not accept the request ({status}): {name} heard ")
@@ -198,7 +198,7 @@ async fn what_does_not_pass_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_too_slow_is_not_tried_again() {
+async fn timeouts_are_not_retried() {
     let late = "the model did not answer in time heard ";
     let [whole, first_byte] = SHORT;
     let times = Timeouts { connect: LONG, first_byte, whole: LONG };
@@ -220,7 +220,7 @@ async fn answers_that_are_too_long() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_unreachable_server_is_an_error() {
     let budget = Arc::new(Budget::new(None, None));
     let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone())).await;
     assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
@@ -228,7 +228,7 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn whoever_speaks_no_tls_is_not_trusted() {
+async fn a_server_without_tls_is_refused() {
     let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(Api::Responses, "a"))]);
     let remote = remote(Api::Responses, &base.replace("http:", "https:"));
     let error = ask(&remote).await.0.unwrap_err().to_string();
@@ -262,7 +262,7 @@ async fn requests() {
 }
 
 #[tokio::test]
-async fn what_a_form_cannot_say_is_not_asked() {
+async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
     let why = "the model's server does not have texts that end a message";

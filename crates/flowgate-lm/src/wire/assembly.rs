@@ -58,7 +58,11 @@ impl Assembly {
             return Ok(());
         }
         self.check_size(json.len())?;
-        let call = self.completion.calls.get_mut(index).ok_or(Error::Malformed("it goes on with no call"))?;
+        let call = self
+            .completion
+            .calls
+            .get_mut(index)
+            .ok_or(Error::Malformed("it continues a call that did not begin"))?;
         call.arguments.push_str(json);
         send_delta(listener, Delta::Arguments { index, json })
     }

@@ -55,7 +55,7 @@ fn is_word(name: &str) -> bool {
 }
 
 pub(super) fn encode(api: Api, status: u16, message: &str) -> Value {
-    // A status without a name of its own is an error of the client or of the server.
+    // A status without its own name is an error of the client or of the server.
     let fallback = if status < 500 { 400 } else { 500 };
     let named = |wanted: u16| NAMES.iter().find(|(known, _, _)| *known == wanted);
     let (openai, anthropic) =
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_are_kept() {
+    fn only_error_names_are_passed_on() {
         let rejects = |status: u16, name: &str| {
             format!("the model's server does not accept the request ({status}): {name}")
         };

@@ -318,7 +318,7 @@ proptest! {
 
     /// The extended serialisation of a chat equals a serialisation from scratch.
     #[test]
-    fn a_chat_that_goes_on_is_sent_as_if_it_began(
+    fn an_extended_chat_is_serialized_like_a_new_one(
         request in request(),
         steps in prop::collection::vec((messages(), 0..4_u8, any::<bool>()), 1..4),
     ) {
@@ -414,7 +414,7 @@ fn broken_arguments_become_an_object_for_anthropic() {
 
 /// A client may declare the source of each part of the user's messages, and none of it is sent to a model.
 #[test]
-fn parts_say_where_they_come_from() {
+fn parts_declare_their_sources() {
     let request = |api: Api, message: &str| match api {
         Api::ChatCompletions => format!(r#"{{"model":"m","messages":[{message}]}}"#),
         Api::Responses => format!(r#"{{"model":"m","input":[{message}]}}"#),

@@ -51,11 +51,11 @@ impl ResponseWriter {
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
-        // What was written cannot be taken back.
+        // Written text cannot be changed.
         let text = if rest.is_some() { completion.text.clone() } else { written };
         let completion = Completion { text, ..completion.clone() };
-        let said = self.text_pieces.iter().map(String::as_str);
-        let all: Vec<&str> = said.chain(pieces(rest.unwrap_or_default())).collect();
+        let written_pieces = self.text_pieces.iter().map(String::as_str);
+        let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
         let mut events = self.events(&completion, &all);
         if !self.text_pieces.is_empty() {
             events.drain(..(before_text(self.api) + self.text_pieces.len()).min(events.len()));
@@ -94,7 +94,7 @@ mod tests {
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
-    fn what_is_written_in_parts_is_the_whole() {
+    fn partial_events_equal_the_whole_answer() {
         let call = ToolCall {
             id: "c".to_owned(),
             name: "send".to_owned(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_cannot_be_taken_back() {
+    fn written_text_cannot_be_changed() {
         let mut writer =
             ResponseWriter::new(Api::Messages, ResponseHead { id: "r", model: "m", created: 1 }, false);
         writer.text("one");

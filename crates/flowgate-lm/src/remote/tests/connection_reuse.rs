@@ -122,7 +122,7 @@ async fn as_busy_as_the_machine_is(expected: [usize; 2], what: impl AsyncFn(Dura
 }
 
 #[tokio::test]
-async fn connections_are_kept_if_so_told() {
+async fn connections_are_reused_if_configured() {
     let check = async |remote: &dyn Fn(RemoteModel) -> RemoteModel, end: StreamEnding, expected: usize| {
         as_busy_as_the_machine_is([expected, 2], async |time| {
             let server = CountingServer::new(&[end]);
@@ -186,7 +186,7 @@ async fn long_questions_arrive_whole() {
 }
 
 #[tokio::test]
-async fn who_does_not_listen_is_not_waited_for_long() {
+async fn a_slow_listener_ends_the_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let [whole, _] = SHORT;

@@ -56,7 +56,7 @@ impl SentRequest<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The rest is serialised as an object of its own, and merged here.
+        // The rest is serialised as a separate object, and merged here.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_fields_are_refused_by_name() {
         for fine in [
             r#""n":1"#,
             r#""n":null"#,

@@ -58,9 +58,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         return Err(Error::Malformed("it must have exactly one choice"));
     };
     let message = choice.get("message").ok_or(Error::Malformed("its choice has no `message`"))?;
-    let said = |key: &str| fields::text(message, key);
-    let mut completion = Completion { text: said("content").to_owned(), ..Completion::default() };
-    completion.text.push_str(said("refusal"));
+    let field = |key: &str| fields::text(message, key);
+    let mut completion = Completion { text: field("content").to_owned(), ..Completion::default() };
+    completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
         return Err(Error::Malformed("it has too many calls"));
@@ -68,7 +68,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     for (index, call) in calls.iter().enumerate() {
         completion.calls.push(read_call(call, index)?);
     }
-    completion.stop = stop(choice.get("finish_reason"), !said("refusal").is_empty())?;
+    completion.stop = stop(choice.get("finish_reason"), !field("refusal").is_empty())?;
     completion.usage = read_usage(body.get("usage").unwrap_or(&Value::Null));
     correct_stop_reason(completion)
 }

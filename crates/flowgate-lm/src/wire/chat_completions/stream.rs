@@ -12,12 +12,12 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, its text in the pieces `said`; the last chunk reports the usage, if
+/// Encodes an answer as a stream of chunks, its text in the pieces `text_pieces`; the last chunk reports the usage, if
 /// `with_usage`.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
-    said: &[&str],
+    text_pieces: &[&str],
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
@@ -39,7 +39,7 @@ pub fn encode_stream(
     let role = json!({"role": "assistant", "content": nothing, "refusal": null});
     let mut events = vec![delta(role, Value::Null)];
     let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
-    for piece in said {
+    for piece in text_pieces {
         events.push(delta(json!({key: piece}), Value::Null));
     }
     for (index, call) in completion.calls.iter().enumerate() {
@@ -107,15 +107,15 @@ impl StreamDecoder {
     }
 
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
-        let said = |key: &str| fields::text(delta, key);
+        let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
-        let says_nothing = said("content").is_empty() && said("refusal").is_empty() && calls.is_empty();
+        let says_nothing = field("content").is_empty() && field("refusal").is_empty() && calls.is_empty();
         if self.finish.is_some() && !says_nothing {
-            return Err(Error::Malformed("it goes on after its end"));
+            return Err(Error::Malformed("it continues after its end"));
         }
-        self.assembly.text(said("content"), listener)?;
-        self.refused |= !said("refusal").is_empty();
-        self.assembly.text(said("refusal"), listener)?;
+        self.assembly.text(field("content"), listener)?;
+        self.refused |= !field("refusal").is_empty();
+        self.assembly.text(field("refusal"), listener)?;
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
@@ -187,7 +187,7 @@ mod tests {
         check(&[a, a, end, "[DONE]"], "End \"aa\"");
         check(&[a, end], "the model's answer cannot be read: the stream ended early");
         check(&[a, "[DONE]"], "the model's answer cannot be read: the stream ended early");
-        check(&[a, end, a, "[DONE]"], "the model's answer cannot be read: it goes on after its end");
+        check(&[a, end, a, "[DONE]"], "the model's answer cannot be read: it continues after its end");
         check(
             &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
             "End \"\" 3+4",

@@ -70,8 +70,8 @@ fn messages(messages: &[Message]) -> Vec<Value> {
                 found.push(json!({"role": "assistant", "content": text}));
             }
             Message::Assistant { text, calls } => {
-                let said = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
-                let blocks: Vec<Value> = said.into_iter().chain(calls.iter().map(tool_use)).collect();
+                let text_block = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
+                let blocks: Vec<Value> = text_block.into_iter().chain(calls.iter().map(tool_use)).collect();
                 found.push(json!({"role": "assistant", "content": blocks}));
             }
             Message::Tool { call_id, content: parts, is_error } => {

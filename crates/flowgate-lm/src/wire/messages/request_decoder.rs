@@ -166,14 +166,14 @@ fn read_message(
         "user" => read_user(message, messages, sources),
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
-            if let Some(Json::Text(said)) = message.get("content") {
-                said.as_ref().clone_into(&mut text);
+            if let Some(Json::Text(content)) = message.get("content") {
+                content.as_ref().clone_into(&mut text);
             } else {
                 for block in blocks(message, "content")? {
                     if block.text("type")? == "tool_use" {
                         calls.push(read_call(&block)?);
-                    } else if let Part::Text(said) = read_part(&block)? {
-                        text.push_str(&said);
+                    } else if let Part::Text(part) = read_part(&block)? {
+                        text.push_str(&part);
                     } else {
                         return block.field_error("type", NOT_SUPPORTED);
                     }
@@ -196,25 +196,25 @@ fn read_user(
     sources: &mut Sources,
 ) -> Result<(), WireError> {
     let of_message = message.source()?;
-    let mut say = |messages: &mut Vec<Message>, said: Vec<(Part, Option<Source>)>| {
-        let (parts, of_parts): (Vec<Part>, Vec<Option<Source>>) = said.into_iter().unzip();
+    let mut push = |messages: &mut Vec<Message>, marked: Vec<(Part, Option<Source>)>| {
+        let (parts, of_parts): (Vec<Part>, Vec<Option<Source>>) = marked.into_iter().unzip();
         sources.set(messages.len(), of_parts);
         messages.push(Message::User(parts));
     };
     if let Some(Json::Text(text)) = message.get("content") {
-        say(messages, vec![(Part::Text(text.clone().into_owned()), of_message)]);
+        push(messages, vec![(Part::Text(text.clone().into_owned()), of_message)]);
         return Ok(());
     }
-    let mut said = Vec::new();
+    let mut marked = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
         if block.text("type")? != "tool_result" {
             let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
-            said.push((part, block.source()?.or(of_message)));
+            marked.push((part, block.source()?.or(of_message)));
             continue;
         }
-        if !said.is_empty() {
-            say(messages, std::mem::take(&mut said));
+        if !marked.is_empty() {
+            push(messages, std::mem::take(&mut marked));
         }
         block.reject_unknown(&RESULT)?;
         messages.push(Message::Tool {
@@ -223,8 +223,8 @@ fn read_user(
             is_error: Some(block.flag("is_error")?),
         });
     }
-    if !said.is_empty() || blocks.is_empty() {
-        say(messages, said);
+    if !marked.is_empty() || blocks.is_empty() {
+        push(messages, marked);
     }
     Ok(())
 }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_fields_are_refused_by_name() {
         for fine in [
             r#""metadata":{"user_id":"u"}"#,
             r#""system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}]"#,

@@ -45,9 +45,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     }
     let mut completion = Completion::default();
     for block in fields::list(body, "content").ok_or(Error::Malformed("it has no `content`"))? {
-        let said = |key: &str| fields::text(block, key);
+        let field = |key: &str| fields::text(block, key);
         match kind(block)? {
-            BlockKind::Text => completion.text.push_str(said("text")),
+            BlockKind::Text => completion.text.push_str(field("text")),
             BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
@@ -57,7 +57,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                 let input = block.get("input").filter(|input| input.is_object());
                 let arguments =
                     input.ok_or(Error::Malformed("a call's `input` must be an object"))?.to_string();
-                completion.calls.push(ToolCall { id: call_id_or_index(said("id"), index), name, arguments });
+                completion.calls.push(ToolCall { id: call_id_or_index(field("id"), index), name, arguments });
             }
             BlockKind::Thought => {}
         }

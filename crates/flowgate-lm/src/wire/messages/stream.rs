@@ -16,9 +16,9 @@ use crate::sse::SseEvent;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, its text in the pieces `said`.
+/// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
+pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -48,7 +48,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<
     };
     if !completion.text.is_empty() {
         let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
-        block(json!({"type": "text", "text": ""}), said.iter().map(delta).collect());
+        block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
     }
     for call in &completion.calls {
         // The arguments as the model wrote them, if they are an object.
@@ -146,13 +146,13 @@ impl StreamDecoder {
             return Err(Error::Malformed("the blocks are not in order"));
         }
         let block = body.get("content_block").ok_or(Error::Malformed("a block has no content"))?;
-        let said = |key: &str| fields::text(block, key);
+        let field = |key: &str| fields::text(block, key);
         let kind = kind(block)?;
         let mut call = 0;
         match kind {
-            BlockKind::Text => self.assembly.text(said("text"), listener)?,
+            BlockKind::Text => self.assembly.text(field("text"), listener)?,
             BlockKind::Use => {
-                call = self.assembly.call(said("id"), said("name"), listener)?;
+                call = self.assembly.call(field("id"), field("name"), listener)?;
                 // Some servers send the whole input at once.
                 let input = block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
                 if let Some(input) = input {
@@ -170,12 +170,12 @@ impl StreamDecoder {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed("a piece is of no open block"))?;
         let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
-        let said = |key: &str| fields::text(delta, key);
-        match (said("type"), block.kind) {
-            ("text_delta", BlockKind::Text) => self.assembly.text(said("text"), listener),
+        let field = |key: &str| fields::text(delta, key);
+        match (field("type"), block.kind) {
+            ("text_delta", BlockKind::Text) => self.assembly.text(field("text"), listener),
             ("input_json_delta", BlockKind::Use) => {
                 let call = block.call;
-                self.assembly.arguments(call, said("partial_json"), listener)
+                self.assembly.arguments(call, field("partial_json"), listener)
             }
             ("text_delta" | "input_json_delta", _) => {
                 Err(Error::Malformed("a piece is not of its block's kind"))

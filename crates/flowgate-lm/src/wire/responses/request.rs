@@ -42,10 +42,10 @@ fn items(message: &Message) -> Vec<Value> {
         Message::System(parts) => vec![json!({"role": "system", "content": content(parts)})],
         Message::User(parts) => vec![json!({"role": "user", "content": content(parts)})],
         Message::Assistant { text, calls } => {
-            let said = !text.is_empty() || calls.is_empty();
-            let said = said.then(|| json!({"role": "assistant", "content": text}));
+            let has_text = !text.is_empty() || calls.is_empty();
+            let message = has_text.then(|| json!({"role": "assistant", "content": text}));
             let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
-            said.into_iter().chain(calls.iter().map(call)).collect()
+            message.into_iter().chain(calls.iter().map(call)).collect()
         }
         Message::Tool { call_id, content: parts, is_error: _ } => {
             vec![json!({"type": "function_call_output", "call_id": call_id, "output": content(parts)})]
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_fields_are_refused_by_name() {
         for fine in [
             r#""store":false"#,
             r#""previous_response_id":null"#,

@@ -72,13 +72,13 @@ fn usage(usage: Usage) -> Value {
 
 /// Returns the items of an answer: the text, then the calls.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>) -> Vec<Value> {
-    let said = (!completion.text.is_empty()).then(|| {
+    let message = (!completion.text.is_empty()).then(|| {
         let part = part(completion, &completion.text);
         message(head, if completion.stop == Stop::Length { "incomplete" } else { "completed" }, &[part])
     });
     let calls = completion.calls.iter().enumerate();
     let calls = calls.map(|(index, item)| call(head, index, item, &item.arguments, "completed"));
-    said.into_iter().chain(calls).collect()
+    message.into_iter().chain(calls).collect()
 }
 
 /// Returns the single part of the text.
@@ -193,12 +193,12 @@ pub(super) fn kind(item: &Value) -> Result<OutputItemKind, Error> {
 fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
     let mut refused = false;
     for part in fields::list(item, "content").unwrap_or_default() {
-        let said = |key: &str| fields::text(part, key);
-        match said("type") {
-            "output_text" => text.push_str(said("text")),
+        let field = |key: &str| fields::text(part, key);
+        match field("type") {
+            "output_text" => text.push_str(field("text")),
             "refusal" => {
                 refused = true;
-                text.push_str(said("refusal"));
+                text.push_str(field("refusal"));
             }
             _ => return Err(Error::Malformed("it has a part of an unknown kind")),
         }

@@ -13,9 +13,9 @@ use crate::chat::{Completion, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, its text in the pieces `said`.
+/// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
+pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
     let mut events = Vec::new();
     let mut event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name, "sequence_number": events.len()});
@@ -43,7 +43,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: ResponseHead<
         let empty = message(head, "in_progress", &[]);
         event("response.output_item.added", json!({"output_index": 0, "item": empty}));
         event("response.content_part.added", with("part", part(completion, "")));
-        for piece in said {
+        for piece in text_pieces {
             let mut body = with("delta", json!(piece));
             if kind == "output_text" {
                 super::super::put(&mut body, "logprobs", json!([]));
@@ -150,16 +150,16 @@ impl StreamDecoder {
         if kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
-        let said = |key: &str| fields::text(item, key);
+        let field = |key: &str| fields::text(item, key);
         let output_index = fields::count(body, "output_index");
         let known = |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(known) {
             return Err(Error::Malformed("two calls have one index"));
         }
-        let call = self.assembly.call(said("call_id"), said("name"), listener)?;
-        let (id, call_id) = (said("id").to_owned(), said("call_id").to_owned());
+        let call = self.assembly.call(field("call_id"), field("name"), listener)?;
+        let (id, call_id) = (field("id").to_owned(), field("call_id").to_owned());
         self.calls.push(StartedCall { output_index, id, call_id, call });
-        self.assembly.arguments(call, said("arguments"), listener)
+        self.assembly.arguments(call, field("arguments"), listener)
     }
 
     /// Takes a finished item, which repeats its content.
@@ -168,13 +168,13 @@ impl StreamDecoder {
         if kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
-        let said = |key: &str| fields::text(item, key);
+        let field = |key: &str| fields::text(item, key);
         let by_id = || {
-            let same = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == said("call_id");
+            let same = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
             self.calls.iter().find(same).map(|begun| begun.call)
         };
         let call = self.call(body).or_else(by_id).ok_or(Error::Malformed("an end is of no open call"))?;
-        self.assembly.complete_arguments(call, said("arguments"), listener)
+        self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
     /// Takes the final event, which repeats the whole answer: it must equal what the listener received.
