@@ -21,7 +21,7 @@ use super::tail;
 pub struct DatabaseLogAnchors {
     /// The identity of the database.
     pub database: String,
-    /// Whether several gateways use the database, each with a log of its own.
+    /// Whether several gateways use the database, each with its own log.
     pub is_shared: bool,
     /// Whether the database had conversations before it recorded logs.
     pub is_upgraded: bool,
@@ -104,17 +104,17 @@ impl DatabaseLogAnchors {
     /// Fails if the log cannot be read.
     pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines) = (past.id()?, past.next);
-        if let Some(known) = self.logs.iter().find(|known| Some(known.log) == id).copied() {
-            return Ok(match past.hash_of(known.head.seq)? {
-                None => Some(AuditLoss::Behind { known, lines }),
-                Some(hash) if hash != known.head.hash => Some(AuditLoss::Changed { known, lines }),
+        if let Some(anchor) = self.logs.iter().find(|anchor| Some(anchor.log) == id).copied() {
+            return Ok(match past.hash_of(anchor.head.seq)? {
+                None => Some(AuditLoss::Behind { anchor, lines }),
+                Some(hash) if hash != anchor.head.hash => Some(AuditLoss::Changed { anchor, lines }),
                 Some(_) => None,
             });
         }
-        // Where gateways share a database, each log has a key of its own, which identifies a lost log.
-        let other = self.logs.iter().find(|known| !self.is_shared || known.key == past.key).copied();
-        if let Some(known) = other {
-            return Ok(Some(AuditLoss::Missing { known, lines }));
+        // Where gateways share a database, each log has its own key, which identifies a lost log.
+        let other = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == past.key).copied();
+        if let Some(anchor) = other {
+            return Ok(Some(AuditLoss::Missing { anchor, lines }));
         }
         let may_begin = self.is_upgraded && self.logs.is_empty();
         Ok((!may_begin && past.has_events()?).then_some(AuditLoss::Database { lines }))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_lost_something_is_not_gone_on_with() {
+    fn a_log_that_lost_lines_is_not_continued() {
         let (text, anchor) = log("one");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), anchor.head.seq), (5, 3));
@@ -184,7 +184,7 @@ mod tests {
         }
         // Emptied; created again; truncated and continued by a party with the key.
         check(&[], &one, Some("the log is missing that the database knows, up to line 4"));
-        check(&[], &shared(&[anchor]), Some("nothing stands here"));
+        check(&[], &shared(&[anchor]), Some("there is no log here"));
         let (other, _) = log("other");
         let others: Vec<&str> = other.lines().collect();
         check(
@@ -200,12 +200,12 @@ mod tests {
         check(&lines, &DatabaseLogAnchors { is_upgraded: true, ..known(&[]) }, None);
         check(&lines[..2], &known(&[]), None);
         check(&[], &known(&[]), None);
-        // Another gateway of a shared database creates a log of its own, with a key of its own.
+        // Another gateway of a shared database creates its own log, with its own key.
         let foreign =
             LogAnchor { log: LineHash::NONE, key: AuditKey::from_seed([8; 32]).public_key(), ..anchor };
         check(&[], &shared(&[foreign]), None);
         check(&lines, &shared(&[foreign]), Some("the database does not know this log"));
         check(&lines, &shared(&[foreign, anchor]), None);
-        check(&[], &known(&[foreign]), Some("nothing stands here"));
+        check(&[], &known(&[foreign]), Some("there is no log here"));
     }
 }

@@ -22,7 +22,7 @@ pub struct LogHead {
     pub hash: LineHash,
 }
 
-/// Returns a line that signs its number, its time and the hash of the previous line, and thereby everything before it.
+/// Returns a line that signs its number, its time and the hash of the previous line, which covers everything before it.
 pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
     let line = record::serialize_record(seq, time, HEAD, previous, RecordFields::default());
     let signed = line.strip_suffix('}').unwrap_or(&line);

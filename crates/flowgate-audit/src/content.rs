@@ -198,10 +198,11 @@ pub(super) fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, A
     };
     let draft = append_extension(path, "new");
     let write = |error| AuditError::new(&draft, AuditErrorKind::Write(error));
-    let kept = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
-    let mut kept = BufWriter::new(kept.map_err(write)?);
+    let draft_file =
+        restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
+    let mut writer = BufWriter::new(draft_file.map_err(write)?);
     let mut lines = BoundedLines::new(BufReader::new(file), MAX_ENTRY);
-    let (mut number, mut gone) = (0, Vec::new());
+    let (mut number, mut deleted) = (0, Vec::new());
     loop {
         number += 1;
         let unreadable = || AuditError::new(path, AuditErrorKind::Content(number));
@@ -213,15 +214,15 @@ pub(super) fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, A
         // An unreadable entry could be one that must be deleted.
         let entry = ContentEntry::read(line).ok_or_else(unreadable)?;
         if whose.matches(&entry) {
-            gone.push(entry.seq);
+            deleted.push(entry.seq);
         } else {
-            kept.write_all(line).and_then(|()| kept.write_all(b"\n")).map_err(write)?;
+            writer.write_all(line).and_then(|()| writer.write_all(b"\n")).map_err(write)?;
         }
     }
-    let kept = kept.into_inner().map_err(|error| write(error.into_error()))?;
-    kept.sync_all().map_err(write)?;
+    let draft_file = writer.into_inner().map_err(|error| write(error.into_error()))?;
+    draft_file.sync_all().map_err(write)?;
     fs::rename(&draft, path).and_then(|()| super::sync_folder(path)).map_err(write)?;
-    Ok(gone)
+    Ok(deleted)
 }
 
 /// Returns the time of the oldest content, if there is any. Entries have the order of their lines.
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_hash_that_its_line_says() {
+    fn an_entry_has_the_hash_of_its_line() {
         let check = |content: &str, is_cut: bool| {
             let entry = NewContentEntry::new(3, Timestamp(9), &withheld("c1"), content).unwrap();
             let found = ContentEntry::read(entry.line.trim_end().as_bytes()).unwrap();
@@ -272,7 +273,7 @@ mod tests {
         check("", false);
         check("pay\n{\"a\":1}", false);
         check(&"\u{1}".repeat(MAX_CONTENT), true);
-        // Trying every content does not reveal the entry from its mark: each mark has a salt of its own.
+        // Trying every content does not reveal the entry from its mark: each mark has its own salt.
         let mark = || {
             NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().mark["salted"].to_string()
         };
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_line_is_cut_off() {
+    fn entries_without_a_line_are_removed() {
         let folder = TestFolder::new("repair");
         let (first, second) = (entry(1, "c1", "a"), entry(4, "c1", "b"));
         let begun = second.trim_end();
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_meant_is_forgotten() {
+    fn only_selected_contents_are_deleted() {
         let folder = TestFolder::new("forget");
         let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c")];
         let check = |name: &str, whose: ContentSelector, expected: &[u64]| {

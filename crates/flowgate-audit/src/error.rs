@@ -66,7 +66,7 @@ impl fmt::Display for AuditError {
                 f.write_str("another process appends to this log: stop it, or name another file")
             }
             AuditErrorKind::Broken => f.write_str(
-                "the disk failed to keep what was written: nothing is recorded until the gateway is started again",
+                "the disk did not store the written data: nothing is recorded until the gateway is started again",
             ),
             AuditErrorKind::End(what) => write!(
                 f,

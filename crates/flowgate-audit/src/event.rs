@@ -62,7 +62,7 @@ pub enum AuditEvent {
         /// The findings when the call was judged again: names of rules and phrases of labels.
         reasons: Vec<String>,
     },
-    /// A call needed a person's decision, and nobody was asked.
+    /// A call needed a person's decision, and no person was asked.
     Unasked {
         /// The conversation.
         conversation: String,
@@ -74,7 +74,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The reason why nobody was asked.
+        /// The reason why no person was asked.
         cause: String,
     },
     /// A call that the chat had permitted was sent to its server beside the chat.
@@ -337,11 +337,11 @@ impl AuditEvent {
             Self::Session { .. } => {}
             Self::LossAccepted { who, loss } => {
                 fields.text("who", who).text("what", loss.name());
-                if let Some(known) = loss.contradicted_anchor() {
+                if let Some(anchor) = loss.contradicted_anchor() {
                     fields
-                        .text("log", &known.log.to_string())
-                        .number("line", known.head.seq.saturating_add(1))
-                        .text("hash", &known.head.hash.to_string());
+                        .text("log", &anchor.log.to_string())
+                        .number("line", anchor.head.seq.saturating_add(1))
+                        .text("hash", &anchor.head.hash.to_string());
                 }
                 fields.number("lines", loss.lines());
             }
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_happened() {
+    fn a_line_has_the_fields_of_its_event() {
         let check = |event: AuditEvent, expected: &str| {
             let line = serialize_record(0, Timestamp(1), event.kind(), LineHash::NONE, event.fields());
             let previous = format!(r#","previous":"{}""#, LineHash::NONE);

@@ -106,7 +106,7 @@ mod tests {
 
     /// A missing key is not replaced: its public half, which verifies the logs, stays.
     #[test]
-    fn a_key_that_is_gone_is_not_made_anew() {
+    fn a_missing_key_is_not_replaced() {
         let folder = TestFolder::new("lost-key");
         let path = folder.file("audit.key");
         let key = AuditKey::load_or_create(&path).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_seed_is_no_key() {
+    fn a_key_file_without_a_seed_is_rejected() {
         let folder = TestFolder::new("no-key");
         let check = |name: &str, text: &str| {
             let path = folder.file(name);

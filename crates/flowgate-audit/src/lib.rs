@@ -2,7 +2,7 @@
 //! detectable.
 //!
 //! Every line is a JSON object with the hash of the previous line. Heads, every few lines, sign everything before them.
-//! No line contains content: content, if it is kept, is in a file of its own and can be deleted without breaking the
+//! No line contains content: content, if it is kept, is in its own file and can be deleted without breaking the
 //! log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes the log;
 //! `flowgate audit` verifies it.
 //!
@@ -494,7 +494,7 @@ fn lock(path: &Path) -> Result<File, AuditError> {
     }
 }
 
-/// Moves everything after the last complete line to a file of its own; returns its name.
+/// Moves everything after the last complete line to its own file; returns its name.
 fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     if length <= whole {

@@ -1,4 +1,4 @@
-//! The hashes that chain the lines of a log and stand for contents, and their hexadecimal form.
+//! The hashes that chain the lines of a log and identify contents, and their hexadecimal form.
 
 use std::fmt;
 

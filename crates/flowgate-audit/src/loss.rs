@@ -26,28 +26,28 @@ pub enum AuditLoss {
     /// The log does not contain a line that the database records.
     Behind {
         /// The database's record.
-        known: LogAnchor,
+        anchor: LogAnchor,
         /// The number of lines in the log.
         lines: u64,
     },
     /// The log contains another line where the database records one.
     Changed {
         /// The database's record.
-        known: LogAnchor,
+        anchor: LogAnchor,
         /// The number of lines in the log.
         lines: u64,
     },
     /// The log that the database records is missing or was emptied; this is another one.
     Missing {
         /// The database's record.
-        known: LogAnchor,
+        anchor: LogAnchor,
         /// The number of lines in the log that is there instead.
         lines: u64,
     },
     /// The log does not contain a line that a witness records, or is another one.
     Witness {
         /// The witness's record.
-        known: LogAnchor,
+        anchor: LogAnchor,
         /// The number of lines in the present log.
         lines: u64,
     },
@@ -73,10 +73,10 @@ impl AuditLoss {
     /// Returns the record of the log that was contradicted, by the database or a witness.
     pub fn contradicted_anchor(&self) -> Option<&LogAnchor> {
         match self {
-            Self::Behind { known, .. }
-            | Self::Changed { known, .. }
-            | Self::Missing { known, .. }
-            | Self::Witness { known, .. } => Some(known),
+            Self::Behind { anchor, .. }
+            | Self::Changed { anchor, .. }
+            | Self::Missing { anchor, .. }
+            | Self::Witness { anchor, .. } => Some(anchor),
             Self::Database { .. } => None,
         }
     }
@@ -100,39 +100,39 @@ const ADVICE: &str = "put back what is missing from a copy; or, once you know wh
 impl fmt::Display for AuditLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Behind { known, lines } => write!(
+            Self::Behind { anchor, lines } => write!(
                 f,
                 "the log is behind its database: it has {lines} lines, and the database knows line {} ({}): it was cut off, or \
                  a loss of power took its end; {ADVICE}",
-                known.head.seq.saturating_add(1),
-                known.head.hash
+                anchor.head.seq.saturating_add(1),
+                anchor.head.hash
             ),
-            Self::Changed { known, .. } => write!(
+            Self::Changed { anchor, .. } => write!(
                 f,
                 "the log is not the one that its database knows: line {} there is {}: it was cut off and written on; {ADVICE}",
-                known.head.seq.saturating_add(1),
-                known.head.hash
+                anchor.head.seq.saturating_add(1),
+                anchor.head.hash
             ),
-            Self::Missing { known, lines } => {
+            Self::Missing { anchor, lines } => {
                 let there = if *lines == 0 {
-                    "nothing stands here".to_owned()
+                    "there is no log here".to_owned()
                 } else {
-                    format!("another log of {lines} lines stands here")
+                    format!("another log of {lines} lines is here")
                 };
                 write!(
                     f,
                     "the log is missing that the database knows, up to line {} ({}): {there}; {ADVICE}",
-                    known.head.seq.saturating_add(1),
-                    known.head.hash
+                    anchor.head.seq.saturating_add(1),
+                    anchor.head.hash
                 )
             }
-            Self::Witness { known, lines } => write!(
+            Self::Witness { anchor, lines } => write!(
                 f,
                 "the witness knows line {} ({}) of the log {}, and it is not here: this log has {lines} lines. It was cut off or \
                  replaced, perhaps together with its database, or both were put back as they were before; {ADVICE}",
-                known.head.seq.saturating_add(1),
-                known.head.hash,
-                known.log
+                anchor.head.seq.saturating_add(1),
+                anchor.head.hash,
+                anchor.log
             ),
             Self::Database { lines } => write!(
                 f,

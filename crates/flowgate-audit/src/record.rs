@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_marked() {
+    fn a_long_text_is_truncated_and_marked() {
         let check =
             |text: &str, most: usize, expected: &str| assert_eq!(truncate_escaped(text, most).0, expected);
         check("abcdef", 6, "abcdef");

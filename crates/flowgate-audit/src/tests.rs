@@ -11,7 +11,7 @@ pub(super) struct TestFolder(PathBuf);
 
 impl TestFolder {
     pub(super) fn new(name: &str) -> Self {
-        // Tests run concurrently, so each has a folder of its own.
+        // Tests run concurrently, so each has its own folder.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path =
@@ -132,7 +132,7 @@ fn a_process_may_be_killed_at_any_byte() {
 }
 
 #[test]
-fn what_was_set_aside_once_stays() {
+fn a_set_aside_file_is_not_overwritten() {
     let folder = TestFolder::new("aside");
     for (torn, name) in [("{\"seq", "torn-0"), ("other", "torn-0.1")] {
         fs::write(folder.log(), torn).unwrap();
@@ -142,7 +142,7 @@ fn what_was_set_aside_once_stays() {
 }
 
 #[test]
-fn a_log_whose_end_does_not_follow_is_refused() {
+fn a_log_with_an_inconsistent_end_is_refused() {
     let folder = TestFolder::new("refused");
     let log = folder.open(AuditOptions::default()).unwrap();
     for time in 2..5 {

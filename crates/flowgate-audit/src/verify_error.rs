@@ -120,7 +120,7 @@ impl fmt::Display for VerifyError {
                 f.write_str("the witness knows another line here: the log was cut off and written on")
             }
             VerifyErrorKind::Unwitnessed => f.write_str(
-                "the witness knows nothing of this log: it is another one, or the witness was not told of it yet",
+                "the witness has no head of this log: it is another log, or no head was delivered yet",
             ),
             VerifyErrorKind::Content => f.write_str("its content is not what was recorded: it was changed"),
             VerifyErrorKind::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),

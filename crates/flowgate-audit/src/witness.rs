@@ -207,24 +207,26 @@ impl WitnessRecord {
         let WitnessLine { log, key, head, time, gives_up } = *sighting;
         if let Some(AcceptedLoss { log, since }) = gives_up {
             // A sighting gives up only lines of logs with the same key.
-            for known in self.logs.iter_mut().filter(|known| known.log == log && known.key == key) {
-                drop(known.heads.split_off(&since));
-                known.given_up = Some((since, time));
+            for witnessed in
+                self.logs.iter_mut().filter(|witnessed| witnessed.log == log && witnessed.key == key)
+            {
+                drop(witnessed.heads.split_off(&since));
+                witnessed.given_up = Some((since, time));
             }
         }
-        let at = match self.logs.iter().position(|known| known.log == log) {
+        let at = match self.logs.iter().position(|witnessed| witnessed.log == log) {
             Some(at) => at,
             None => {
                 self.logs.push(WitnessedLog { log, key, heads: BTreeMap::new(), given_up: None });
                 self.logs.len() - 1
             }
         };
-        let Some(known) = self.logs.get_mut(at) else { return };
-        if known.key != key {
+        let Some(witnessed) = self.logs.get_mut(at) else { return };
+        if witnessed.key != key {
             self.forged.push((number, WitnessLineError::OtherKey));
             return;
         }
-        let heads = known.heads.entry(head.seq).or_default();
+        let heads = witnessed.heads.entry(head.seq).or_default();
         if !heads.contains(&head.hash) {
             heads.push(head.hash);
         }
@@ -242,27 +244,27 @@ impl WitnessRecord {
 
     /// Returns the number of recorded lines of a log, and the last of them.
     pub fn last_line_of(&self, log: LineHash) -> Option<(usize, LogHead)> {
-        let known = self.logs.iter().find(|known| known.log == log)?;
-        Some((known.heads.len(), known.last()?))
+        let witnessed = self.logs.iter().find(|witnessed| witnessed.log == log)?;
+        Some((witnessed.heads.len(), witnessed.last()?))
     }
 
     /// Returns the accepted losses of logs with this key: the log, the number of the first lost line from 0, and the
     /// time.
     pub fn accepted_losses(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, u64, Timestamp)> {
-        let of_key = self.logs.iter().filter(move |known| known.key == key);
-        of_key.filter_map(|known| known.given_up.map(|(since, time)| (known.log, since, time)))
+        let of_key = self.logs.iter().filter(move |witnessed| witnessed.key == key);
+        of_key.filter_map(|witnessed| witnessed.given_up.map(|(since, time)| (witnessed.log, since, time)))
     }
 
     /// Returns the last recorded lines of logs with this key.
     pub fn signed_by(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, LogHead)> {
-        let of_key = self.logs.iter().filter(move |known| known.key == key);
-        of_key.filter_map(|known| Some((known.log, known.last()?)))
+        let of_key = self.logs.iter().filter(move |witnessed| witnessed.key == key);
+        of_key.filter_map(|witnessed| Some((witnessed.log, witnessed.last()?)))
     }
 
     /// Returns whether it records another line of this number for a log.
     pub(super) fn contradicts(&self, log: LineHash, line: LogHead) -> bool {
-        let Some(known) = self.logs.iter().find(|known| known.log == log) else { return false };
-        known.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
+        let Some(witnessed) = self.logs.iter().find(|witnessed| witnessed.log == log) else { return false };
+        witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
 
     /// Returns the loss of a log that is about to be opened, if there is one.
@@ -271,11 +273,11 @@ impl WitnessRecord {
     /// Fails if the log cannot be read.
     pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines, key) = (past.id()?, past.next, past.key);
-        let anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
-        for known in self.signed_by(key).map(anchor) {
-            let has_it = Some(known.log) == id && past.hash_of(known.head.seq)? == Some(known.head.hash);
-            if !has_it {
-                return Ok(Some(AuditLoss::Witness { known, lines }));
+        let to_anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
+        for anchor in self.signed_by(key).map(to_anchor) {
+            let has_line = Some(anchor.log) == id && past.hash_of(anchor.head.seq)? == Some(anchor.head.hash);
+            if !has_line {
+                return Ok(Some(AuditLoss::Witness { anchor, lines }));
             }
         }
         Ok(None)

@@ -392,7 +392,7 @@ mod tests {
     /// Every command documents what it does, how it is called, what its exit codes mean, and what each option is; new
     /// commands are covered as well.
     #[test]
-    fn every_command_says_what_it_does_and_how_it_ends() {
+    fn every_command_documents_its_purpose_and_exit_codes() {
         let mut root = Args::command();
         root.build();
         let mut open = vec![("flowgate".to_owned(), &root)];

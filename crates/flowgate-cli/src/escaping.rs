@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_changes_colour_at_most() {
+    fn printed_text_can_only_change_colour() {
         let check = |given: &str, with_color: &str, without: &str| {
             assert_eq!(
                 (&*escape_output(given, true), &*escape_output(given, false)),

@@ -1,6 +1,6 @@
 //! MCP servers: the only module that uses `rmcp` and asynchronous code.
 //!
-//! The runtime has a thread of its own; all other code calls it and waits. The output of servers is untrusted and is
+//! The runtime has its own thread; all other code calls it and waits. The output of servers is untrusted and is
 //! only passed on.
 
 mod config;

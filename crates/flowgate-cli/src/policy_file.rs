@@ -1,4 +1,4 @@
-//! Reads the file of a policy, and prints what the compiler says of it.
+//! Reads the file of a policy, and prints the diagnostics of the compiler.
 
 use std::path::Path;
 

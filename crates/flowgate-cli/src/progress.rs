@@ -56,7 +56,7 @@ enum ProgressDisplay {
     Hidden,
     /// On one line of a terminal, which is overwritten.
     Terminal,
-    /// On a line of its own for each tenth of the work.
+    /// On its own line for each tenth of the work.
     Lines,
 }
 

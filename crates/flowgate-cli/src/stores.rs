@@ -56,7 +56,7 @@ impl ExternalStateSession for Monitor {
 #[derive(Default)]
 pub(crate) struct SharedStoreLabels {
     file: Option<(PathBuf, File)>,
-    kept: Option<Value>,
+    labels: Option<Value>,
     /// The number of changes.
     version: u64,
 }
@@ -73,10 +73,10 @@ impl SharedStoreLabels {
 
     /// Gives a new session the labels that other sessions wrote. Returns the version that it knows.
     pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
-        if let Some(kept) = &self.kept {
+        if let Some(labels) = &self.labels {
             let place =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.join_external_state(kept).map_err(|error| InputError(format!("{place}: {error}")))?;
+            monitor.join_external_state(labels).map_err(|error| InputError(format!("{place}: {error}")))?;
         }
         Ok(self.version)
     }
@@ -85,11 +85,11 @@ impl SharedStoreLabels {
     pub(crate) fn refresh_session(
         &mut self,
         conversation: &mut impl ExternalStateSession,
-        known: &mut u64,
+        seen_version: &mut u64,
     ) -> Result<(), String> {
         self.with_lock(|stores| {
             stores.read()?;
-            stores.update_session(conversation, known)
+            stores.update_session(conversation, seen_version)
         })
     }
 
@@ -97,20 +97,20 @@ impl SharedStoreLabels {
     pub(crate) fn save_labels(
         &mut self,
         conversation: &mut impl ExternalStateSession,
-        known: &mut u64,
+        seen_version: &mut u64,
     ) -> Result<(), String> {
         self.with_lock(|stores| {
             stores.read()?;
-            stores.update_session(conversation, known)?;
+            stores.update_session(conversation, seen_version)?;
             let mut stamp = [0; 16];
             getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
             conversation.stamp_writes(&u128::from_le_bytes(stamp).to_string());
             let now = conversation.external_state_record();
-            if stores.kept.as_ref() != Some(&now) {
+            if stores.labels.as_ref() != Some(&now) {
                 stores.write(&now)?;
-                stores.kept = Some(now);
+                stores.labels = Some(now);
                 stores.version += 1;
-                *known = stores.version;
+                *seen_version = stores.version;
             }
             Ok(())
         })
@@ -133,14 +133,14 @@ impl SharedStoreLabels {
     fn update_session(
         &self,
         conversation: &mut impl ExternalStateSession,
-        known: &mut u64,
+        seen_version: &mut u64,
     ) -> Result<(), String> {
-        if *known != self.version
-            && let Some(kept) = &self.kept
+        if *seen_version != self.version
+            && let Some(labels) = &self.labels
         {
-            conversation.join_external_state(kept).map_err(|error| error.to_string())?;
+            conversation.join_external_state(labels).map_err(|error| error.to_string())?;
         }
-        *known = self.version;
+        *seen_version = self.version;
         Ok(())
     }
 
@@ -150,11 +150,11 @@ impl SharedStoreLabels {
             Ok(text) => {
                 Some(serde_json::from_str(&text).map_err(|error| file_error(path, &error.to_string()))?)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.kept.is_none() => None,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.labels.is_none() => None,
             Err(error) => return Err(file_error(path, &describe_io_error(&error))),
         };
-        if found != self.kept {
-            self.kept = found;
+        if found != self.labels {
+            self.labels = found;
             self.version += 1;
         }
         Ok(())
@@ -210,7 +210,7 @@ require top if:
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
         let path = path("stores");
-        assert!(SharedStoreLabels::open(&path).is_ok_and(|stores| stores.kept.is_none()));
+        assert!(SharedStoreLabels::open(&path).is_ok_and(|stores| stores.labels.is_none()));
         std::fs::write(&path, "{").unwrap();
         let error = SharedStoreLabels::open(&path).err().unwrap().to_string();
         assert!(error.contains("restore the file, or remove it"), "{error}");
@@ -259,7 +259,7 @@ require top if:
 
     /// Without a file, agents of one chat share the labels of stores.
     #[test]
-    fn agents_of_one_chat_share_what_they_know() {
+    fn agents_of_one_chat_share_store_labels() {
         let mut stores = SharedStoreLabels::default();
         let (mut chat, mut agent) = (conversation(), conversation());
         let mut record = chat.monitor().external_state_record();

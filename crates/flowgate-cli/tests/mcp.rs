@@ -85,7 +85,7 @@ fn a_client_that_ends_gets_the_rest() {
 
 /// All output of a server that ends is processed, and waiting requests are answered.
 #[test]
-fn a_server_that_ends_has_said_all() {
+fn the_output_of_an_ended_server_is_processed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
     command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files", "--", "python3", "-c", SERVER]);
     let mut child =
@@ -112,7 +112,7 @@ fn a_server_that_ends_has_said_all() {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_in_one_line() {
+fn an_unusable_server_is_reported_in_one_line() {
     let check = |server: &[&str], more: &[&str], expected: &str| {
         let output = run(server, more, &[]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -172,7 +172,7 @@ require public else deny if:
 
 /// All failures have the same message and the label of the tool, at this server and at the client's other ones.
 #[test]
-fn a_call_that_fails_says_nothing_and_carries_the_label_of_its_tool() {
+fn a_failed_call_has_a_constant_text_and_the_label_of_its_tool() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-failing");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();

@@ -94,7 +94,7 @@ pub(crate) struct ApprovalContext<'t> {
     pub(crate) conversation: &'t str,
     /// The number of turns of the conversation that were persisted before.
     pub(crate) turns: i64,
-    pub(crate) waiting: &'t ClientPresence,
+    pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is kept out of every record.
     pub(crate) key: Option<&'t str>,
 }
@@ -130,7 +130,7 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, waiting, key } = context;
+        let ApprovalContext { client, conversation, turns, presence, key } = context;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
                             write [people.NAME] with role = \"approver\"";
@@ -179,7 +179,7 @@ impl ApprovalService {
             self.notify_question(&id).await;
         }
         let asked = ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
-        Ok(self.await_answer(asked, waiting).await)
+        Ok(self.await_answer(asked, presence).await)
     }
 
     /// Notifies of a new question.
@@ -237,17 +237,17 @@ impl ApprovalService {
         &self,
         client: &ClientSettings,
         offer: &ToolOffer,
-        said: &Value,
+        description: &Value,
     ) -> Result<(), DatabaseError> {
-        if !self.people.can_decide_for(client) || said.to_string().len() > MAX_DESCRIPTION {
+        if !self.people.can_decide_for(client) || description.to_string().len() > MAX_DESCRIPTION {
             return Ok(());
         }
         let id = random::name().map_err(|_| NO_RANDOM)?;
         let tool = format!("{}/{}", offer.server, offer.tool);
         let reason =
-            "the server offers a tool that is new or was changed; a yes approves of it as it stands here";
+            "the server offers a tool that is new or was changed; a yes approves the version shown here";
         let content = json!({
-            "tool": tool, "arguments": said, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
+            "tool": tool, "arguments": description, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
         });
         let place = format!("tools of {}", offer.server);
         let new = NewQuestion {
@@ -292,23 +292,23 @@ impl ApprovalService {
         context: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, waiting, .. } = context;
+        let ApprovalContext { client, conversation, turns, presence, .. } = context;
         let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let asked = ApprovalReference { id: question.id, digest: question.digest, tool };
-        Ok(self.await_answer(asked, waiting).await)
+        Ok(self.await_answer(asked, presence).await)
     }
 
-    async fn await_answer(&self, asked: ApprovalReference, waiting: &ClientPresence) -> ApprovalOutcome {
+    async fn await_answer(&self, asked: ApprovalReference, presence: &ClientPresence) -> ApprovalOutcome {
         let until = Instant::now() + self.asking.wait;
         let mut bell = self.bell.subscribe();
         let decision = loop {
             let state = self.store.question(&asked.id).await.ok().flatten().map(|question| question.state);
             match state {
                 // The client has disconnected: the answer is kept for its next request.
-                Some(QuestionState::Open | QuestionState::Allowed) if waiting.has_gone() => {
+                Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {
                     break Decision::Later;
                 }
                 Some(QuestionState::Allowed) => break Decision::Allow,
@@ -322,7 +322,7 @@ impl ApprovalService {
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
             tokio::select! {
                 _ = bell.changed() => {}
-                () = waiting.gone(), if !waiting.has_gone() => {}
+                () = presence.disconnected(), if !presence.is_disconnected() => {}
                 () = tokio::time::sleep(left) => {}
             }
         };
@@ -408,7 +408,7 @@ impl ApprovalService {
         conversation: &str,
     ) -> Result<(), DatabaseError> {
         let allowed = self.store.void_questions(&client.name, conversation).await?;
-        self.note_void(&allowed, "the conversation went on without the answer")?;
+        self.note_void(&allowed, "the conversation continued without the answer")?;
         self.wake_waiters();
         Ok(())
     }

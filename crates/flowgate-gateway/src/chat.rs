@@ -56,7 +56,7 @@ use crate::mcp_proxy::pending_requests::PendingRequests;
 use crate::mcp_proxy::stream_slot::MAX_LISTENING;
 use crate::recorder::{AuditEntry, Recorder};
 use crate::tls::client_certificate::ClientCertificate;
-use crate::visibility::{self, ANSWER, EXPLAIN_HEADER, HIDDEN};
+use crate::visibility::{self, EXPLAIN_HEADER, EXPLAIN_VALUE, HIDDEN_HEADER};
 use crate::witness::HeadDestinations;
 use clients::{ClientRequestSlot, ClientState, Clients};
 #[cfg(test)]
@@ -144,8 +144,8 @@ impl ModelRoutes {
     ) -> Result<Self, DatabaseError> {
         log.redact_keys(&config.keys);
         for client in &config.clients {
-            for advice in visibility::of_client(client) {
-                let event = if advice.is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden };
+            for advice in visibility::client_advice(client) {
+                let event = if advice.is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden };
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
@@ -239,7 +239,7 @@ impl ModelRoutes {
             }
             ClientLimit::Listening => {
                 let most = u64::try_from(MAX_LISTENING).unwrap_or(u64::MAX);
-                ("streams of one client at the same time", "none; end streams that nobody reads", most)
+                ("streams of one client at the same time", "none; end streams that are not read", most)
             }
         };
         let effect = "the request was refused with 429";
@@ -302,7 +302,7 @@ impl ModelRoutes {
         let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
         let explains =
-            headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
+            headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
         Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
@@ -311,11 +311,11 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         body: &[u8],
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let mut report = RequestReport::begin(received.conversation.as_deref());
-        let reply = self.answer_with_report(received, body, waiting, parts, &mut report).await;
+        let reply = self.answer_with_report(received, body, presence, parts, &mut report).await;
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
             report.set_rejected(reply.status);
         }
@@ -327,7 +327,7 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         body: &[u8],
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
     ) -> Option<HttpReply> {
@@ -350,7 +350,7 @@ impl ModelRoutes {
             Err(failure) => return Some(failed(report, failure)),
         };
         report.set_conversation(found.name());
-        let done = self.stream_turn(received, &found, (body, &request, &chat), waiting, parts, report).await;
+        let done = self.stream_turn(received, &found, (body, &request, &chat), presence, parts, report).await;
         done.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(found.name())))
         })
@@ -361,12 +361,12 @@ impl ModelRoutes {
         received: &ModelRouteRequest,
         found: &ConversationHandle,
         (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
-        let mut held = self.sessions.lock(client, found, waiting).await?;
+        let mut held = self.sessions.lock(client, found, presence).await?;
         // The cached prefix may contain messages that the history of this conversation does not.
         let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
         let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
@@ -394,18 +394,18 @@ impl ModelRoutes {
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let done =
-            self.run_guarded(received, found.name(), &mut held, (settings, chat), waiting, reply).await;
+            self.run_guarded(received, found.name(), &mut held, (settings, chat), presence, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
-        let kept = match self.recorder.record_redacting(&events, received.key.as_deref()) {
+        let persisted = match self.recorder.record_redacting(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.persist(client, found, &mut held).await,
             Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error).await),
         };
-        if kept.is_err() {
+        if persisted.is_err() {
             self.record_taken_back(&events);
         }
         drop(held);
-        let done = done.and_then(|completion| kept.map(|()| completion));
+        let done = done.and_then(|completion| persisted.map(|()| completion));
         match (done, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {
@@ -417,7 +417,7 @@ impl ModelRoutes {
                     None => reply,
                 };
                 Ok(Some(match &report.explained {
-                    Some(explanation) => reply.with_header(ANSWER, explanation),
+                    Some(explanation) => reply.with_header(HIDDEN_HEADER, explanation),
                     None => reply,
                 }))
             }
@@ -446,7 +446,7 @@ impl ModelRoutes {
         name: &str,
         held: &mut LockedConversation<'_>,
         (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {
         let Some(session) = held.get() else {
@@ -471,7 +471,7 @@ impl ModelRoutes {
                 asked,
                 chat,
                 key,
-                waiting,
+                presence,
                 approvals: &self.approvals,
                 log: &self.log,
                 explains: received.explains,
@@ -518,7 +518,7 @@ fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
     let mut values = headers.get_all(SOURCE).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(format!("`{SOURCE}` stands there twice: send it once")),
+        (Some(_), Some(_)) => Err(format!("`{SOURCE}` is there twice: send it once")),
         (Some(value), None) => match value.to_str().ok().and_then(Source::from_name) {
             Some(source) => Ok(Some(source)),
             None => {
@@ -551,7 +551,7 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
     match value {
         // Another reader of the request might use the other value.
-        _ if other.is_some() => Err(format!("`{CONVERSATION}` stands there twice: send it once")),
+        _ if other.is_some() => Err(format!("`{CONVERSATION}` is there twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
         Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),

@@ -9,7 +9,7 @@
 //! key-from = "ASSISTANT_KEY"      # the variable of the environment that holds the key it sends
 //! upstream = "local"
 //! policy = "mail.flow"
-//! user-messages = "marked"        # what it marks as typed by a person is the user's
+//! user-messages = "marked"        # parts that it marks as typed by a person are the user's
 //!
 //! [store]
 //! url = "sqlite:flowgate.db"      # or `postgres://...`, for many gateways
@@ -270,7 +270,7 @@ pub fn read(
             .find(|name| !predicate_sources.predicate_names().any(|known| known == *name))
         {
             let why = format!(
-                "nobody answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
+                "no source answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
             );
             return Err(at(why));
         }
@@ -486,12 +486,12 @@ impl ConfigReader<'_> {
         for (at, one) in prefixes.iter().enumerate() {
             if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
                 return Err(format!(
-                    "the prefixes of two servers begin alike, so that nobody knows whose a tool is: `{one}`"
+                    "the prefix of one server is the beginning of another's, so a tool may belong to either: `{one}`"
                 ));
             }
         }
         if upstream.is_none() && servers.is_empty() {
-            return Err("it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
+            return Err("it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
         }
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;

@@ -2,7 +2,7 @@
 //!
 //! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on connections.
 //! * `connection`: one connection, of HTTP/1.1 or HTTP/2; `handshake`: TLS; `write_timeout`: clients that do not read.
-//! * `peek`: the protocol of a connection; `connection_service`: what precedes the routes; `open_requests`, `stream_progress`: the bounds of HTTP/2.
+//! * `peek`: the protocol of a connection; `connection_service`: the steps before the routes; `open_requests`, `stream_progress`: the bounds of HTTP/2.
 //! * `service`: the routes, with every check that may reject a request.
 //! * [`access`]: access control of the policy API and the metrics.
 //! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on

@@ -5,14 +5,14 @@
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`approvals`]: people who decide questions and order freezes.
 //! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
-//! * [`recorder`]: what is written to the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that keep
+//! * [`recorder`]: the writer of the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that keep
 //!   heads of that log.
 //! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
 //! * [`chat`]: the routes of model providers, by which existing agents are guarded when they change their
 //!   base URL; `mcp_proxy`: MCP servers, in the same conversations.
 //! * [`config`]: the file that names upstreams, servers, clients and people.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
-//! * [`visibility`]: what is hidden from models, and which line would show it.
+//! * [`visibility`]: the items that are hidden from models, and the line that would show each.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
 //! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.

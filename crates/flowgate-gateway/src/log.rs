@@ -62,7 +62,7 @@ pub enum LogEvent {
     /// Something is hidden from a model, and a line of the policy or the configuration would show it.
     Hidden,
     /// Something is hidden from a model, as the policy intends.
-    HiddenAsMeant,
+    HiddenOnPurpose,
     /// The certificate of the gateway was replaced.
     Certificate,
     /// A request was rejected.
@@ -83,7 +83,7 @@ impl LogEvent {
         match self {
             Self::Turn => "turn",
             Self::Exchange => "exchange",
-            Self::Hidden | Self::HiddenAsMeant => "hidden",
+            Self::Hidden | Self::HiddenOnPurpose => "hidden",
             Self::Certificate => "certificate",
             Self::Refused => "refused",
             Self::Upstream => "upstream",
@@ -95,7 +95,7 @@ impl LogEvent {
 
     fn level(self) -> LogLevel {
         match self {
-            Self::Turn | Self::Exchange | Self::HiddenAsMeant | Self::Certificate => LogLevel::Info,
+            Self::Turn | Self::Exchange | Self::HiddenOnPurpose | Self::Certificate => LogLevel::Info,
             Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => LogLevel::Warn,
             Self::Failure => LogLevel::Error,
         }
@@ -105,7 +105,7 @@ impl LogEvent {
     fn burst(self) -> u32 {
         match self {
             Self::Turn | Self::Exchange => 5000,
-            Self::Hidden | Self::HiddenAsMeant => 100,
+            Self::Hidden | Self::HiddenOnPurpose => 100,
             Self::Certificate
             | Self::Refused
             | Self::Upstream
@@ -288,7 +288,7 @@ impl<W: Write> OperatorLogWriter<W> {
     fn report_lost(&mut self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let sentence = "lines found no room and were left out: whoever reads the log is too slow";
+            let sentence = "lines were dropped because the log is read too slowly";
             self.line(LogLevel::Warn, LogEvent::Limit.name(), vec![("lost", lost.into())], sentence);
         }
     }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_reads_the_log() {
+    fn a_slow_log_reader_delays_no_request() {
         struct BlockedOutput(Receiver<()>);
         impl Write for BlockedOutput {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

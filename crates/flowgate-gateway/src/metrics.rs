@@ -32,11 +32,12 @@ struct Histogram {
 /// The counters. Their keys are routes, which are constants: a client cannot make them grow.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    counted: Mutex<RequestCounts>,
+    counted: Mutex<RouteRequestCounts>,
 }
 
+/// The numbers and latencies of requests, by route.
 #[derive(Debug, Default)]
-struct RequestCounts {
+struct RouteRequestCounts {
     requests: BTreeMap<(&'static str, u16), u64>,
     latencies: BTreeMap<&'static str, Histogram>,
 }

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_description_tells_what_must_be_sent() {
+    fn the_api_description_lists_the_required_fields() {
         let api = PolicyApi::new(Dialect::Flowgate, PredicateSources::default(), &ServerLimits::default());
         let check = |route: fn(&PolicyApi, &[u8]) -> HttpReply, path: &str, request: &str, answer: &str| {
             let operation = &crate::openapi::document()["paths"][path]["post"];

@@ -195,9 +195,9 @@ mod tests {
         let call = json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}});
         let options = AnalysisOptions { predicates, ..AnalysisOptions::default() };
         let analysis = analyze(&policy, read::list(&[call]).unwrap(), &options).unwrap();
-        let said = analysis.violations.first().map(|violation| violation.args[0].to_string());
+        let violation_text = analysis.violations.first().map(|violation| violation.args[0].to_string());
         let failed = analysis.failures.first().map(|failure| failure.message.clone());
-        said.or(failed).unwrap_or_else(|| "nothing".to_owned())
+        violation_text.or(failed).unwrap_or_else(|| "nothing".to_owned())
     }
 
     #[test]

@@ -81,8 +81,8 @@ impl Recorder {
     ) -> Result<Self, DatabaseError> {
         let Some(AuditSpec { file, key, content, witness }) = spec else { return Ok(Self(None)) };
         let key = AuditKey::load_or_create(key).map_err(to_database_error)?;
-        let kept = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
-        let options = AuditOptions { content: kept, ..AuditOptions::default() };
+        let retention = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
+        let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
         let seen = read_configured_witness(witness.as_ref())?;
         let check = |past: &mut UnopenedLog<'_>| {
@@ -169,9 +169,9 @@ impl Recorder {
 
 impl RecordingLog {
     fn record(&self, notes: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
-        let Self { log, content: kept, keys, .. } = self;
+        let Self { log, content: retention_setting, keys, .. } = self;
         for AuditEntry { event, content } in notes {
-            let content = content.as_ref().filter(|_| kept.is_some());
+            let content = content.as_ref().filter(|_| retention_setting.is_some());
             let recorded = match content.map(|content| redacted_content(content, keys, key)) {
                 Some(content) => log.append_with(Timestamp::now(), event, &content),
                 None => log.append(Timestamp::now(), event),
@@ -183,9 +183,9 @@ impl RecordingLog {
 
     /// Deletes expired content.
     pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
-        let Some(kept) = self.content else { return Ok(0) };
-        let (now, kept) = (Timestamp::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
-        self.log.expire(now, Timestamp(now.0.saturating_sub(kept))).map_err(to_database_error)
+        let Some(retention) = self.content else { return Ok(0) };
+        let (now, retention) = (Timestamp::now(), u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        self.log.expire(now, Timestamp(now.0.saturating_sub(retention))).map_err(to_database_error)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reports what is hidden from the models of clients, why, and which line of the configuration or of the policy would
-//! show it.
+//! Reports the items that are hidden from the models of clients, the causes, and the line of the configuration or of
+//! the policy that would show them.
 //!
 //! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
 //! in an answer's header for clients that request it. Advice that would make text of others trusted states the risk.
@@ -27,10 +27,10 @@ use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
 
 /// The request header by which a client asks what is hidden from its model, and its value.
 pub(crate) const EXPLAIN_HEADER: &str = "x-flowgate-explain";
-pub(crate) const HIDDEN: &str = "hidden";
+pub(crate) const EXPLAIN_VALUE: &str = "hidden";
 /// The header of the answer.
-pub(crate) const ANSWER: &str = "x-flowgate-hidden";
-/// The most names of tools in one header, and the most bytes of them together.
+pub(crate) const HIDDEN_HEADER: &str = "x-flowgate-hidden";
+/// The maximum number of tool names in one header, and of their bytes together.
 const MAX_NAMED: usize = 20;
 const MAX_TOOL_NAME_BYTES: usize = 1024;
 
@@ -40,23 +40,23 @@ pub struct VisibilityAdvice {
     /// A stable name.
     pub id: &'static str,
     /// Whether it is hidden on purpose, so that there is nothing to do.
-    pub is_meant: bool,
+    pub is_intended: bool,
     /// The hidden item, the reason, and the line that would show it.
     pub text: String,
 }
 
-/// The most items that are logged of one conversation: a client can have any number of new tools.
+/// The maximum number of items that are logged of one conversation: a client can have any number of new tools.
 pub(crate) const MAX_EXPLAINED: usize = 1000;
 
 /// The items of a conversation that were reported already.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedItems {
     items: usize,
-    known: HashSet<(HiddenItemKind, HidingCause)>,
+    reported: HashSet<(HiddenItemKind, HidingCause)>,
 }
 
-/// Returns what is hidden from the model of a client regardless of what the client sends.
-pub fn of_client(client: &ClientSettings) -> Vec<VisibilityAdvice> {
+/// Returns the advice about the items that are hidden from the model of a client whatever the client sends.
+pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let policy = &client.policy;
     if policy.is_rules_only() || client.upstream.is_none() {
         return Vec::new();
@@ -72,30 +72,30 @@ pub fn of_client(client: &ClientSettings) -> Vec<VisibilityAdvice> {
         ..history::ClientProfile::default()
     };
     let text = client.pinned.first().map_or_else(|| "A message.".to_owned(), |form| form.fill("something"));
-    let said =
+    let messages =
         [Message::System(vec![Part::Text(text)]), Message::User(vec![Part::Text("A message.".to_owned())])];
-    if conversation.accept_messages(&mut sender, &mut History::new(), &said).is_err() {
+    if conversation.accept_messages(&mut sender, &mut History::new(), &messages).is_err() {
         return Vec::new();
     }
-    let mut concealed = conversation.hidden_items(&sender, 0);
+    let mut hidden = conversation.hidden_items(&sender, 0);
     // A hole is hidden on purpose, and the form around it is shown.
-    concealed.retain(|one| one.cause != HidingCause::Hole);
+    hidden.retain(|one| one.cause != HidingCause::Hole);
     // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
     // front of it.
-    let says_more = client.pinned.len() < 2 || client.is_interactive_alone;
-    concealed.retain(|one| one.cause != HidingCause::NotInteractive || says_more);
+    let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
+    hidden.retain(|one| one.cause != HidingCause::NotInteractive || sends_other_messages);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
-    let tools = concealed.iter().filter_map(|one| match (&one.what, one.cause) {
+    let tools = hidden.iter().filter_map(|one| match (&one.what, one.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => Some(tool.to_string()),
         _ => None,
     });
     let tools: Vec<String> = tools.collect();
     let mut all: Vec<VisibilityAdvice> = Vec::new();
-    for one in &concealed {
+    for one in &hidden {
         let is_tool = matches!((&one.what, one.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
         let advice = advice(one, client);
         // The same line may be missing for messages and for tools.
-        if !is_tool && all.iter().all(|known| known.text != advice.text) {
+        if !is_tool && all.iter().all(|other| other.text != advice.text) {
             all.push(advice);
         }
     }
@@ -134,7 +134,7 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
 }
 
-/// Logs what is newly hidden from the lowest steps of a conversation.
+/// Logs the items that are hidden from the lowest steps of a conversation and were not logged before.
 pub(crate) fn log(
     log: &OperatorLog,
     client: &ClientSettings,
@@ -149,21 +149,21 @@ pub(crate) fn log(
     explained.items = conversation.item_count();
     for one in conversation.hidden_items(sender, from) {
         let key = (one.what.clone(), one.cause);
-        if explained.known.contains(&key) {
+        if explained.reported.contains(&key) {
             continue;
         }
-        if explained.known.len() >= MAX_EXPLAINED {
+        if explained.reported.len() >= MAX_EXPLAINED {
             return log.limit(&Limit {
                 what: "hidden items that are reported for one conversation",
-                effect: "what else is hidden in it is not told",
+                effect: "further hidden items of it are not logged",
                 setting: "none; use the same tools in each turn",
                 most: u64::try_from(MAX_EXPLAINED).unwrap_or(u64::MAX),
                 client: &client.name,
                 conversation: Some(name),
             });
         }
-        explained.known.insert(key);
-        let VisibilityAdvice { id, is_meant, text } = advice(&one, client);
+        explained.reported.insert(key);
+        let VisibilityAdvice { id, is_intended, text } = advice(&one, client);
         let mut fields = vec![("conversation", name.into()), ("what", kind(&one.what).into())];
         fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));
         fields.push(("all", one.is_whole.into()));
@@ -171,7 +171,7 @@ pub(crate) fn log(
         fields.extend(one.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));
         fields.push(("advice", id.into()));
         log.write(
-            if is_meant { LogEvent::HiddenAsMeant } else { LogEvent::Hidden },
+            if is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden },
             &client.name,
             fields,
             &text,
@@ -188,9 +188,9 @@ pub(crate) fn header(
 ) -> String {
     let mut explanation: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
-    let mut of_tools = "label-lower";
+    let mut tool_advice = "label-lower";
     for one in conversation.hidden_items(sender, 0) {
-        let follows = match (&one.what, one.cause) {
+        let is_derivable = match (&one.what, one.cause) {
             (HiddenItemKind::Tool(_), _) => true,
             (
                 _,
@@ -201,14 +201,14 @@ pub(crate) fn header(
             ) => true,
             (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
         };
-        if !follows {
+        if !is_derivable {
             continue;
         }
         let VisibilityAdvice { id, .. } = advice(&one, client);
         match &one.what {
             HiddenItemKind::Tool(tool) => {
                 if one.cause == HidingCause::Unlabelled {
-                    of_tools = id;
+                    tool_advice = id;
                 }
                 tools.insert(client.name_of(tool));
             }
@@ -221,7 +221,7 @@ pub(crate) fn header(
             }
         }
     }
-    for (what, names, advice) in [("tools", tools, of_tools), ("answers", answers, "label-answer")] {
+    for (what, names, advice) in [("tools", tools, tool_advice), ("answers", answers, "label-answer")] {
         if !names.is_empty() {
             let (count, mut bytes) = (names.len(), 0);
             let is_short = |name: &String| {
@@ -260,7 +260,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         Some(tool) => format!("the tool `{tool}`"),
         None => "the server of the model".to_owned(),
     };
-    let advice = |id, is_meant, text| VisibilityAdvice { id, is_meant, text };
+    let advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
     if !one.is_required
         && let (Some(tool), HidingCause::Labelled) = (&one.because_of, one.cause)
         && !matches!(one.what, HiddenItemKind::Answer(_))
@@ -361,10 +361,10 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "not on offer, since no statement of {file} labels what is said of them: {many}; read the descriptions of the tools, and if you trust \
+        "not on offer, since no statement of {file} labels their descriptions: {many}; read the descriptions of the tools, and if you trust \
          these words, add `label tool as LABEL if: (tool: Tool) is tool:{one}`"
     );
-    VisibilityAdvice { id: "label-tool", is_meant: false, text }
+    VisibilityAdvice { id: "label-tool", is_intended: false, text }
 }
 
 fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
@@ -374,5 +374,5 @@ fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAd
         "answers are hidden, since no statement of {file} labels them: {many}; add `label out.content as LABEL if: (out: ToolOutput) is \
          tool:{one}`, where LABEL says who can write such an answer and who may read it"
     );
-    VisibilityAdvice { id: "label-answer", is_meant: false, text }
+    VisibilityAdvice { id: "label-answer", is_intended: false, text }
 }

@@ -1,7 +1,7 @@
 //! Sends the head of the audit log to witnesses, so that a log and a database that are restored to an earlier state
 //! together are detected.
 //!
-//! Each destination has a thread of its own. There is no queue: only the newest head is sent, which covers all before
+//! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
 //! the operator's log; with `required`, no turn begins once a destination is too far behind. [`flowgate_audit::WitnessLine`] is
 //! the format of a line.
@@ -254,10 +254,7 @@ impl HeadDestination {
                 (state.delivered, state.pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
                 drop(state);
                 if was_failing {
-                    self.report(
-                        LogEvent::Remark,
-                        "the witness of the audit log is told again how far it has come",
-                    );
+                    self.report(LogEvent::Remark, "the witness of the audit log receives heads again");
                 }
                 Ok(())
             }

@@ -194,7 +194,7 @@ async fn a_load_error_shows_the_place() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_answered_is_refused_with_advice() {
+async fn unanswerable_requests_are_refused_with_advice() {
     let server = start(ServerLimits { body: 200, ..ServerLimits::default() }).await;
     let json = ("content-type", "application/json");
     let long = format!("{{\"policy\":\"{}\"}}", "#".repeat(300));
@@ -356,7 +356,7 @@ async fn more_connections_than_places_wait() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_lets_end_what_has_begun() {
+async fn a_stopping_server_completes_running_requests() {
     let body = r#"{"policy":""}"#;
     let head = format!(
         "POST {LOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

@@ -9,10 +9,10 @@ use flowgate::policy::Action;
 use flowgate::trace::{EventId, Output, TraceEntry};
 use serde_json::{Map, Value, json};
 
+use super::failed_requests::{NO_ANSWER, withheld_answer};
 use super::initialize::unlabelled_fields;
 use super::message::{RequestId, error, result};
 use super::session::MonitoredSession;
-use super::unanswered::{NO_ANSWER, withheld_answer};
 use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 
 /// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
@@ -28,12 +28,12 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        let said =
+        let answer_label =
             answer.as_ref().map_or(Label::BOTTOM, |result| ifc::label_from_result(session.monitor(), result));
         if let Ok(result) = answer.as_ref()
             && requests_input(result)
         {
-            return self.handle_input_required(session, id, running, result, said);
+            return self.handle_input_required(session, id, running, result, answer_label);
         }
         let (output, shown) = match read(running, answer) {
             Ok(read) => read,
@@ -43,7 +43,7 @@ impl Proxy {
             let monitor = session.monitor();
             let carries = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
             let base = self.greatest_showable_label(monitor, &[]);
-            if !carries.iter().all(|label| label.join(&said).flows_to(&base)) {
+            if !carries.iter().all(|label| label.join(&answer_label).flows_to(&base)) {
                 let tool = &running.tool;
                 let note = ProxyAction::Note(format!(
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
@@ -52,7 +52,7 @@ impl Proxy {
                 return vec![note, self.record_withheld_answer(session, id, running)];
             }
         }
-        let labelled = self.label(session.monitor(), output, running, said);
+        let labelled = self.label(session.monitor(), output, running, answer_label);
         if let Some((event, _)) = labelled {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
@@ -79,16 +79,16 @@ impl Proxy {
         self.label(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Labels an answer, at least with the label `said` that the server states for it. Returns the event and whether it
+    /// Labels an answer, at least with the label `answer_label` that the server states for it. Returns the event and whether it
     /// may be shown; `None` if the trace has no room for it.
     pub(super) fn label(
         &self,
         monitor: &mut Monitor,
         output: Output,
         running: &RunningCall,
-        said: Label,
+        answer_label: Label,
     ) -> Option<(EventId, bool)> {
-        let floor = monitor.output_floor(&running.tool).join(&said);
+        let floor = monitor.output_floor(&running.tool).join(&answer_label);
         let (event, findings) = monitor.push_with_floors(TraceEntry::from(output), &floor.into()).ok()?;
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
@@ -145,35 +145,38 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
     match running.kind {
         ProxyCallKind::Tool => {
             let count = fields.len();
-            let kept: Map<String, Value> =
+            let shown_fields: Map<String, Value> =
                 fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
-            let is_error = match kept.get("isError") {
+            let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
                 Some(_) => return Err("`isError` is neither true nor false"),
             };
-            let mut kept = kept;
-            let mut is_whole = kept.len() == count;
+            let mut shown_fields = shown_fields;
+            let mut is_whole = shown_fields.len() == count;
             // A single text block is labelled by its text alone, so its other fields are removed.
             if let Some([Value::Object(block)]) =
-                kept.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
+                shown_fields.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
                 && block.get("type") == Some(&json!("text"))
             {
                 let parts = block.len();
                 block.retain(|key, _| matches!(key.as_str(), "type" | "text"));
                 is_whole &= block.len() == parts;
             }
-            let content = kept.get("content").cloned().unwrap_or_else(|| json!([]));
-            let output = output(content, kept.get("structuredContent").cloned(), is_error);
-            Ok((output, if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(Value::Object(kept)) }))
+            let content = shown_fields.get("content").cloned().unwrap_or_else(|| json!([]));
+            let output = output(content, shown_fields.get("structuredContent").cloned(), is_error);
+            Ok((
+                output,
+                if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(Value::Object(shown_fields)) },
+            ))
         }
         ProxyCallKind::Content | ProxyCallKind::List(_) => {
             let mut fields = fields;
             let is_whole = fields.shift_remove("_meta").is_none();
-            let kept = Value::Object(fields);
+            let shown_fields = Value::Object(fields);
             Ok((
-                output(kept.clone(), None, false),
-                if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(kept) },
+                output(shown_fields.clone(), None, false),
+                if is_whole { ShownAnswer::Whole } else { ShownAnswer::Result(shown_fields) },
             ))
         }
         ProxyCallKind::Nothing => {

@@ -293,12 +293,14 @@ impl Proxy {
             pending;
         if let Some(again) = again {
             let Some((state, round)) = self.take_round(&again, allowed_inputs) else {
-                let says = "what the server asked was answered already; call without `requestState` and `inputResponses`";
+                let says =
+                    "this input was provided already; call without `requestState` and `inputResponses`";
                 return vec![refusal::refusal_answer(&id, kind, &unjudged_refusal("malformed", says))];
             };
             sent = round;
             params.extend(state.map(|state| (STATE.to_owned(), state)));
-            params.extend(arguments.shift_remove(RESPONSES).map(|said| (RESPONSES.to_owned(), said)));
+            params
+                .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));
         }
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {
@@ -319,11 +321,11 @@ impl Proxy {
         } else {
             params = arguments.into_iter().chain(params).collect();
         }
-        let (said, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
+        let (request, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
         let tells_label = self.tells_labels;
         let running = RunningCall { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
         self.asked.insert(id, PendingClientRequest::Call(running));
-        vec![ProxyAction::Server(said)]
+        vec![ProxyAction::Server(request)]
     }
 }
 

@@ -104,10 +104,11 @@ impl Proxy {
         let name = params.get("requestState")?.as_str()?.to_owned();
         let at = self.retries.iter().position(|retry| retry.name == name)?;
         let retry = self.retries.remove(at)?;
-        let said = params.get("inputResponses").and_then(|said| said.get(&name)?.get("action")).cloned();
+        let action =
+            params.get("inputResponses").and_then(|responses| responses.get(&name)?.get("action")).cloned();
         params.shift_remove("requestState");
         params.shift_remove("inputResponses");
-        Some((retry, if said == Some(json!("accept")) { PersonAnswer::Yes } else { PersonAnswer::No }))
+        Some((retry, if action == Some(json!("accept")) { PersonAnswer::Yes } else { PersonAnswer::No }))
     }
 
     /// Runs a call that was sent again, if it is the one that the person was asked about and the answer permits it.
@@ -118,7 +119,7 @@ impl Proxy {
         retry: RetryableCall,
         name: &str,
         arguments: &Map<String, Value>,
-        said: &PersonAnswer,
+        answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
         let RetryableCall { question, pending, .. } = retry;
         let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
@@ -128,7 +129,7 @@ impl Proxy {
             None => asked.clone(),
         });
         if *pending.tool.name != *name || asked.as_ref() != Some(arguments) {
-            let says = "what the person said is about another call; call without `requestState`";
+            let says = "the decision of the person is about another call; call without `requestState`";
             return vec![refusal::refusal_answer(
                 &id,
                 ProxyCallKind::Tool,
@@ -136,7 +137,7 @@ impl Proxy {
             )];
         }
         self.asked.insert(id.clone(), PendingClientRequest::Waiting);
-        self.handle_person_answer(monitor, question, id, *pending, said)
+        self.handle_person_answer(monitor, question, id, *pending, answer)
     }
 
     /// Returns the question that is to be [asked](ProxyAction::Ask) under this name.
@@ -152,7 +153,7 @@ impl Proxy {
         &mut self,
         session: &mut dyn MonitoredSession,
         name: &str,
-        said: &PersonAnswer,
+        answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
         let own = RequestId::from_name(name);
         if !matches!(self.asking.get(&own), Some(OutgoingRequest::Person { .. })) {
@@ -161,7 +162,7 @@ impl Proxy {
         let Some(OutgoingRequest::Person { question, id, pending }) = self.asking.remove(&own) else {
             return Vec::new();
         };
-        let out = self.handle_person_answer(session.monitor(), question, id, *pending, said);
+        let out = self.handle_person_answer(session.monitor(), question, id, *pending, answer);
         self.restore_client_ids(out)
     }
 
@@ -172,13 +173,13 @@ impl Proxy {
         question: Box<Question>,
         id: RequestId,
         pending: JudgedRequest,
-        said: &PersonAnswer,
+        answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
         if !matches!(self.asked.get(&id), Some(PendingClientRequest::Waiting)) {
             return Vec::new();
         }
         self.asked.remove(&id);
-        let refusal = match said {
+        let refusal = match answer {
             PersonAnswer::Yes => match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
                 Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
                 Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),

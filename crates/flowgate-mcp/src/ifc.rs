@@ -22,10 +22,10 @@ const FIELDS: [(&str, &str, &[&str]); 2] = [
 /// Returns the label that the server states for a result.
 pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
-    let Value::Object(said) = ifc else { return monitor.from_names(&Value::Null) };
+    let Value::Object(stated) = ifc else { return monitor.from_names(&Value::Null) };
     let mut names = bottom_names(monitor);
     for (field, least, dimensions) in FIELDS {
-        let Some(value) = said.get(field).filter(|value| value.as_str() != Some(least)) else { continue };
+        let Some(value) = stated.get(field).filter(|value| value.as_str() != Some(least)) else { continue };
         if let Some(name) = dimensions.iter().find(|name| names.contains_key(**name)) {
             names.insert((*name).to_owned(), value.clone());
         }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_told_and_only_ever_raise() {
+    fn stated_labels_only_raise() {
         let policy = "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
         let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
         let mut check = |ifc: Value, expected: Value, rendered: Value| {

@@ -7,10 +7,10 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
+use super::failed_requests::NO_ANSWER;
 use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
 use super::session::MonitoredSession;
-use super::unanswered::NO_ANSWER;
 use super::{CallRuling, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall};
 
 /// The metadata key of the client's protocol revision, in the revisions without sessions.

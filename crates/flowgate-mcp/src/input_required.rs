@@ -1,7 +1,7 @@
 //! Input that a server requests in its answer to a call, and the call that the client sends again with its responses:
 //! the revision 2026-07-28, in which servers cannot send requests.
 //!
-//! Requested input is judged like a server's request in the other revisions. Each round is a call of its own: it is
+//! Requested input is judged like a server's request in the other revisions. Each round is a separate call: it is
 //! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
 //! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
 //!
@@ -14,11 +14,11 @@ use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
+use super::failed_requests::withheld_answer;
 use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, result};
 use super::refusal;
 use super::session::MonitoredSession;
-use super::unanswered::withheld_answer;
 use super::{CallRuling, JudgedRequest, Proxy, ProxyAction, RunningCall};
 
 /// The field by which a client refers to an earlier answer.
@@ -30,17 +30,17 @@ const REQUESTS: &str = "inputRequests";
 /// The requests that a server may answer by requesting input.
 const METHODS: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
 /// The maximum number of inputs that one answer may request, and the maximum length in bytes of a key.
-const MAX_ASKED: usize = 16;
-const MAX_KEY: usize = 256;
+const MAX_INPUTS: usize = 16;
+const MAX_KEY_BYTES: usize = 256;
 /// The maximum length in bytes of a server's state, and the maximum number of rounds that are kept. Older rounds are
 /// dropped; calls that continue them are refused.
-const MAX_STATE: usize = 64 << 10;
-const MAX_HELD: usize = 64;
+const MAX_STATE_BYTES: usize = 64 << 10;
+const MAX_OPEN_ROUNDS: usize = 64;
 /// The maximum number of times that one call may be sent.
 const MAX_ROUNDS: usize = 16;
 
-const NOT_TAKEN: &str =
-    "what was asked for is not known any more; call without `requestState` and `inputResponses`";
+const UNKNOWN_STATE: &str =
+    "this `requestState` is not known any more; call without `requestState` and `inputResponses`";
 
 /// A call that a server may answer by requesting input.
 #[derive(Debug, Clone)]
@@ -62,9 +62,9 @@ pub(super) struct InputRound {
     tool: Tool,
     sent: SentCall,
     state: Option<Value>,
-    asked: Vec<RequestedInput>,
+    inputs: Vec<RequestedInput>,
     /// The client's responses; they cannot be changed.
-    said: Option<Map<String, Value>>,
+    responses: Option<Map<String, Value>>,
 }
 
 /// One input that the server requests from the client.
@@ -90,9 +90,10 @@ impl SentCall {
         call_id: &str,
         arguments: &Map<String, Value>,
     ) -> Option<Self> {
-        let can = pending.allowed_inputs.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
+        let allowed_inputs =
+            pending.allowed_inputs.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
         let (method, arguments) = (pending.method.clone(), arguments.clone());
-        Some(Self { method, arguments, allowed_inputs: can, rounds: 1, first: call_id.to_owned() })
+        Some(Self { method, arguments, allowed_inputs, rounds: 1, first: call_id.to_owned() })
     }
 }
 
@@ -111,17 +112,17 @@ impl Proxy {
         id: &RequestId,
         running: &RunningCall,
         answer: &Value,
-        said: Label,
+        answer_label: Label,
     ) -> Vec<ProxyAction> {
         let Some(sent) = &running.sent else {
-            let class = "the server wants more before it answers, which this client does not give";
+            let class = "the server requests input, which this client does not provide";
             return self.end_failed_call(session, id, running, class);
         };
-        let (mut wanted, state) = match read(answer, sent) {
-            Ok(read) => read,
+        let (mut inputs, state) = match decode_inputs(answer, sent) {
+            Ok(decoded) => decoded,
             Err(class) => return self.end_failed_call(session, id, running, class),
         };
-        for RequestedInput { method, .. } in &wanted {
+        for RequestedInput { method, .. } in &inputs {
             if !session.monitor().is_named(&self.tool(method)) {
                 let note = format!("the server asked for {method}, which no `require` of the policy names");
                 let mut out =
@@ -131,11 +132,11 @@ impl Proxy {
             }
         }
         // The request for input is the output of the call; each item of it is a message as well.
-        let asked = wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect();
-        let content = json!({REQUESTS: Value::Object(asked)});
+        let judged = inputs.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect();
+        let content = json!({REQUESTS: Value::Object(judged)});
         let call_id = running.call_id.clone();
         let output = Output::result(call_id, content);
-        let Some((event, is_shown)) = self.label(session.monitor(), output, running, said) else {
+        let Some((event, is_shown)) = self.label(session.monitor(), output, running, answer_label) else {
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
@@ -146,7 +147,7 @@ impl Proxy {
         let monitor = session.monitor();
         let mut carries =
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
-        for one in &mut wanted {
+        for one in &mut inputs {
             let content = Value::Object(one.params.clone());
             let mut entry = TraceEntry::from(Message::new("mcp", content));
             entry.extra.insert("method".to_owned(), one.method.into());
@@ -155,8 +156,10 @@ impl Proxy {
                 return vec![withheld_answer(id, running.kind)];
             };
             if has_objection(&findings) || !is_cleared(monitor, event) {
-                let note =
-                    format!("the policy withholds what the server asks in an answer of {}", running.tool);
+                let note = format!(
+                    "the policy withholds the input requests of the server in an answer of {}",
+                    running.tool
+                );
                 return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
             }
             carries = monitor.trace().event(event).map_or(carries, |event| event.label.join(&carries));
@@ -173,15 +176,15 @@ impl Proxy {
         }
         let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
         let mut answer = json!({"resultType": "input_required", STATE: name});
-        if let Some(answer) = answer.as_object_mut().filter(|_| !wanted.is_empty()) {
+        if let Some(answer) = answer.as_object_mut().filter(|_| !inputs.is_empty()) {
             answer.insert(
                 REQUESTS.to_owned(),
-                wanted.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect(),
+                inputs.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect(),
             );
         }
         let (tool, sent) = (running.tool.clone(), SentCall::clone(sent));
-        self.rounds.push_back(InputRound { name, tool, sent, state, asked: wanted, said: None });
-        if self.rounds.len() > MAX_HELD {
+        self.rounds.push_back(InputRound { name, tool, sent, state, inputs, responses: None });
+        if self.rounds.len() > MAX_OPEN_ROUNDS {
             self.rounds.pop_front();
         }
         let answer = result(id, &answer);
@@ -200,14 +203,14 @@ impl Proxy {
         if state.is_none() && responses.is_none() {
             return Ok(None);
         }
-        let name = state.as_ref().and_then(Value::as_str).ok_or(NOT_TAKEN)?;
-        let round = self.rounds.iter().find(|round| round.name == name).ok_or(NOT_TAKEN)?;
+        let name = state.as_ref().and_then(Value::as_str).ok_or(UNKNOWN_STATE)?;
+        let round = self.rounds.iter().find(|round| round.name == name).ok_or(UNKNOWN_STATE)?;
         let responses = match responses {
             None => Map::new(),
             Some(Value::Object(responses)) => responses,
             Some(_) => return Err("`inputResponses` is not a JSON object"),
         };
-        if responses.keys().any(|key| !round.asked.iter().any(|one| one.key == *key)) {
+        if responses.keys().any(|key| !round.inputs.iter().any(|one| one.key == *key)) {
             return Err("`inputResponses` answers what was not asked");
         }
         Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
@@ -218,32 +221,34 @@ impl Proxy {
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,
-        again: RoundContinuation,
+        continuation: RoundContinuation,
         pending: &JudgedRequest,
         arguments: &mut Map<String, Value>,
     ) -> Result<String, &'static str> {
-        let RoundContinuation { name, responses } = again;
+        let RoundContinuation { name, responses } = continuation;
         let Some(round) = self.rounds.iter_mut().find(|round| round.name == name) else {
-            return Err(NOT_TAKEN);
+            return Err(UNKNOWN_STATE);
         };
         let is_same = round.tool == pending.tool
             && round.sent.method == pending.method
             && round.sent.arguments == *arguments;
         if !is_same {
             return Err(
-                "what was asked for is about another call; call without `requestState` and `inputResponses`",
+                "this `requestState` belongs to another call; call without `requestState` and `inputResponses`",
             );
         }
         if arguments.contains_key(RESPONSES) {
-            return Err("an argument has the name of what the client says to the server");
+            return Err("an argument has the name `inputResponses`, which is reserved");
         }
-        match &round.said {
-            Some(said) if *said != responses => return Err("what was said to the server is not taken back"),
+        match &round.responses {
+            Some(sent) if *sent != responses => {
+                return Err("other responses were already sent for this `requestState`");
+            }
             Some(_) => {}
             None => {
-                round.said = Some(responses.clone());
+                round.responses = Some(responses.clone());
                 for (key, response) in &responses {
-                    let found = round.asked.iter().find(|one| one.key == *key);
+                    let found = round.inputs.iter().find(|one| one.key == *key);
                     let call_id = found.map(|one| one.call_id.clone()).unwrap_or_default();
                     let (content, tool, structured) = (response.clone(), None, None);
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
@@ -255,7 +260,7 @@ impl Proxy {
                         Ok((_, findings)) if !has_objection(&findings) => {}
                         _ => {
                             self.rounds.retain(|round| round.name != name);
-                            return Err("the policy does not let this be said to the server");
+                            return Err("the policy does not permit these responses to the server");
                         }
                     }
                 }
@@ -264,13 +269,13 @@ impl Proxy {
         // The responses go to the server only if the question would be permitted now, with everything that was shown
         // since.
         let server = &self.settings.server;
-        let continued_calls = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
+        let continued_calls = round.inputs.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
             let arguments = Ok(one.params.clone());
             let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
             (TraceEntry::from(call), Attribution::everything())
         });
         if !session.monitor().would_permit(continued_calls) {
-            return Err("the policy does not let this be said to the server");
+            return Err("the policy does not permit these responses to the server");
         }
         if !responses.is_empty() {
             arguments.insert(RESPONSES.to_owned(), Value::Object(responses));
@@ -283,19 +288,22 @@ impl Proxy {
     pub(super) fn take_round(
         &mut self,
         name: &str,
-        can: Option<Vec<&'static str>>,
+        allowed_inputs: Option<Vec<&'static str>>,
     ) -> Option<(Option<Value>, Option<SentCall>)> {
         let at = self.rounds.iter().position(|round| round.name == name)?;
         let InputRound { state, sent, .. } = self.rounds.remove(at)?;
         let rounds = sent.rounds.saturating_add(1);
-        Some((state, can.map(|can| SentCall { allowed_inputs: can, rounds, ..sent })))
+        Some((state, allowed_inputs.map(|allowed_inputs| SentCall { allowed_inputs, rounds, ..sent })))
     }
 }
 
 /// Returns the inputs that an answer requests, and the server's state.
-fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<Value>), &'static str> {
+fn decode_inputs(
+    answer: &Value,
+    sent: &SentCall,
+) -> Result<(Vec<RequestedInput>, Option<Value>), &'static str> {
     let state = match answer.get(STATE) {
-        Some(Value::String(state)) if state.len() > MAX_STATE => {
+        Some(Value::String(state)) if state.len() > MAX_STATE_BYTES => {
             return Err("the `requestState` of the server is too long");
         }
         Some(Value::String(state)) => Some(Value::from(state.as_str())),
@@ -307,32 +315,32 @@ fn read(answer: &Value, sent: &SentCall) -> Result<(Vec<RequestedInput>, Option<
         Some(Value::Object(requests)) => requests,
         Some(_) => return Err("the `inputRequests` of the server are not a JSON object"),
         None if state.is_some() => &none,
-        None => return Err("the server wants more, and does not say what"),
+        None => return Err("the server requests input, and does not say which"),
     };
-    if requests.len() > MAX_ASKED || sent.rounds >= MAX_ROUNDS {
-        return Err("the server asks too much");
+    if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
+        return Err("the server requests too many inputs or rounds");
     }
-    let wanted = requests.iter().map(|(key, request)| {
+    let inputs = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
-        let method = SERVER_REQUEST_METHODS.into_iter().find(|known| method == Some(known));
-        let method = method.ok_or("the server asks for what the protocol does not know")?;
+        let method = SERVER_REQUEST_METHODS.into_iter().find(|name| method == Some(name));
+        let method = method.ok_or("the server requests something that the protocol does not define")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
-            return Err("the server asks for what the client does not say that it can do");
+            return Err("the server requests something that the client does not declare as a capability");
         }
         let params = match request.get("params") {
             None => Map::new(),
             Some(Value::Object(params)) => params.clone(),
-            Some(_) => return Err("the parameters of what the server asks are not a JSON object"),
+            Some(_) => return Err("the `params` of an input request are not a JSON object"),
         };
-        match key.len() > MAX_KEY {
-            true => Err("a name of what the server asks is too long"),
+        match key.len() > MAX_KEY_BYTES {
+            true => Err("a key of the server's `inputRequests` is too long"),
             false => Ok(RequestedInput { key: key.clone(), method, params, call_id: String::new() }),
         }
     });
-    Ok((wanted.collect::<Result<_, _>>()?, state))
+    Ok((inputs.collect::<Result<_, _>>()?, state))
 }
 
 /// Returns a requested input in the form in which it was judged.
-fn to_judged_form(wanted: &RequestedInput) -> Value {
-    json!({"method": wanted.method, "params": wanted.params})
+fn to_judged_form(input: &RequestedInput) -> Value {
+    json!({"method": input.method, "params": input.params})
 }

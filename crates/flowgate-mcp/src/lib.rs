@@ -13,6 +13,7 @@
 mod answer;
 mod client;
 mod elicitation;
+mod failed_requests;
 mod ifc;
 mod initialize;
 mod input_required;
@@ -28,7 +29,6 @@ mod session;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
-mod unanswered;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -122,7 +122,7 @@ pub enum ProxyAction {
         /// The digest of the server's description of the tool.
         digest: String,
         /// The server's description of the tool.
-        said: Value,
+        description: Value,
     },
     /// Persist these pins.
     Pins(Pins),
@@ -185,7 +185,7 @@ struct RunningCall {
     kind: ProxyCallKind,
     /// The token of its progress notifications.
     progress: Option<Value>,
-    /// Whether a message was passed to the client while the call ran; the client may thereby have learned something of
+    /// Whether a message was passed to the client while the call ran; by which the client may have learned something of
     /// the answer.
     has_raised: bool,
     /// Whether the client receives the label of the answer.

@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::answer::{has_objection, is_cleared};
 use super::client::JUDGED;
+use super::failed_requests::NO_ANSWER;
 use super::initialize::{required_metadata, unlabelled_fields};
 use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
 use super::pins::digest;
-use super::unanswered::NO_ANSWER;
 use super::{PendingClientRequest, Pins, Proxy, ProxyAction, REFUSED};
 
 /// The maximum number of tools that are remembered, and of pages that may be requested.
@@ -29,7 +29,7 @@ const UNAPPROVED: &str = "it is new or was changed since it was approved of";
 #[derive(Debug, Default)]
 pub(super) struct ToolListing {
     /// The tools by name, with the digest of each description and whether the tool is on offer.
-    known: BTreeMap<String, ListedTool>,
+    tools: BTreeMap<String, ListedTool>,
     pins: Option<Pins>,
     /// The number of lists requested so far.
     list: u64,
@@ -58,12 +58,12 @@ impl ToolListing {
 
     /// Returns the argument schema of a tool that is on offer.
     pub(super) fn schema_of(&self, name: &str) -> Option<&Value> {
-        self.known.get(name).filter(|known| known.is_shown).map(|known| &known.schema)
+        self.tools.get(name).filter(|tool| tool.is_shown).map(|tool| &tool.schema)
     }
 
     /// Returns the names of the tools on offer.
     pub(super) fn offered_names(&self) -> impl Iterator<Item = &str> {
-        self.known.iter().filter(|(_, known)| known.is_shown).map(|(name, _)| name.as_str())
+        self.tools.iter().filter(|(_, tool)| tool.is_shown).map(|(name, _)| name.as_str())
     }
 
     /// Ends the first list, since a tool is called: later tools count as new.
@@ -77,7 +77,7 @@ impl ToolListing {
         match cursor {
             None | Some(Value::Null) => {
                 self.list = self.list.saturating_add(1);
-                match self.known.is_empty() {
+                match self.tools.is_empty() {
                     true => self.first = self.list,
                     false => self.is_closed = true,
                 }
@@ -109,9 +109,9 @@ impl ToolListing {
         accept_new: bool,
     ) -> Result<(), &'static str> {
         let is_first = list <= self.first && !self.is_closed;
-        let before = self.known.get(name).map(|known| known.digest == digest);
+        let before = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, before) {
-            (_, None) if self.known.len() >= MAX_TOOLS => return Err("there are too many tools"),
+            (_, None) if self.tools.len() >= MAX_TOOLS => return Err("there are too many tools"),
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
                 pins.insert(name, digest);
@@ -121,14 +121,14 @@ impl ToolListing {
             (None, None) if is_first => Ok(()),
             (None, None) => Err("it is new since the tools were first listed"),
             (None, Some(true)) => Ok(()),
-            (None, Some(false)) => Err("what the server says of it was changed"),
+            (None, Some(false)) => Err("the server's description of it was changed"),
         };
-        match self.known.get_mut(name) {
+        match self.tools.get_mut(name) {
             // The first digest remains the reference for later comparisons.
-            Some(known) => {
-                known.is_shown = verdict.is_ok();
-                if known.is_shown {
-                    known.schema.clone_from(schema);
+            Some(tool) => {
+                tool.is_shown = verdict.is_ok();
+                if tool.is_shown {
+                    tool.schema.clone_from(schema);
                 }
             }
             None => {
@@ -136,7 +136,7 @@ impl ToolListing {
                 // Without pins, a tool that was hidden at its first appearance stays hidden.
                 if is_shown || self.pins.is_some() {
                     let schema = schema.clone();
-                    self.known.insert(name.to_owned(), ListedTool { digest, schema, is_shown });
+                    self.tools.insert(name.to_owned(), ListedTool { digest, schema, is_shown });
                 }
             }
         }
@@ -144,8 +144,8 @@ impl ToolListing {
     }
 
     fn hide(&mut self, name: &str) {
-        if let Some(known) = self.known.get_mut(name) {
-            known.is_shown = false;
+        if let Some(tool) = self.tools.get_mut(name) {
+            tool.is_shown = false;
         }
     }
 }
@@ -154,8 +154,8 @@ impl Proxy {
     /// Sets the approved tools. With `accept_new`, the first list that is requested counts as approved as well.
     pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
         self.settings.accept_new = accept_new;
-        for (name, known) in &mut self.listing.known {
-            known.is_shown &= pins.is_approved(name, &known.digest);
+        for (name, tool) in &mut self.listing.tools {
+            tool.is_shown &= pins.is_approved(name, &tool.digest);
         }
         self.listing.pins = Some(pins.clone());
     }
@@ -221,7 +221,7 @@ impl Proxy {
                 Err(why) => {
                     if why == UNAPPROVED && self.settings.asks_elsewhere {
                         let name = name.to_owned();
-                        out.push(ProxyAction::Unapproved { name, digest, said: tool.clone() });
+                        out.push(ProxyAction::Unapproved { name, digest, description: tool.clone() });
                     }
                     out.push(self.hidden_tool_note(name, why));
                 }
@@ -240,7 +240,7 @@ impl Proxy {
                 self.record_description(monitor, &name, tool, digest)
             } else {
                 Err(
-                    "the policy does not trust what the server says of it; label it with `label tool as ... if: (tool: Tool)`",
+                    "the policy does not trust the server's description of it; label it with `label tool as ... if: (tool: Tool)`",
                 )
             };
             match verdict {
@@ -300,7 +300,7 @@ impl Proxy {
                 self.listing.described.insert(digest);
                 Ok(())
             }
-            Ok(_) => Err("a rule of the policy stops what the server says of it"),
+            Ok(_) => Err("a rule of the policy stops the server's description of it"),
             Err(_) => Err("the session has reached its size limit"),
         }
     }

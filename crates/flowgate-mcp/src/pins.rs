@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_of_what_is_said_and_not_of_its_order() {
+    fn a_digest_does_not_depend_on_the_order_of_fields() {
         let said = json!({"name": "a", "description": "reads", "inputSchema": {"x": 1, "y": [2]}});
         let same = json!({"inputSchema": {"y": [2], "x": 1}, "description": "reads", "name": "a"});
         let other = json!({"name": "a", "description": "reads", "inputSchema": {"x": 1, "y": [3]}});

@@ -28,26 +28,28 @@ impl Proxy {
     }
 
     /// Returns the ID under which the server receives a request.
-    pub(super) fn server_side_id(&mut self, theirs: RequestId) -> RequestId {
+    pub(super) fn server_side_id(&mut self, client_id: RequestId) -> RequestId {
         if self.settings.names.is_none() {
-            return theirs;
+            return client_id;
         }
         let count = self.next_number();
         let word = self.settings.names.as_deref().unwrap_or_default();
-        let ours = RequestId::from_name(&format!("{word}-{count}"));
-        self.names.insert(ours.clone(), theirs);
-        ours
+        let server_id = RequestId::from_name(&format!("{word}-{count}"));
+        self.names.insert(server_id.clone(), client_id);
+        server_id
     }
 
     /// Returns the request that a client's ID refers to, if it is unambiguous.
-    pub(super) fn resolve_client_id(&self, theirs: RequestId) -> Option<RequestId> {
+    pub(super) fn resolve_client_id(&self, client_id: RequestId) -> Option<RequestId> {
         if self.settings.names.is_none() {
-            return Some(theirs);
+            return Some(client_id);
         }
-        let mut waiting =
-            self.names.iter().filter(|(ours, name)| **name == theirs && self.asked.contains_key(ours));
+        let mut waiting = self
+            .names
+            .iter()
+            .filter(|(server_id, name)| **name == client_id && self.asked.contains_key(server_id));
         match (waiting.next(), waiting.next()) {
-            (Some((ours, _)), None) => Some(ours.clone()),
+            (Some((server_id, _)), None) => Some(server_id.clone()),
             _ => None,
         }
     }
@@ -70,10 +72,12 @@ impl Proxy {
         if message.contains_key("method") {
             return text;
         }
-        let theirs =
-            message.get("id").and_then(RequestId::from_value).and_then(|ours| self.names.remove(&ours));
-        match (theirs, message.get_mut("id")) {
-            (Some(theirs), Some(id)) => *id = theirs.value(),
+        let client_id = message
+            .get("id")
+            .and_then(RequestId::from_value)
+            .and_then(|server_id| self.names.remove(&server_id));
+        match (client_id, message.get_mut("id")) {
+            (Some(client_id), Some(id)) => *id = client_id.value(),
             _ => return text,
         }
         Value::Object(message).to_string()

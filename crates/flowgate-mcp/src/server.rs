@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer::has_objection;
 use super::elicitation;
+use super::failed_requests::NO_ANSWER;
 use super::initialize::unlabelled_fields;
 use super::message::{self, McpMessage, RequestId, SERVER_REQUEST_METHODS, error, result};
 use super::session::MonitoredSession;
-use super::unanswered::NO_ANSWER;
 use super::{
     CallRuling, INVALID_REQUEST, METHOD_NOT_FOUND, OutgoingRequest, PendingClientRequest, Proxy, ProxyAction,
     REFUSED, RunningCall,
@@ -69,9 +69,9 @@ impl Proxy {
                     self.handle_initialize_answer(session.monitor(), &id, call.as_ref(), answer)
                 }
                 Some(PendingClientRequest::Nothing) => vec![ProxyAction::Client(match answer {
-                    Ok(said) => result(
+                    Ok(answer) => result(
                         &id,
-                        &Value::Object(said.as_object().map(unlabelled_fields).unwrap_or_default()),
+                        &Value::Object(answer.as_object().map(unlabelled_fields).unwrap_or_default()),
                     ),
                     Err(_) => error(Some(&id), REFUSED, NO_ANSWER, None),
                 })],
@@ -86,7 +86,7 @@ impl Proxy {
                     // A waiting call was not sent, so the server cannot answer it.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
-                    vec![ProxyAction::Note("dropped an answer that nobody had asked for".to_owned())]
+                    vec![ProxyAction::Note("dropped an answer to no request".to_owned())]
                 }
             },
         }
@@ -193,13 +193,13 @@ impl Proxy {
         line: String,
     ) -> Vec<ProxyAction> {
         match self.asking.remove(id) {
-            None => vec![ProxyAction::Note("dropped an answer that nobody had asked for".to_owned())],
+            None => vec![ProxyAction::Note("dropped an answer to no request".to_owned())],
             Some(OutgoingRequest::Person { question, id, pending }) => {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
-                let said =
+                let decision =
                     if is_yes { elicitation::PersonAnswer::Yes } else { elicitation::PersonAnswer::No };
-                self.handle_person_answer(session.monitor(), question, id, *pending, &said)
+                self.handle_person_answer(session.monitor(), question, id, *pending, &decision)
             }
             Some(OutgoingRequest::Server { running }) => {
                 let is_error = Some(answer.is_err());

@@ -25,7 +25,7 @@ impl Proxy {
         }
         match message::read(bytes, Numbers::Any) {
             Err(_) => drop("dropped a message of the server that cannot be read"),
-            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer that nobody had asked for"),
+            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer to no request"),
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let takes_back = self.cancelled_request(&method, &params).is_some();
                 let raises = self.would_raise_client_label() && self.is_forwarded(&method, &params);

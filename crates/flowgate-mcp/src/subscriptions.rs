@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::failed_requests::NO_ANSWER;
 use super::initialize::required_metadata;
 use super::message::{RequestId, error, notification, request, result};
 use super::session::MonitoredSession;
-use super::unanswered::NO_ANSWER;
 use super::{CallRuling, INVALID_REQUEST, PendingClientRequest, Proxy, ProxyAction, REFUSED};
 
 /// The request by which a client asks for notifications over a stream.
@@ -86,7 +86,7 @@ impl Proxy {
         let Some(filter) = params.shift_remove("notifications").filter(Value::is_object) else {
             return refuse(
                 INVALID_REQUEST,
-                "the request does not say what it wants to hear of in `notifications`",
+                "the request does not list in `notifications` what it subscribes to",
             );
         };
         let kinds =
@@ -132,7 +132,7 @@ impl Proxy {
                 fields.insert("_meta".to_owned(), self.subscription_metadata(&id));
                 vec![ProxyAction::Client(notification(method, &fields))]
             }
-            None => vec![ProxyAction::Note("dropped a notification that nobody had asked for".to_owned())],
+            None => vec![ProxyAction::Note("dropped a notification of no subscription".to_owned())],
         })
     }
 

@@ -96,7 +96,7 @@ fn a_log_that_is_whole_is_summed_up() {
 }
 
 #[test]
-fn what_somebody_changed_is_found() {
+fn a_change_of_the_log_is_detected() {
     let (log, _) = example();
     let lines: Vec<&str> = log.lines().collect();
     let public = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };

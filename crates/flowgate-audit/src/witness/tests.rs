@@ -100,7 +100,7 @@ fn a_log_that_was_put_back_is_noticed_with_a_witness_alone() {
 }
 
 #[test]
-fn a_log_that_was_put_back_is_not_gone_on_with() {
+fn a_restored_older_log_is_not_continued() {
     let folder = TestFolder::new("not-opened");
     let (short, first) = seen(&folder, key(), "a.jsonl", 2);
     let (whole, second) = seen(&folder, key(), "a.jsonl", 3);
@@ -171,7 +171,7 @@ fn a_forged_line_is_named_and_a_torn_one_is_counted() {
 }
 
 #[test]
-fn what_an_operator_gives_up_is_not_looked_for() {
+fn an_accepted_loss_is_not_reported_again() {
     let folder = TestFolder::new("given-up");
     let (short, first) = seen(&folder, key(), "a.jsonl", 2);
     let (_, second) = seen(&folder, key(), "a.jsonl", 3);

@@ -23,7 +23,7 @@ pub(crate) enum AuditCommand {
         /// A line that the log must contain: its hash, or its hash and its number.
         #[arg(long, value_name = "HASH[:LINE]", value_parser = head)]
         head: Option<ExternalHead>,
-        /// Check the log against the heads that a witness was told: the file of [audit.witness], or what its url was sent, one line
+        /// Check the log against the heads that a witness received: the file of [audit.witness], or what its url was sent, one line
         /// each.
         #[arg(long, value_name = "FILE")]
         witness: Option<PathBuf>,
@@ -121,7 +121,7 @@ Examples:
   flowgate audit verify a.jsonl b.jsonl --config gateway.toml
                                                           the logs of two gateways that share a database
   flowgate audit verify audit.jsonl --key audit.key.pub --witness /mnt/elsewhere/heads.jsonl
-                                                          and against the heads that a witness was told
+                                                          and against the heads that a witness received
 
 A log that was cut off directly after a head is consistent. Only information that is kept elsewhere reveals the
 missing lines: the gateway's database, which knows the length of the log, or a head: note the head that this command

@@ -76,7 +76,7 @@ fn server_name(name: &str) -> Result<String, String> {
         );
     }
     if name == flowgate::trace::Tool::FLOWGATE_SERVER {
-        return Err("this name stands for Flowgate itself in policies; use another name".to_owned());
+        return Err("this name denotes Flowgate itself in policies; use another name".to_owned());
     }
     Ok(name.to_owned())
 }

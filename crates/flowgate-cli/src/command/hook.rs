@@ -57,9 +57,10 @@ enum WorkerMessage {
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let until = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
-    let theirs = options.clone();
+    let worker_options = options.clone();
     // A thread of its own: a time-out or a panic there must not look like a permission.
-    let worker = std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&theirs, &sender));
+    let worker =
+        std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
     worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let mut event = None;
     loop {

@@ -87,7 +87,7 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
             let what = "declares no lattice: nothing is hidden from the model, and only its rules stop calls";
             output.note(&format!("clients.{}: {} {what}", client.name, client.policy_file));
         }
-        for advice in visibility::of_client(client).into_iter().filter(|advice| !advice.is_meant) {
+        for advice in visibility::client_advice(client).into_iter().filter(|advice| !advice.is_intended) {
             if prints {
                 output.warning(&format!("clients.{}: {}", client.name, advice.text));
             }

@@ -58,7 +58,7 @@ pub(crate) fn read(
             return Err(at(problem.to_owned()));
         }
         if name == flowgate::trace::Tool::FLOWGATE_SERVER {
-            return Err(at("this name stands for Flowgate itself in policies; use another name".to_owned()));
+            return Err(at("this name denotes Flowgate itself in policies; use another name".to_owned()));
         }
         let entry = entry.as_object().ok_or_else(|| at(format!("it is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {

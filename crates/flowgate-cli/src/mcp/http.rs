@@ -154,7 +154,7 @@ impl McpHttpClient {
     }
 }
 
-/// Returns the events of a stream, read on a thread of its own.
+/// Returns the events of a stream, read on a separate thread.
 fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'static, Result<Sse, SseError>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {

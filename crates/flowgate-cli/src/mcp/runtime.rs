@@ -13,7 +13,7 @@ use super::CancelCheck;
 /// The interval at which a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs asynchronous code on a thread of its own.
+/// Runs asynchronous code on a separate thread.
 pub(crate) struct AsyncRuntime {
     handle: Handle,
     /// The thread ends when this is dropped.

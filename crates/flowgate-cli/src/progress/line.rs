@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_is_done_and_what_is_left() {
+    fn a_line_shows_the_done_and_remaining_work() {
         let check = |work: WorkUnit,
                      items: usize,
                      (done, total): (u64, Option<u64>),

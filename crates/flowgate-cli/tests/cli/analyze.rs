@@ -3,7 +3,7 @@
 use crate::{check, file, name};
 
 #[test]
-fn analyze_says_what_rules_find_and_where() {
+fn analyze_reports_findings_with_positions() {
     let policy = "raise Violation(\"a key\", n=1) if:\n    (m: Message)\n    input.word in m.content\n";
     let policy = file("word.flow", policy.as_bytes());
     let lines = "{\"role\":\"user\",\"content\":\"hi\"}\n{\"role\":\"user\",\"content\":\"my ké key\"}\n";

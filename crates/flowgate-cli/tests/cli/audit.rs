@@ -145,7 +145,7 @@ fn a_log_is_held_against_its_witness() {
     let unseen = "cut.jsonl: line 4: the log ends here, and the witness knows its line 8: it was cut off, or put back as it was before";
     verify(&[&cut], &[&first, &second], 1, unseen);
     verify(&[&cut], &[&first], 0, "knows 1 of its heads");
-    verify(&[&a], &[&foreign], 1, "the witness knows nothing of this log");
+    verify(&[&a], &[&foreign], 1, "the witness has no head of this log");
     let forged = second.replace("\"lines\":8", "\"lines\":9");
     verify(&[&a], &[&first, &forged], 1, "heads-2.jsonl: line 2: the key that it names has not signed it");
     verify(
@@ -154,7 +154,7 @@ fn a_log_is_held_against_its_witness() {
         1,
         "heads-2.jsonl: line 2: it is not a line that a gateway has written",
     );
-    verify(&[&a], &[&second, first.get(..60).unwrap()], 0, "note: a line of the witness is not whole");
+    verify(&[&a], &[&second, first.get(..60).unwrap()], 0, "note: a line of the witness is incomplete");
     verify(&[&a], &[&second, &sibling], 1, "there is another log of this key, up to line 4 (");
     verify(&[&a, &c], &[&second, &sibling], 0, "c.jsonl is whole");
     check(

@@ -84,7 +84,7 @@ fn dead_statements_are_reported_and_can_be_denied() {
 
 /// A name occurs if any of the traces contains it.
 #[test]
-fn what_one_trace_has_is_there() {
+fn a_name_of_any_trace_occurs() {
     let run = file("refund.json", RUN.as_bytes());
     let other = file("other.json", br#"[{"role":"user","content":"hi"}]"#);
     let alive = policy("(call: ToolCall) is tool:refund\n    call.arguments.amount > 100");

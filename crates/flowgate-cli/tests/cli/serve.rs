@@ -54,7 +54,7 @@ impl TestServer {
 
 #[cfg(unix)]
 #[test]
-fn a_server_says_where_it_is_and_ends_when_it_is_told() {
+fn a_server_prints_its_address_and_ends_on_a_signal() {
     for signal in ["-INT", "-TERM"] {
         let server = TestServer::start(&[]);
         assert_eq!(server.get("/health", ""), "HTTP/1.1 200 OK");

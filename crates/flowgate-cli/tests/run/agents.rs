@@ -48,7 +48,7 @@ const MAIL: &str = r#"mail__send_mail {"to": "ann@example.org", "subject": "hell
 /// An agent's answer carries the labels of everything that the agent was shown: here it is hidden from the step that
 /// acts.
 #[test]
-fn an_answer_carries_what_its_agent_was_shown() {
+fn an_answer_carries_the_labels_that_its_agent_was_shown() {
     let script = [TASK, FETCH, r#"look {"regions": ["h1"]}"#, "Otters are back.", MAIL, "Sent."];
     let (model, sent, out, err) = with_reader("agents-look", &["web", "mail"], &script);
     assert_eq!(out, "Sent.\n", "{err}");
@@ -84,7 +84,7 @@ fn an_agent_sees_its_task_and_nothing_of_the_chat() {
 
 /// A task carries the label of its content, and so does everything that the agent does.
 #[test]
-fn a_task_carries_what_it_holds() {
+fn a_task_carries_the_label_of_its_content() {
     let script = [
         FETCH,
         r#"look {"regions": ["h1"]}"#,

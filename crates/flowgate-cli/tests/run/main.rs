@@ -229,7 +229,7 @@ fn calls_have_limits() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_with_advice() {
+fn configuration_mistakes_are_named_with_advice() {
     let folder = folder("errors");
     let policy = file(&folder, "policy.flow", ODD);
     let check = |config: &str, more: &[&str], expected: &str| {
@@ -301,7 +301,7 @@ fn statement(told: &str) -> String {
 }
 
 #[test]
-fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
+fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let folder = folder("hidden");
     let without = |part: &str| ODD.replace(part, "");
     let tools = without("label tool as trusted if:\n    (tool: Tool)\n");

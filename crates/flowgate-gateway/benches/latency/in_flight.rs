@@ -104,7 +104,7 @@ fn begin(
     turns.collect()
 }
 
-/// Sends one message on a connection of its own, and returns the time until the first byte of the streamed answer.
+/// Sends one message on a separate connection, and returns the time until the first byte of the streamed answer.
 async fn run_turn(address: &str, number: u32) -> Result<Duration, Box<dyn std::error::Error + Send + Sync>> {
     let mut chat = BenchChat::new(format!("chat {number}"), 0);
     let body = Full::new(Bytes::from(chat.ask(true)));

@@ -1,6 +1,6 @@
 //! Measures the latency that the gateway adds, in comparison with a bare proxy; `compat/latency/run` describes its use.
 //!
-//! One binary contains the load, the double of the upstream and the bare proxy; each runs in a process of its own.
+//! One binary contains the load, the double of the upstream and the bare proxy; each runs in its own process.
 
 #![expect(
     clippy::unwrap_used,

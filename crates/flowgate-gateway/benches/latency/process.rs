@@ -1,4 +1,4 @@
-//! The servers under test, each in a process of its own.
+//! The servers under test, each in its own process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_shown_to_those_whose_clearance_it_flows_to() {
+    fn content_is_shown_if_it_flows_to_the_clearance() {
         let policy = |text: &str| Arc::new(Policy::parse(text).unwrap());
         let own =
             policy("lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n");

@@ -1,4 +1,4 @@
-//! The names of what can be frozen: the clients and servers of the configuration, the consents of policies, and the
+//! The names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
 //! tools and conversations seen so far. A freeze of any other name is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -138,7 +138,7 @@ impl ApprovalService {
         body: &[u8],
     ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
-        let said: DecisionRequest =
+        let decision_request: DecisionRequest =
             read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
         let question = self.store.question(id).await.map_err(database_error_reply)?;
         let question =
@@ -147,7 +147,7 @@ impl ApprovalService {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let allow = matches!(said.decision, RequestedDecision::Allow);
+        let allow = matches!(decision_request.decision, RequestedDecision::Allow);
         if allow && !self.readable_content(&question, person).1 {
             let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
@@ -164,7 +164,7 @@ impl ApprovalService {
         };
         let decided = self
             .store
-            .decide((id, &said.digest), allow, &person.name, record)
+            .decide((id, &decision_request.digest), allow, &person.name, record)
             .await
             .map_err(database_error_reply)?;
         let refuse = |status, message: &str| Err(HttpReply::detail(status, message));
@@ -195,14 +195,14 @@ impl ApprovalService {
             None => self.store.last_change().await.map_err(database_error_reply)?,
         };
         let (parts, reader) = stream::reply_channel();
-        let waiting = ClientPresence::default();
-        let gone = waiting.gone_on_drop();
+        let presence = ClientPresence::default();
+        let disconnect_guard = presence.disconnect_on_drop();
         let approvals = Arc::clone(self);
         let mut bell = self.bell.subscribe();
         tokio::spawn(async move {
             let Some(person) = approvals.people.find_by_name(&person) else { return };
             let mut idle = 0;
-            while !waiting.has_gone() {
+            while !presence.is_disconnected() {
                 // A failed read is retried with the next poll.
                 let new = approvals.store.questions_after(last, BATCH).await.unwrap_or_default();
                 let mut text = String::new();
@@ -226,7 +226,7 @@ impl ApprovalService {
                 }
             }
         });
-        Ok(stream::events(reader, gone))
+        Ok(stream::events(reader, disconnect_guard))
     }
 
     /// Lists the freezes that the person may see.
@@ -244,7 +244,7 @@ impl ApprovalService {
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
-            let message = "what is stopped is stopped for all tenants, and you are there for some";
+            let message = "a freeze applies to all tenants, and you decide only for some";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";

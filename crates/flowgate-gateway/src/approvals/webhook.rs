@@ -61,7 +61,7 @@ impl Webhook {
                 LogEvent::Failure,
                 "",
                 Vec::new(),
-                "the webhook is too slow: it was not told of a question",
+                "the webhook is too slow: it received no notice of a question",
             );
         }
     }
@@ -72,20 +72,20 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
     let agent: ureq::Agent =
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
-        let mut is_told = false;
+        let mut is_sent = false;
         for pause in RETRY_PAUSES {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let request = agent.post(url).header("content-type", "application/json");
             let request = request.header(SIGNATURE, signature(secret, time, &message));
-            is_told = request.send(&message).is_ok();
-            if is_told {
+            is_sent = request.send(&message).is_ok();
+            if is_sent {
                 break;
             }
             std::thread::sleep(pause);
         }
-        if !is_told {
+        if !is_sent {
             let sentence =
-                "the webhook does not take what it is told of a question: look at webhook in [approvals]";
+                "the webhook does not accept the notice of a question: look at webhook in [approvals]";
             log.write(LogEvent::Failure, "", Vec::new(), sentence);
         }
     }

@@ -230,7 +230,7 @@ impl Clients {
                 return Err("this client has a certificate beside its key: connect with it");
             }
             (Some(client), _) => {
-                // What stands in the place of the provider's key is the gateway's, if there is no other one.
+                // If there is no other key, the value in the place of the provider's key is the gateway's.
                 let upstream = if own.is_some() { provider } else { None };
                 return Ok((Arc::clone(client), upstream));
             }

@@ -9,6 +9,7 @@
 //! anew with an empty history: what its client then sends as the past is labelled top.
 
 mod cache;
+mod load;
 mod persist;
 mod stored_turn;
 
@@ -17,19 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate::monitor::Monitor;
-use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{CallVerdict, Conversation, ConversationSettings};
+use flowgate_guard::conversation::Conversation;
 use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
 use flowgate_lm::wire;
 use serde_json::Value;
 
 use cache::ConversationCache;
+pub(super) use load::replay;
+use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;
 
 use super::clients::ClientState;
 use crate::approvals::ApprovalReference;
-use crate::database::{Database, DatabaseError, OpenedConversation, ShownText};
+use crate::database::{Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
@@ -166,7 +167,7 @@ impl From<DatabaseError> for RequestError {
             }
             DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
             DatabaseError::Damaged(_) => {
-                RequestErrorCause::Store("what the store has is not what was put there")
+                RequestErrorCause::Store("the stored conversation differs from what was stored")
             }
             _ => RequestErrorCause::Store("the database failed: look at its disk, its file and its server"),
         };
@@ -204,17 +205,17 @@ impl Conversations {
             Some(name) => name.to_owned(),
             None => {
                 let longest = chat.longest_prefix().map(|prefix| hex(&prefix));
-                let known = match longest {
+                let existing = match longest {
                     None => None,
                     Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
                         None => {
                             let prefixes: Vec<String> = chat.prefixes().iter().map(hex).collect();
                             self.store.find_by_chat(&client.spec.name, &prefixes).await?
                         }
-                        known => known,
+                        cached => cached,
                     },
                 };
-                known.map_or_else(generate_name, Ok)?
+                existing.map_or_else(generate_name, Ok)?
             }
         };
         Ok(self.find_by_name(client, &name))
@@ -232,13 +233,14 @@ impl Conversations {
         &'f self,
         client: &ClientState,
         found: &'f ConversationHandle,
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
     ) -> Result<LockedConversation<'f>, RequestError> {
-        let gone = || RequestError::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer");
+        let disconnected =
+            || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client does not wait for the answer");
         // A request whose client has disconnected must not be appended after later ones.
         let session = tokio::select! {
             biased;
-            () = waiting.gone() => return Err(gone()),
+            () = presence.disconnected() => return Err(disconnected()),
             session = found.slot.lock() => session,
         };
         let mut held = LockedConversation {
@@ -248,8 +250,9 @@ impl Conversations {
             store: &self.store,
             _share: None,
         };
-        let known = held.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
-        if let Some(bytes) = known {
+        let loaded_bytes =
+            held.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
+        if let Some(bytes) = loaded_bytes {
             held._share = Some(self.reserve_memory(client, found, bytes).await?);
             return Ok(held);
         }
@@ -260,14 +263,14 @@ impl Conversations {
             match self.open(client, found, turns).await {
                 Err(DatabaseError::ConversationHeld) if since.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
                     tokio::select! {
-                        () = waiting.gone() => return Err(gone()),
+                        () = presence.disconnected() => return Err(disconnected()),
                         () = tokio::time::sleep(HELD_ELSEWHERE_POLL) => {}
                     }
                 }
                 opened => break opened?,
             }
         };
-        // A conversation of the same name may have been begun anew in the meantime.
+        // A conversation of the same name may have been recreated in the meantime.
         let is_known = held.session.as_ref().is_some_and(|session| {
             session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
         });
@@ -311,43 +314,6 @@ impl Conversations {
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
 
-    /// Opens a conversation, of which the first `turns` turns are known, and acquires its lease.
-    async fn open(
-        &self,
-        client: &ClientState,
-        found: &ConversationHandle,
-        turns: i64,
-    ) -> Result<OpenedConversation, DatabaseError> {
-        let key =
-            random::bytes::<32>().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
-        let name = (client.spec.name.as_str(), found.name());
-        self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
-    }
-
-    /// Replays a conversation from its stored inputs; if the replay diverges, begins it anew.
-    async fn load(
-        &self,
-        client: &ClientState,
-        found: &ConversationHandle,
-        opened: OpenedConversation,
-    ) -> Result<ConversationState, RequestError> {
-        let opened = match turn_count(&opened) == opened.turns {
-            true => opened,
-            false => self.open(client, found, 0).await?,
-        };
-        let new = opened.turns == 0;
-        if let Some(session) = replay_stored(client, &opened)? {
-            if new && client.count_new_conversation() {
-                self.make_room(client, found.name()).await?;
-            }
-            return Ok(session);
-        }
-        self.store.delete_conversation(&client.spec.name, found.name()).await?;
-        let opened = self.open(client, found, 0).await?;
-        replay_stored(client, &opened)?
-            .ok_or_else(|| DatabaseError::Damaged("a new conversation has a past").into())
-    }
-
     /// Deletes the least recently used conversations of a client beyond its limit, except those in use.
     async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
         let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
@@ -355,7 +321,7 @@ impl Conversations {
         if !surplus.is_empty() {
             self.log.limit(&Limit {
                 what: "conversations of one client",
-                effect: "those used longest ago are deleted; what an agent goes on with there is not trusted",
+                effect: "those used longest ago are deleted; chats that continue them are not trusted",
                 setting: "[clients.NAME] sessions",
                 most: u64::try_from(most).unwrap_or_default(),
                 client: &client.spec.name,
@@ -401,27 +367,27 @@ impl Conversations {
         session: &mut ConversationState,
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
-        let mut known = client.history.lock().await;
-        if self.store.is_shared() || !known.is_loaded {
-            let mut recalled = self.store.shown_texts(&client.spec.name, known.next).await?;
-            if recalled.cleared != known.cleared && known.next > 0 {
+        let mut history = client.history.lock().await;
+        if self.store.is_shared() || !history.is_loaded {
+            let mut recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
+            if recalled.cleared != history.cleared && history.next > 0 {
                 // It was cleared through another gateway.
-                known.reset();
-                recalled = self.store.shown_texts(&client.spec.name, known.next).await?;
+                history.reset();
+                recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
             }
-            (known.next, known.cleared, known.is_loaded) = (recalled.next, recalled.cleared, true);
+            (history.next, history.cleared, history.is_loaded) = (recalled.next, recalled.cleared, true);
             if recalled.has_forgotten {
-                known.client.quotations.note_forgotten();
+                history.client.quotations.note_forgotten();
             }
-            load_history(&mut known.client, recalled.texts);
+            load_history(&mut history.client, recalled.texts);
             // Texts that were forgotten during loading had been reported before.
-            known.client.quotations.take_full_sources();
+            history.client.quotations.take_full_sources();
         }
-        if known.aged.elapsed() > client.spec.quotation_age / 2 {
-            known.client.quotations.forget_stale();
-            known.aged = Instant::now();
+        if history.aged.elapsed() > client.spec.quotation_age / 2 {
+            history.client.quotations.forget_stale();
+            history.aged = Instant::now();
         }
-        drop(known);
+        drop(history);
         self.recall_external_state(client, session).await
     }
 
@@ -435,7 +401,7 @@ impl Conversations {
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
             let message = "what stores carry is not known; the log of the gateway has the reason";
-            let cause = RequestErrorCause::Store("what the store has is not what was put there");
+            let cause = RequestErrorCause::Store("the stored conversation differs from what was stored");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
         })
     }
@@ -493,115 +459,15 @@ fn memory_of(bytes: i64, values: usize) -> usize {
     MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
 }
 
-fn turn_count(opened: &OpenedConversation) -> i64 {
-    i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
-}
-
-/// Replays the turns in `opened` on a conversation that already contains those before them. Returns `false` if the
-/// replay diverges.
-fn replay_missing(
-    client: &ClientState,
-    session: Option<&mut ConversationState>,
-    opened: &OpenedConversation,
-) -> bool {
-    let Some(session) = session else { return false };
-    if !opened.inputs.iter().all(|row| session.replay_stored_turn(client, row).is_some()) {
-        return false;
-    }
-    for row in &opened.inputs {
-        session.values = session.values.saturating_add(count_values(row.as_bytes()));
-    }
-    if !opened.inputs.is_empty() {
-        session.prefixes = session.history.prefixes();
-        (session.recalled, session.settled) = (None, None);
-        session.offered.clear();
-    }
-    (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
-    true
-}
-
-/// Replays all turns of a conversation with its key, and returns the verdicts.
-pub(super) fn replay(
-    client: &ClientState,
-    key: &str,
-    turns: &[String],
-) -> Result<Vec<CallVerdict>, RequestError> {
-    let mut session = new(client, 0, key)?;
-    let mut judged = Vec::new();
-    for (number, row) in turns.iter().enumerate() {
-        let again = session.replay_stored_turn(client, row);
-        judged.extend(again.ok_or_else(|| {
-            let message = format!("the replay of the conversation diverges at turn {number}");
-            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-        })?);
-    }
-    Ok(judged)
-}
-
-/// Creates a conversation and replays its stored inputs; `None` if the replay diverges.
-fn replay_stored(
-    client: &ClientState,
-    opened: &OpenedConversation,
-) -> Result<Option<ConversationState>, RequestError> {
-    let mut session = new(client, opened.id, &opened.key)?;
-    Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
-}
-
-/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
-fn new_conversation(
-    client: &ClientState,
-    key: [u8; 32],
-    journal: &PredicateJournal,
-) -> Result<Conversation, RequestError> {
-    let settings = ConversationSettings {
-        expires: client.spec.stands,
-        ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
-    };
-    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
-    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
-    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
-    conversation.journal_mut().start();
-    Ok(conversation)
-}
-
-/// Creates the state of a conversation that has no turns yet.
-fn new(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
-    let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
-    let answers = PredicateJournal::default();
-    let conversation = new_conversation(client, bytes, &answers)?;
-    let (history, recalled, prefixes) = (History::new(), None, Vec::new());
-    Ok(ConversationState {
-        id,
-        touched: Instant::now(),
-        conversation,
-        history,
-        recalled,
-        settled: None,
-        offered: Vec::new(),
-        turns: 0,
-        bytes: 0,
-        values: 0,
-        prefixes,
-        machines: ConversationProxies::default(),
-        unpersisted: Vec::new(),
-        answers,
-        events: Vec::new(),
-        used: Vec::new(),
-        void: Vec::new(),
-        is_unasked: false,
-        explained: ReportedItems::default(),
-    })
-}
-
 fn hex(prefix: &ChatPrefixDigest) -> String {
     random::hex(prefix)
 }
 
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
-    for ShownText { source, label, text: bytes } in texts {
+    for ShownText { source, label, text: normalized } in texts {
         // A label that cannot be parsed becomes `null`, which names no label and therefore counts as top.
         let label = serde_json::from_str(&label).unwrap_or(Value::Null);
-        client.quotations.restore_text(&RememberedText { source, label, normalized: bytes });
+        client.quotations.restore_text(&RememberedText { source, label, normalized });
     }
 }
 

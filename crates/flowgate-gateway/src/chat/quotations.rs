@@ -94,7 +94,7 @@ impl ModelRoutes {
         [
             (
                 "flowgate_quotations_forgotten_total",
-                "Letters of texts that clients were shown and that were forgotten for want of room.",
+                "Bytes of texts that clients were shown and that were forgotten because of a lack of room.",
                 sum(super::clients::ClientState::forgotten_windows),
                 true,
             ),
@@ -106,13 +106,13 @@ impl ModelRoutes {
             ),
             (
                 "flowgate_witness_behind_lines",
-                "Lines of the audit log that a witness was not told of.",
+                "Lines of the audit log that were not delivered to a witness.",
                 behind,
                 false,
             ),
             (
                 "flowgate_witness_failures_total",
-                "How often a witness of the audit log could not be told.",
+                "Failed deliveries to a witness of the audit log.",
                 failures,
                 true,
             ),

@@ -134,7 +134,7 @@ pub fn recheck(
     })
 }
 
-/// Runs a future on a runtime of its own, on this thread.
+/// Runs a future on a separate runtime, on this thread.
 fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(work)
@@ -170,7 +170,7 @@ async fn recheck_conversations(
             continue;
         };
         past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
-        // Verdicts under another policy belong to a conversation that was begun anew since.
+        // Verdicts under another policy belong to a conversation that was recreated since.
         let of_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
             let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
             same.map(|(_, verdict)| verdict).collect()

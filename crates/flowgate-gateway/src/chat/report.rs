@@ -207,7 +207,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
         403 => "an operator, or the configuration, forbids it",
         404 => "the route, model, server or question is not there",
         405 => "the route has another method",
-        408 => "the request did not arrive in time, or nobody waits for it any more",
+        408 => "the request did not arrive in time, or its client has disconnected",
         409 => "something changed meanwhile; the client may try again",
         413 => "the body is too large",
         415 => "the body is not said to be JSON",
@@ -243,7 +243,7 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::Malformed(_) => "the answer of the model's server cannot be read",
         Error::TooLong(_) => "the answer of the model's server is too long",
         Error::OverBudget(_) => "the budget for the model is spent",
-        Error::Unsupported(_) => "the model's server does not have what was asked for",
+        Error::Unsupported(_) => "the model's server does not have the requested model or function",
         Error::NotRecorded(_) => "the answer could not be recorded",
         _ => "the model's server failed",
     })

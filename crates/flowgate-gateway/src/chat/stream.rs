@@ -20,7 +20,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::CONVERSATION;
-use crate::http::client_presence::ClientGoneSignal;
+use crate::http::client_presence::DisconnectGuard;
 use crate::http::reply::HttpReply;
 use crate::http::waiting_status::WaitingStatus;
 
@@ -187,9 +187,9 @@ pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) ->
 pub(crate) fn response(
     headers: &[(&'static str, String)],
     parts: Receiver<ReplyPart>,
-    gone: ClientGoneSignal,
+    disconnect_guard: DisconnectGuard,
 ) -> Response {
-    let mut response = events(parts, gone);
+    let mut response = events(parts, disconnect_guard);
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(*name, value);
@@ -200,8 +200,8 @@ pub(crate) fn response(
 
 /// Builds a response that streams events as they come. Its drop signals to their sender that the client has
 /// disconnected.
-pub(crate) fn events(parts: Receiver<ReplyPart>, gone: ClientGoneSignal) -> Response {
-    let mut response = Response::new(Body::new(StreamedBody { parts, _gone: gone }));
+pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
+    let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
     headers.insert(header::CONTENT_TYPE, known(EVENTS));
@@ -212,7 +212,7 @@ pub(crate) fn events(parts: Receiver<ReplyPart>, gone: ClientGoneSignal) -> Resp
 
 struct StreamedBody {
     parts: Receiver<ReplyPart>,
-    _gone: ClientGoneSignal,
+    _disconnect_guard: DisconnectGuard,
 }
 
 impl HttpBody for StreamedBody {

@@ -131,8 +131,8 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
         let (parts, _kept) = stream::reply_channel();
         let mut reply = None;
         let work = allocation_counter::measure(|| {
-            let waiting = ClientPresence::default();
-            reply = runtime.block_on(routes.answer(&received, text.as_bytes(), &waiting, parts));
+            let presence = ClientPresence::default();
+            reply = runtime.block_on(routes.answer(&received, text.as_bytes(), &presence, parts));
         });
         assert_eq!(reply.unwrap().status.as_u16(), 200);
         work
@@ -157,15 +157,15 @@ async fn a_request_that_is_cut_off_leaves_nothing_in_memory() {
     let routes = routes().await;
     let client = routes.clients.find_by_name("agent").unwrap();
     let found = routes.sessions.find_by_name(&client, "one");
-    let waiting = ClientPresence::default();
+    let presence = ClientPresence::default();
     for (is_stored, remains) in [(false, None), (true, Some("a record"))] {
-        let mut held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+        let mut held = routes.sessions.lock(&client, &found, &presence).await.unwrap();
         held.get().unwrap().recalled = Some("a record".to_owned());
         if is_stored {
             routes.sessions.persist(&client, &found, &mut held).await.unwrap();
         }
         drop(held);
-        let mut held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+        let mut held = routes.sessions.lock(&client, &found, &presence).await.unwrap();
         assert_eq!(held.get().unwrap().recalled.as_deref(), remains, "{is_stored}");
         routes.sessions.persist(&client, &found, &mut held).await.unwrap();
     }
@@ -177,10 +177,10 @@ async fn a_request_without_a_client_does_not_wait_for_its_conversation() {
     let routes = routes().await;
     let client = routes.clients.find_by_name("agent").unwrap();
     let found = routes.sessions.find_by_name(&client, "one");
-    let waiting = ClientPresence::default();
-    let _held = routes.sessions.lock(&client, &found, &waiting).await.unwrap();
+    let presence = ClientPresence::default();
+    let _held = routes.sessions.lock(&client, &found, &presence).await.unwrap();
     let gone = ClientPresence::default();
-    drop(gone.gone_on_drop());
+    drop(gone.disconnect_on_drop());
     let refused = routes.sessions.lock(&client, &found, &gone).await.unwrap_err();
     assert_eq!(refused.status.as_u16(), 408);
 }

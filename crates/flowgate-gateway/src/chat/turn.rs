@@ -53,7 +53,7 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if it brings one.
     pub(crate) key: Option<&'t str>,
-    pub(crate) waiting: &'t ClientPresence,
+    pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
     pub(crate) log: &'t OperatorLog,
     /// Whether the client asks for an explanation of what is hidden from the model.
@@ -86,7 +86,7 @@ pub(crate) async fn run(
     stream: &mut Option<OutgoingReply>,
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
-    let TurnRequest { client, name, asked, chat, key, waiting, approvals, log, explains } = turn;
+    let TurnRequest { client, name, asked, chat, key, presence, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.with_model(&asked.model);
@@ -101,7 +101,7 @@ pub(crate) async fn run(
     let has_changed = session.conversation.withdraw_consents(&withdrawn);
     let mut is_resumed = false;
     let context =
-        ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
+        ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), presence, key };
     let mut person = PersonApprover { approvals, context, used: Vec::new(), question: None, failure: None };
     let mut given_up = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
@@ -128,35 +128,35 @@ pub(crate) async fn run(
     } else {
         if session.conversation.waits_for_decision() {
             approvals.void_questions(&client.spec, name).await?;
-            let cause = "the conversation went on without the answer";
+            let cause = "the conversation continued without the answer";
             given_up = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
-        let mut known = client.history.lock().await;
-        let sent = session.conversation.accept_chat(&mut known.client, &mut session.history, chat)?;
+        let mut history = client.history.lock().await;
+        let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
         let sent = sent.ok_or_else(|| {
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
         client.add_leaked_bits(sent.bits);
     }
-    let known = client.history.lock().await;
+    let history = client.history.lock().await;
     let ConversationState { conversation, explained, .. } = session;
-    visibility::log(log, &client.spec, &known.client, name, conversation, explained);
+    visibility::log(log, &client.spec, &history.client, name, conversation, explained);
     if explains {
-        let explanation = visibility::header(&client.spec, &known.client, conversation);
+        let explanation = visibility::header(&client.spec, &history.client, conversation);
         if let Some(stream) = stream.as_mut() {
-            stream.header(visibility::ANSWER, explanation.clone());
+            stream.header(visibility::HIDDEN_HEADER, explanation.clone());
         }
         report.explained = Some(explanation);
     }
-    drop(known);
+    drop(history);
     let micros = AtomicU64::new(0);
     let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
     let mut watch = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
     let (model, small) =
-        (UpstreamModel::new(&model, waiting, &micros), UpstreamModel::new(&small, waiting, &micros));
+        (UpstreamModel::new(&model, presence, &micros), UpstreamModel::new(&small, presence, &micros));
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -213,7 +213,7 @@ pub(crate) async fn run(
         let is_other =
             is_resumed && has_changed || approvals.frozen_consents(&client.spec).await? != withdrawn;
         if !turn.calls.is_empty() && is_other {
-            let why = "what the policy consents to has changed meanwhile: try again";
+            let why = "the standing consents of the policy have changed meanwhile: try again";
             session.withhold_calls(client, name, &mut turn, why);
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
@@ -248,13 +248,13 @@ impl ConversationState {
         asked: &Arc<wire::ReceivedRequest>,
         names: &FreezeTargets,
     ) -> Result<(), PushError> {
-        if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
+        if self.offered.iter().any(|offered| offered.as_ptr() == Arc::as_ptr(asked)) {
             return Ok(());
         }
         let tools = || asked.request.tools.iter();
-        let said =
+        let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
-        if !self.conversation.has_offered(said) {
+        if !self.conversation.has_offered(offered) {
             self.offered.clear();
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
@@ -282,8 +282,8 @@ impl ConversationState {
     /// Adds the completion to the conversation as the message that the client receives.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-        let mut known = client.history.lock().await;
-        self.conversation.record_answer(&mut known.client, &mut self.history, &message);
+        let mut history = client.history.lock().await;
+        self.conversation.record_answer(&mut history.client, &mut self.history, &message);
     }
 }
 
@@ -333,7 +333,7 @@ const REPLY_SEPARATOR: &str = "\n\n";
 fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = joined_text(&turn.replies);
     if turn.ended == Some(TurnEnd::Clearance) {
-        let note = "[the policy does not let the model's server see what it would take to go on]";
+        let note = "[the policy does not let the model's server see what the next step needs]";
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     let call = |call: &flowgate_guard::conversation::HandedOverCall| {
@@ -496,7 +496,7 @@ impl Observer for TurnStreamer<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.turn.waiting.has_gone() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
+        self.turn.presence.is_disconnected() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }
 }
 
@@ -544,7 +544,7 @@ mod tests {
         let ended = Some(TurnEnd::Clearance);
         check(
             Done { ended, ..Done::default() },
-            "[the policy does not let the model's server see what it would take to go on]",
+            "[the policy does not let the model's server see what the next step needs]",
             Stop::End,
         );
     }

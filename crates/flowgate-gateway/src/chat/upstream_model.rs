@@ -39,7 +39,7 @@ impl ChatModel for UpstreamModel<'_> {
             let done = tokio::select! {
                 biased;
                 done = self.model.complete(request, listener) => done,
-                () = self.client.gone() => Err(Error::Cancelled),
+                () = self.client.disconnected() => Err(Error::Cancelled),
             };
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.micros.fetch_add(took, Ordering::Relaxed);
@@ -72,13 +72,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_has_gone_ends_the_wait_for_its_model() {
+    async fn a_disconnected_client_ends_the_wait_for_its_model() {
         let (client, micros) = (ClientPresence::default(), AtomicU64::new(0));
-        let gone = client.gone_on_drop();
+        let disconnect_guard = client.disconnect_on_drop();
         let model = UpstreamModel::new(&SilentModel, &client, &micros);
         let request = Request::default();
         let mut listener = ignore_deltas;
-        let (answer, ()) = tokio::join!(model.complete(&request, &mut listener), async { drop(gone) });
+        let (answer, ()) =
+            tokio::join!(model.complete(&request, &mut listener), async { drop(disconnect_guard) });
         assert_eq!(answer, Err(Error::Cancelled));
     }
 }

@@ -91,7 +91,7 @@ fn problems_are_named_with_their_place() {
     check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
     check(
         asks(""),
-        "clients.a: nobody answers `extern is_friend`: write is_friend = \"http://...\" in [predicates]",
+        "clients.a: no source answers `extern is_friend`: write is_friend = \"http://...\" in [predicates]",
     );
     check(
         asks("[predicates]\nis_friend = \"ask.py\"\n"),
@@ -122,7 +122,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         witness("every = 9"),
-        "audit.witness: it names nobody who is told: write file = \"FILE\" or url = \"https://...\"",
+        "audit.witness: it names no destination: write file = \"FILE\" or url = \"https://...\"",
     );
     check(
         witness("file = \"audit.jsonl\""),
@@ -157,7 +157,7 @@ fn problems_are_named_with_their_place() {
     check(with("mcp = [\"web\"]\n"), "clients.a: there is no server `web`; there are: ");
     check(
         CLIENT.replace("upstream = \"local\"\n", ""),
-        "clients.a: it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]",
+        "clients.a: it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
     );
     check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: url is an address with https:// or http://");
     check(

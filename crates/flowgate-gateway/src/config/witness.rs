@@ -73,9 +73,7 @@ impl ConfigReader<'_> {
             None => None,
         };
         if file.is_none() && url.is_none() {
-            return Err(
-                "it names nobody who is told: write file = \"FILE\" or url = \"https://...\"".to_owned()
-            );
+            return Err("it names no destination: write file = \"FILE\" or url = \"https://...\"".to_owned());
         }
         let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();
         if has_bounds && !table.required {

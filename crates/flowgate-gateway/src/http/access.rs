@@ -1,5 +1,5 @@
-//! Access control of routes without keys of their own: holders of the token, or, without a token, programs on this
-//! machine.
+//! Access control of the routes that client keys do not protect: holders of the token, or, without a token, programs on
+//! this machine.
 //!
 //! A server without a token that listens on loopback also rejects requests for foreign host names. This prevents DNS
 //! rebinding: a web page whose name resolves to 127.0.0.1 is not a program on this machine.

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_as_many_as_they_may_makes_room_for_their_own() {
+    fn an_address_at_its_limit_closes_its_own_connection() {
         let now = Instant::now() + Duration::from_secs(3600);
         let check = |strangers: &[(u8, Option<u64>)], of: u8, expected: &AdmissionStep| {
             let room = open(strangers, 0, now).next_step(peer(of), (64, 3), now);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_aside_is_counted() {
+    async fn waiting_connections_are_counted() {
         let admission = Admission::new(3, 2);
         let _places = [
             admission.acquire_slot(peer(1), || panic!("there is room")).await,
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn places_are_counted_whatever_becomes_of_them() {
+    async fn slots_are_counted_on_every_path() {
         let admission = Admission::new(8, 0);
         let counts = || {
             let open = admission.connections();

@@ -2,26 +2,27 @@
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Whether the client still waits for its answer. Once the [`ClientGoneSignal`] of a request is dropped, its turn ends
+/// Tells a turn whether its client still waits for the answer. Once the [`DisconnectGuard`] of a request is dropped, its turn ends
 /// as soon as it can.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientPresence(CancellationToken);
 
 /// Signals on drop that the client has disconnected.
-pub(crate) type ClientGoneSignal = DropGuard;
+pub(crate) type DisconnectGuard = DropGuard;
 
 impl ClientPresence {
-    pub(crate) fn has_gone(&self) -> bool {
+    /// Returns whether the client has disconnected.
+    pub(crate) fn is_disconnected(&self) -> bool {
         self.0.is_cancelled()
     }
 
     /// Waits until the client has disconnected.
-    pub(crate) async fn gone(&self) {
+    pub(crate) async fn disconnected(&self) {
         self.0.cancelled().await;
     }
 
     /// Returns the guard whose drop signals to the turn that the client has disconnected.
-    pub(crate) fn gone_on_drop(&self) -> ClientGoneSignal {
+    pub(crate) fn disconnect_on_drop(&self) -> DisconnectGuard {
         self.0.clone().drop_guard()
     }
 }

@@ -1,7 +1,7 @@
-//! The service of one connection: what precedes the routes.
+//! The service of one connection: the checks and conversions before the routes.
 //!
 //! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a slot
-//! like a connection of its own, if its connection has another request open.
+//! like a separate connection, if its connection has another request open.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -71,7 +71,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     }
 }
 
-/// Brings the head of a request of HTTP/2 into the form of HTTP/1.1, and refuses what has no place there.
+/// Brings the head of a request of HTTP/2 into the form of HTTP/1.1, and refuses requests that HTTP/1.1 cannot express.
 fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
     let refused = |status, detail| Err(HttpReply::detail(status, detail));
     if request.method() == Method::CONNECT {

@@ -57,17 +57,18 @@ pub(crate) async fn accept(
             place.mark_active();
             Ok(accepted)
         }
-        Err(Failure::Plain(stream)) => {
+        Err(AcceptFailure::Plain(stream)) => {
             let _ = timeout(limit, answer_plain(stream)).await;
             Err(HandshakeError::Refused(
                 "a client spoke HTTP without TLS: its address must begin with https://",
             ))
         }
-        Err(Failure::Other(error)) => Err(error),
+        Err(AcceptFailure::Other(error)) => Err(error),
     }
 }
 
-enum Failure {
+/// The reason why a handshake did not succeed.
+enum AcceptFailure {
     /// The client speaks HTTP without TLS.
     Plain(TcpStream),
     Other(HandshakeError),
@@ -78,19 +79,21 @@ async fn accept_unbounded(
     tls: &Arc<ServerTls>,
     place: &Arc<ConnectionSlot>,
     limits: &ServerLimits,
-) -> Result<TlsSocket, Failure> {
+) -> Result<TlsSocket, AcceptFailure> {
     let first = match first_bytes::<1>(&stream, place).await {
         Ok((first, 1..)) => first,
-        Ok((_, 0)) | Err(_) => return Err(Failure::Other(HandshakeError::Disconnected)),
+        Ok((_, 0)) | Err(_) => return Err(AcceptFailure::Other(HandshakeError::Disconnected)),
     };
     match first {
         [HANDSHAKE_RECORD] => {}
-        [letter] if letter.is_ascii_uppercase() => return Err(Failure::Plain(stream)),
-        _ => return Err(Failure::Other(HandshakeError::Refused("a client spoke neither TLS nor HTTP"))),
+        [letter] if letter.is_ascii_uppercase() => return Err(AcceptFailure::Plain(stream)),
+        _ => {
+            return Err(AcceptFailure::Other(HandshakeError::Refused("a client spoke neither TLS nor HTTP")));
+        }
     }
     let acceptor = TlsAcceptor::from(tls.settings().await);
     let stream = WriteTimeout::new(stream, limits.write_time).reporting_to(Arc::clone(place));
-    acceptor.accept(stream).await.map_err(|error| Failure::Other(reason(&error)))
+    acceptor.accept(stream).await.map_err(|error| AcceptFailure::Other(reason(&error)))
 }
 
 async fn answer_plain(mut stream: TcpStream) -> io::Result<()> {

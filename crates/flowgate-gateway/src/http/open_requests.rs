@@ -17,10 +17,11 @@ pub(crate) const MAX_CANCELLED: u64 = 100;
 
 /// The requests of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct OpenRequests(watch::Sender<RequestCounts>);
+pub(crate) struct OpenRequests(watch::Sender<ConnectionRequestCounts>);
 
+/// The numbers of requests of one connection, by their state.
 #[derive(Debug, Clone, Copy, Default)]
-struct RequestCounts {
+struct ConnectionRequestCounts {
     open: u64,
     /// Those whose answer has begun.
     answered: u64,
@@ -57,8 +58,9 @@ impl OpenRequests {
 
     /// Waits until the client has cancelled more requests than it may.
     pub(crate) async fn flooded(&self) {
-        let is_over =
-            |counts: &RequestCounts| counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED);
+        let is_over = |counts: &ConnectionRequestCounts| {
+            counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED)
+        };
         let _ = self.0.subscribe().wait_for(is_over).await;
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct LogAnnotation(pub(crate) String);
 
 /// The body of every rejection.
 #[derive(Debug, Serialize)]
-pub(crate) struct Detail<'a> {
+pub(crate) struct RejectionBody<'a> {
     pub(crate) detail: &'a str,
 }
 
@@ -61,7 +61,7 @@ impl HttpReply {
 
     /// Creates a rejection.
     pub(crate) fn detail(status: StatusCode, detail: &str) -> Self {
-        Self::json(status, &Detail { detail })
+        Self::json(status, &RejectionBody { detail })
     }
 
     /// Creates a rejection for a failed store: the client receives a constant, and the log the error.

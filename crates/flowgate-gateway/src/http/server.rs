@@ -244,7 +244,7 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
     let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {
         // Before the address is published: a program that knows it may also send the signal.
-        let mut signals = Signals::new().map_err(ServeError::Runtime)?;
+        let mut signals = ShutdownSignals::new().map_err(ServeError::Runtime)?;
         let server = HttpServer::bind(config).await?;
         ready(server.address());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -269,13 +269,13 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
 
 /// Ctrl-C and SIGTERM.
 #[cfg(unix)]
-struct Signals {
+struct ShutdownSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-impl Signals {
+impl ShutdownSignals {
     fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
@@ -291,10 +291,10 @@ impl Signals {
 
 /// Ctrl-C.
 #[cfg(not(unix))]
-struct Signals;
+struct ShutdownSignals;
 
 #[cfg(not(unix))]
-impl Signals {
+impl ShutdownSignals {
     fn new() -> io::Result<Self> {
         Ok(Self)
     }

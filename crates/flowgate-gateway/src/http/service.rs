@@ -2,8 +2,10 @@
 //!
 //! * `receive`: the body of a request.
 //! * `reached_limits`: limits that were reached, in the log and as rejections.
+//! * `agent_requests`: turns of agents, and messages to MCP servers.
 //! * `long_response`: responses that take long, in one piece or as a stream.
 
+mod agent_requests;
 mod long_response;
 mod reached_limits;
 mod receive;
@@ -25,27 +27,23 @@ use tokio::time::timeout;
 
 use crate::approvals::ApprovalService;
 use crate::chat::report::sentence_of;
-use crate::chat::stream;
-use crate::chat::{ModelRoutes, error_reply, with_conversation_header};
+use crate::chat::{ModelRoutes, error_reply};
 use crate::config;
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
 use crate::http::admission::ConnectionSlot;
-use crate::http::client_presence::ClientPresence;
 use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
 use crate::http::turn_tasks::TurnTasks;
 use crate::http::value_budget::ValueBudget;
 use crate::http::workers::{WorkError, WorkerPool};
 use crate::limits::ServerLimits;
 use crate::log::{LogEvent, OperatorLog, millis};
-use crate::mcp_proxy::listening::opens_stream;
 use crate::metrics::Metrics;
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
-use long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
-use reached_limits::Bound;
+use reached_limits::CommandLineBound;
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -338,7 +336,7 @@ impl GatewayService {
     }
 
     fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway asks nobody: its operator starts it with --config";
+        let message = "this gateway asks no people: its operator starts it with --config";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
@@ -375,74 +373,7 @@ impl GatewayService {
         }
     }
 
-    /// Serves one turn of an agent.
-    async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.chat(api)?);
-        let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
-        protect_connection(&head.extensions);
-        // Every answer names the conversation that the client has named.
-        let name = received.conversation.clone();
-        let named = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
-        let read = self.receive(&head.headers, body).await.map_err(&named)?;
-        let refused = named.clone();
-        let broken = FailureFormats {
-            reply: move |status, message: &str| refused(error_reply(api, status, message)),
-            event: move |status, message: &str| stream::stream_error_event(api, status, message),
-        };
-        let service = Arc::clone(self);
-        let answer = move |waiting: ClientPresence, parts| async move {
-            let client = received.client.spec.name.clone();
-            let turn = async move { routes.answer(&received, &read.bytes, &waiting, parts).await.map(named) };
-            service.turns.run(&client, Box::pin(turn)).await
-        };
-        self.respond(&TURNS, broken, answer).await
-    }
-
-    /// Serves one message of an agent to an MCP server.
-    async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
-        let (head, body) = request.into_parts();
-        let mut received = routes
-            .receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))
-            .await?;
-        protect_connection(&head.extensions);
-        let read = self.receive(&head.headers, body).await?;
-        let listens = opens_stream(&read.bytes);
-        if listens {
-            received.switch_slot(&routes)?;
-        }
-        let service = Arc::clone(self);
-        let answer = move |waiting: ClientPresence, parts| async move {
-            let tasks = if listens { &service.streams } else { &service.exchanges };
-            let client = received.client_name().to_owned();
-            let exchange = async move { routes.exchange(&received, &read.bytes, &waiting, parts).await };
-            tasks.run(&client, exchange).await
-        };
-        self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_proxy(), answer).await
-    }
-
-    /// Streams the unsolicited messages of a server.
-    async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
-        let received = routes
-            .receive_listener(
-                last_segment(request.uri()),
-                request.headers(),
-                certificate_of(request.extensions()),
-            )
-            .await?;
-        protect_connection(request.extensions());
-        let service = Arc::clone(self);
-        let listen = move |waiting: ClientPresence, parts| async move {
-            let client = received.client_name().to_owned();
-            let listen = async move { routes.listen(&received, &waiting, parts).await };
-            service.streams.run(&client, listen).await
-        };
-        self.respond(&STREAMS, for_mcp_proxy(), listen).await
-    }
-
-    /// Ends the streams that have no end of their own, since the gateway stops.
+    /// Ends the streams that would otherwise never end, because the gateway stops.
     pub(crate) fn close(&self) {
         if let Some(models) = &self.models {
             models.close();
@@ -465,22 +396,6 @@ impl GatewayService {
         }
     }
 
-    async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
-        let received = routes
-            .receive_for(last_segment(request.uri()), request.headers(), certificate_of(request.extensions()))
-            .await?;
-        protect_connection(request.extensions());
-        let client = received.client_name().to_owned();
-        let end = async move { routes.end_connection(&received).await };
-        self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
-    }
-
-    fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway has no servers: its operator starts it with --config";
-        self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
-    }
-
     /// Reads the body and has a worker compute the answer.
     async fn compute_on_worker(
         &self,
@@ -498,7 +413,7 @@ impl GatewayService {
         match timeout(limit, work).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(WorkError::Busy)) => Err(self.refuse(
-                &Bound {
+                &CommandLineBound {
                     what: "evaluations that wait for a worker",
                     effect: "a request to the policy API was refused with 503",
                     setting: "--queue, or --workers",
@@ -517,7 +432,7 @@ impl GatewayService {
                 );
                 let reply = HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail)
                     .header(header::RETRY_AFTER, "5");
-                let bound = Bound {
+                let bound = CommandLineBound {
                     what: "seconds for an answer of the policy API",
                     effect: "a request was refused with 503",
                     setting: "--answer-time",

@@ -56,7 +56,7 @@ impl ValueBudget {
         self.take_within(bytes)
     }
 
-    /// Takes `bytes` for a conversation. A conversation has a bound of its own, which may exceed this budget: then it
+    /// Takes `bytes` for a conversation. A conversation has its own bound, which may exceed this budget: then it
     /// takes half of the budget, so that it can be used at all.
     pub(crate) fn take_for_conversation(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         self.take_within(bytes.min(self.most / 2))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_given_back() {
+    fn taken_bytes_are_released() {
         let values = ValueBudget::new(8 << 20);
         assert_eq!(values.take((2 << 20) + 1).err(), Some(ValueBudgetError::TooLarge));
         let shares: Vec<ValueBudgetShare> = (0..3).map(|_| values.take((2 << 20) - 1).unwrap()).collect();

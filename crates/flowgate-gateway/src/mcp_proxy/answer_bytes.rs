@@ -1,6 +1,6 @@
 //! The body of a server's answer, as it arrives.
 //!
-//! `upstream` makes it, and `event_stream` reads it.
+//! `upstream` creates it, and `event_stream` reads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

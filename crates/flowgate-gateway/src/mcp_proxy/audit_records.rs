@@ -27,9 +27,9 @@ impl McpExchange<'_> {
     }
 
     /// Records that a call which the chat had permitted goes to its server, unless a freeze has stopped it.
-    pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, said: &[ProxyAction]) {
+    pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
         let taken = session.conversation.drain_taken_calls();
-        if !said.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+        if !actions.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
             return;
         }
         let McpRequest { client, conversation, .. } = self.request;
@@ -48,11 +48,11 @@ impl McpExchange<'_> {
         &self,
         session: &mut ConversationState,
         asked: &ApprovalReference,
-        said: &[ProxyAction],
+        actions: &[ProxyAction],
     ) {
         let McpRequest { client, conversation, .. } = self.request;
         let (tool, digest) = (asked.tool.clone(), asked.digest.clone());
-        if said.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+        if actions.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
             let conversation = conversation.clone();
             return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
@@ -76,8 +76,8 @@ impl McpExchange<'_> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let (name, action) = match message.pointer("/params/requestState") {
             Some(name) => {
-                let said = message.pointer("/params/inputResponses");
-                let action = name.as_str().and_then(|name| said?.get(name)?.get("action"));
+                let responses = message.pointer("/params/inputResponses");
+                let action = name.as_str().and_then(|name| responses?.get(name)?.get("action"));
                 (Some(name), action)
             }
             None => {

@@ -1,6 +1,6 @@
-//! Inputs of the state machine of a server: a message of the client or the server, or what became of a message.
+//! Inputs of the state machine of a server: a message of the client or the server, or the outcome of a sent message.
 //!
-//! The conversation is held from an input until what follows from it is stored; only then is anything sent.
+//! The conversation is held from an input until its effects are stored; only then is anything sent.
 
 use axum::http::StatusCode;
 use flowgate_mcp::ProxyAction;
@@ -18,22 +18,22 @@ impl McpExchange<'_> {
     /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything is sent.
     pub(super) async fn apply_event(&mut self, what: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
         // A server's message is processed even if the client has disconnected.
-        let waiting = match what {
-            ProxyEvent::Client { .. } => self.waiting.clone(),
+        let presence = match what {
+            ProxyEvent::Client { .. } => self.presence.clone(),
             _ => ClientPresence::default(),
         };
-        self.apply_event_for(&waiting, what).await
+        self.apply_event_for(&presence, what).await
     }
 
     pub(super) async fn apply_event_for(
         &mut self,
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         what: ProxyEvent,
     ) -> Result<Vec<ProxyAction>, RequestError> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
         let found = routes.sessions.find_by_name(client, conversation);
-        let mut held = routes.sessions.lock(client, &found, waiting).await?;
+        let mut held = routes.sessions.lock(client, &found, presence).await?;
         let done = match held.get() {
             Some(session) => self.judge(session, what).await,
             None => {
@@ -41,15 +41,15 @@ impl McpExchange<'_> {
             }
         };
         let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
-        let kept = match routes.recorder.record(events) {
+        let recorded = match routes.recorder.record(events) {
             Ok(()) => routes.sessions.persist(client, &found, &mut held).await,
             Err(error) => Err(routes.sessions.evict_unpersisted(&found, &mut held, error).await),
         };
-        if kept.is_err() {
+        if recorded.is_err() {
             routes.record_taken_back(events);
         }
         drop(held);
-        done.and_then(|(said, _)| kept.map(|()| said))
+        done.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
     /// Hands an input to the state machine, and asks pending questions. Returns also the audit records.
@@ -71,26 +71,26 @@ impl McpExchange<'_> {
         routes.sessions.catch_up(client, session).await?;
         session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
         self.pin(session, &what).await?;
-        let mut said = self.apply_event_to_session(session, what).await;
-        self.note_tools(session, &mut said).await?;
-        while let Some(at) = said.iter().position(|out| matches!(out, ProxyAction::Ask(_))) {
-            let ProxyAction::Ask(question) = said.remove(at) else { continue };
+        let mut actions = self.apply_event_to_session(session, what).await;
+        self.note_tools(session, &mut actions).await?;
+        while let Some(at) = actions.iter().position(|out| matches!(out, ProxyAction::Ask(_))) {
+            let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents may have been withdrawn, and others may have written to stores.
             session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
             routes.sessions.recall_external_state(client, session).await?;
-            let decided = ProxyEvent::Decided { question, said: answer };
+            let decided = ProxyEvent::Decided { question, answer };
             let mut out = self.apply_event_to_session(session, decided).await;
             if let Some(asked) = allowed {
                 self.withhold_frozen(session, &mut out).await;
                 self.note_approved(session, &asked, &out).await;
             }
-            said.extend(out);
+            actions.extend(out);
         }
-        self.withhold_frozen(session, &mut said).await;
-        self.note_forwarded_call(session, &said);
+        self.withhold_frozen(session, &mut actions).await;
+        self.note_forwarded_call(session, &actions);
         let events = std::mem::take(&mut session.events);
-        Ok((said, events))
+        Ok((actions, events))
     }
 
     /// Hands an input to the state machine; withholds what a freeze has stopped of a call that the person at the client
@@ -101,12 +101,12 @@ impl McpExchange<'_> {
         what: ProxyEvent,
     ) -> Vec<ProxyAction> {
         let accepted = self.note_answer_in(session, &what);
-        let mut said = self.hand_to_machine(session, what);
+        let mut actions = self.hand_to_machine(session, what);
         if let Some(asked) = accepted {
-            self.withhold_frozen(session, &mut said).await;
-            self.note_approved(session, &asked, &said).await;
+            self.withhold_frozen(session, &mut actions).await;
+            self.note_approved(session, &asked, &actions).await;
         }
-        said
+        actions
     }
 
     /// Records the answer of the person at the client, if the input has one. If it is a yes, returns the question.
@@ -129,16 +129,16 @@ impl McpExchange<'_> {
     ) -> Vec<ProxyAction> {
         let spec = &self.request.client.spec;
         let put = ServerProxyEvent { server: self.request.server.name.clone(), what };
-        let (said, judged) = session.handle_proxy_event(spec, put);
+        let (actions, judged) = session.handle_proxy_event(spec, put);
         self.verdicts.count(&judged);
         let events =
             judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));
         session.events.extend(events);
-        for out in &said {
+        for out in &actions {
             if let ProxyAction::Client(text) = out {
                 self.note_question(session, text);
             }
         }
-        said
+        actions
     }
 }

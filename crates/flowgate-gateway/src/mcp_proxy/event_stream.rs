@@ -6,7 +6,7 @@ use std::time::Duration;
 use flowgate_lm::sse::EventSplitter;
 
 use super::answer_bytes::ServerAnswerBytes;
-use super::stop_signal::{NOBODY_WAITS, StopSignal};
+use super::stop_signal::{NOT_AWAITED, StopSignal};
 
 /// The limit on one stream, in bytes.
 const MAX_STREAM: usize = 64 << 20;
@@ -62,7 +62,7 @@ impl EventStream {
             let Some(bytes) = stop.wait_for(self.bytes.next()).await?? else { return Ok(None) };
             // A stream of comments alone must not keep an abandoned request open.
             if stop.is_over().await {
-                return Err(NOBODY_WAITS);
+                return Err(NOT_AWAITED);
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {

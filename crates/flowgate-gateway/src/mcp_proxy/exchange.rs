@@ -32,7 +32,7 @@ impl ModelRoutes {
         &self,
         request: &McpRequest,
         body: &[u8],
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let Ok(text) = std::str::from_utf8(body) else {
@@ -55,7 +55,7 @@ impl ModelRoutes {
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         let way = PendingReply::new(parts, request.streams && is_request, &request.conversation);
-        let mut exchange = McpExchange::new(self, request, waiting, way);
+        let mut exchange = McpExchange::new(self, request, presence, way);
         let begun = Instant::now();
         // Notifications may still end work that began earlier.
         let may_begin = if is_request { self.recorder.check_witness_lag() } else { Ok(()) };
@@ -78,7 +78,7 @@ impl ModelRoutes {
 pub(super) struct McpExchange<'e> {
     pub(super) routes: &'e ModelRoutes,
     pub(super) request: &'e McpRequest,
-    pub(super) waiting: &'e ClientPresence,
+    pub(super) presence: &'e ClientPresence,
     pub(super) reply: PendingReply,
     /// The number of messages received from the server.
     pub(super) received: usize,
@@ -92,18 +92,18 @@ impl<'e> McpExchange<'e> {
     pub(super) fn new(
         routes: &'e ModelRoutes,
         request: &'e McpRequest,
-        waiting: &'e ClientPresence,
+        presence: &'e ClientPresence,
         way: PendingReply,
     ) -> Self {
         let (verdicts, called) = (VerdictTotals::default(), String::new());
-        Self { routes, request, waiting, reply: way, received: 0, verdicts, called }
+        Self { routes, request, presence, reply: way, received: 0, verdicts, called }
     }
 
     /// Hands the message of the client to the state machine, and carries out what follows.
     async fn run(&mut self, text: &str) -> Result<(), RequestError> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
-        let said = self.apply_event(event).await?;
-        self.perform_actions(said).await
+        let actions = self.apply_event(event).await?;
+        self.perform_actions(actions).await
     }
 
     /// Writes the log line of a message.
@@ -135,10 +135,10 @@ impl<'e> McpExchange<'e> {
     /// Carries out actions until none are left. A server's answer may lead to further ones, so the future is boxed.
     pub(super) fn perform_actions<'a>(
         &'a mut self,
-        said: Vec<ProxyAction>,
+        actions: Vec<ProxyAction>,
     ) -> BoxFuture<'a, Result<(), RequestError>> {
         Box::pin(async move {
-            let mut left: VecDeque<ProxyAction> = said.into();
+            let mut left: VecDeque<ProxyAction> = actions.into();
             while let Some(out) = left.pop_front() {
                 let more = match out {
                     ProxyAction::Client(text) => self.send_to_client(text).await?,

@@ -1,4 +1,4 @@
-//! Freezes: what an operator has stopped goes to no server, and nothing of a stopped server goes to a client.
+//! Freezes: a stopped call is sent to no server, and no message of a stopped server is sent to a client.
 
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;
@@ -36,26 +36,26 @@ impl McpExchange<'_> {
     pub(super) async fn withhold_frozen(
         &mut self,
         session: &mut ConversationState,
-        said: &mut Vec<ProxyAction>,
+        actions: &mut Vec<ProxyAction>,
     ) {
-        let mut kept = Vec::new();
-        for out in std::mem::take(said) {
+        let mut allowed = Vec::new();
+        for out in std::mem::take(actions) {
             let ProxyAction::Server(text) = &out else {
-                kept.push(out);
+                allowed.push(out);
                 continue;
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
             match self.routes.freeze_of(self.request, &freeze_name(&message)).await {
-                None => kept.push(out),
+                None => allowed.push(out),
                 Some(why) => {
                     let id = message.get("id").filter(|_| message.get("method").is_some());
                     let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });
-                    kept.extend(
+                    allowed.extend(
                         unsent.map(|unsent| self.hand_to_machine(session, unsent)).unwrap_or_default(),
                     );
                 }
             }
         }
-        *said = kept;
+        *actions = allowed;
     }
 }

@@ -61,7 +61,7 @@ impl McpHeaders {
     /// # Errors
     /// If they do not.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
-        let says = |name: &str| format!("the header {name} does not say what the message says");
+        let says = |name: &str| format!("the header {name} differs from the message");
         if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
             return Err(says(METHOD));
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_what_the_message_says() {
+    fn headers_must_agree_with_the_message() {
         let call = json!({"method": "tools/call", "params": {"name": "pay", "arguments": {"to": {"name": "bob"}, "sum": 5}}});
         let check = |headers: &[(&'static str, &'static str)], expected: Result<&[(&str, &str)], &str>| {
             let sent =
@@ -187,8 +187,8 @@ mod tests {
             Ok(&[(VERSION, "2026-07-28")]),
         );
         check(&[(NAME, "=?base64?cGF5?=")], Ok(&[]));
-        check(&[(METHOD, "tools/list")], Err("the header mcp-method does not say what the message says"));
-        check(&[(NAME, "read")], Err("the header mcp-name does not say what the message says"));
+        check(&[(METHOD, "tools/list")], Err("the header mcp-method differs from the message"));
+        check(&[(NAME, "read")], Err("the header mcp-name differs from the message"));
         check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
         check(
             &[(VERSION, "latest")],

@@ -39,7 +39,7 @@ impl ModelRoutes {
     pub(crate) async fn listen(
         &self,
         request: &McpRequest,
-        waiting: &ClientPresence,
+        presence: &ClientPresence,
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         if !request.streams {
@@ -52,8 +52,9 @@ impl ModelRoutes {
         let mut headers = request.headers.for_message(&Value::Null);
         headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
         let way = PendingReply::new(parts, true, &request.conversation);
-        let mut exchange = McpExchange::new(self, request, waiting, way);
-        let mut stop = exchange.watch_stream(StopSignal { client: waiting.clone(), ..StopSignal::default() });
+        let mut exchange = McpExchange::new(self, request, presence, way);
+        let mut stop =
+            exchange.watch_stream(StopSignal { client: presence.clone(), ..StopSignal::default() });
         let answer = match request.server.upstream.listen(None, &headers, &mut stop).await {
             Ok(answer) => answer,
             Err(why) => return Some(error_reply(StatusCode::BAD_GATEWAY, why)),
@@ -73,7 +74,7 @@ impl ModelRoutes {
         exchange.reply.begin().await;
         let mut stop = exchange.watch_stream(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
-            && !waiting.has_gone()
+            && !presence.is_disconnected()
         {
             self.remark(&format!("{}: {}", request.client.spec.name, failure.message));
         }
@@ -171,7 +172,7 @@ impl McpExchange<'_> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
         let found = sessions.find_by_name(client, conversation);
-        let mut held = sessions.lock(client, &found, self.waiting).await?;
+        let mut held = sessions.lock(client, &found, self.presence).await?;
         let actions = held.get().map(|session| {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.handle_stateless_message(&client.spec, &server.name, text)
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_known_however_it_is_spelled() {
+    fn a_listening_request_is_recognized_in_every_spelling() {
         let check =
             |body: &str, expected: bool| assert_eq!(opens_stream(body.as_bytes()), expected, "{body}");
         check(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#, true);

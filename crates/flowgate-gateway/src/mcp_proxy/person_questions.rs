@@ -62,7 +62,7 @@ impl McpExchange<'_> {
         let answer = tokio::select! {
             biased;
             answer = answer => answer.ok(),
-            () = self.waiting.gone() => None,
+            () = self.presence.disconnected() => None,
             () = self.reply.parts.closed() => None,
             () = sleep(PERSON_TIMEOUT) => None,
         };
@@ -86,7 +86,7 @@ impl McpExchange<'_> {
             client: &client.spec,
             conversation,
             turns: TURN_OUTSIDE_CHAT,
-            waiting: self.waiting,
+            presence: self.presence,
             key: None,
         };
         let answered = self.routes.approvals.ask(context, &ask, &session.used).await;

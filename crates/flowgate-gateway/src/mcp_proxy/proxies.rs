@@ -36,7 +36,7 @@ pub(crate) enum ProxyEvent {
     /// The tools that are approved now.
     Pinned { pins: Pins, accept_new: bool },
     /// The answer to a question.
-    Decided { question: String, said: PersonAnswer },
+    Decided { question: String, answer: PersonAnswer },
 }
 
 /// The state machines of one conversation.
@@ -83,7 +83,9 @@ impl ConversationProxies {
                 machine.pin(pins, *accept_new);
                 Vec::new()
             }
-            ProxyEvent::Decided { question, said } => machine.handle_decision(conversation, question, said),
+            ProxyEvent::Decided { question, answer } => {
+                machine.handle_decision(conversation, question, answer)
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use super::pending_requests::MAX_CANCELLED;
 use super::proxies::ProxyEvent;
 use super::request::{ClientSlot, McpRequest};
 use super::resumption::ResumptionLimits;
-use super::stop_signal::{NOBODY_WAITS, StopSignal};
+use super::stop_signal::{NOT_AWAITED, StopSignal};
 use super::stream_watch::StreamWatch;
 use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
 use crate::chat::ModelRoutes;
@@ -120,7 +120,7 @@ impl<'e> McpExchange<'e> {
 
     /// Returns what ends the wait for the answer to a request.
     fn stop_signal(&self, cancelled: CancellationToken) -> StopSignal<'e> {
-        StopSignal { client: self.waiting.clone(), cancelled, ..StopSignal::default() }
+        StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
     /// Adds what ends a listening stream.
@@ -199,7 +199,7 @@ impl<'e> McpExchange<'e> {
             }
             self.perform_actions(actions).await?;
             if stop.is_over().await || self.reply.is_lost {
-                return Ok((Vec::new(), Some(NOBODY_WAITS)));
+                return Ok((Vec::new(), Some(NOT_AWAITED)));
             }
         }
     }
@@ -210,7 +210,7 @@ impl<'e> McpExchange<'e> {
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
             self.routes.log.limit(&log::Limit {
                 what: WHAT,
-                effect: "an answer of a server was not read, and the client was told that there is none",
+                effect: "an answer of a server was not read, and the client received an error for it",
                 setting: SETTING,
                 most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
                 client: &client.spec.name,

@@ -1,4 +1,4 @@
-//! What ends the wait for a server: its client has disconnected or has cancelled the request, the gateway shuts down, a
+//! The signals that end the wait for a server: its client has disconnected or has cancelled the request, the gateway shuts down, a
 //! freeze stops a stream, or the time is over.
 
 use std::pin::pin;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::client_presence::ClientPresence;
 
 /// The problem of an answer for which the wait has ended.
-pub(super) const NOBODY_WAITS: &str = "nobody waits for the answer any more";
+pub(super) const NOT_AWAITED: &str = "the client does not wait for the answer any more";
 
 /// A check that a wait repeats until it ends.
 pub(super) trait PeriodicCheck: Send {
@@ -39,7 +39,7 @@ pub(super) struct StopSignal<'w> {
 impl StopSignal<'_> {
     /// Returns whether the wait is over; does the checks that are due.
     pub(super) async fn is_over(&mut self) -> bool {
-        if self.client.has_gone()
+        if self.client.is_disconnected()
             || self.cancelled.is_cancelled()
             || self.closing.is_cancelled()
             || self.until.is_some_and(|until| until <= Instant::now())
@@ -66,7 +66,7 @@ impl StopSignal<'_> {
             }
             // A check is never dropped half done, however fast the parts of an answer arrive.
             if self.is_over().await {
-                return Err(NOBODY_WAITS);
+                return Err(NOT_AWAITED);
             }
         }
     }
@@ -82,7 +82,7 @@ impl StopSignal<'_> {
             }
         };
         tokio::select! {
-            () = self.client.gone() => {}
+            () = self.client.disconnected() => {}
             () = self.cancelled.cancelled() => {}
             () = self.closing.cancelled() => {}
             () = is_due => {}
@@ -116,7 +116,7 @@ mod tests {
         let signals: [fn() -> StopSignal<'static>; 5] = [
             || {
                 let stop = StopSignal::default();
-                drop(stop.client.gone_on_drop());
+                drop(stop.client.disconnect_on_drop());
                 stop
             },
             || {
@@ -133,7 +133,7 @@ mod tests {
             || StopSignal { check: Some(Box::new(ThirdCheck(0))), ..StopSignal::default() },
         ];
         for signal in signals {
-            assert_eq!(signal().wait_for(pending::<()>()).await, Err(NOBODY_WAITS));
+            assert_eq!(signal().wait_for(pending::<()>()).await, Err(NOT_AWAITED));
             // What has arrived is not lost.
             assert_eq!(signal().wait_for(ready(1)).await, Ok(1));
         }
@@ -144,7 +144,7 @@ mod tests {
         let mut stop = StopSignal::default();
         let token = stop.cancelled.clone();
         let (waited, ()) = tokio::join!(stop.wait_for(pending::<()>()), async { token.cancel() });
-        assert_eq!(waited, Err(NOBODY_WAITS));
+        assert_eq!(waited, Err(NOT_AWAITED));
         assert!(stop.is_over().await);
     }
 }

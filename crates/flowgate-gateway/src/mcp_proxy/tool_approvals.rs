@@ -44,7 +44,7 @@ impl McpExchange<'_> {
     pub(super) async fn note_tools(
         &mut self,
         session: &mut ConversationState,
-        said: &mut Vec<ProxyAction>,
+        actions: &mut Vec<ProxyAction>,
     ) -> Result<(), RequestError> {
         let McpRequest { client, server, .. } = self.request;
         let offer = |tool: &str, digest: &str| {
@@ -52,7 +52,7 @@ impl McpExchange<'_> {
             ToolOffer { server, tool, digest }
         };
         let (mut proposed, mut pinned) = (0, None);
-        for out in said.iter() {
+        for out in actions.iter() {
             match out {
                 ProxyAction::Pins(pins) => {
                     let offers: Vec<ToolOffer> =
@@ -64,15 +64,15 @@ impl McpExchange<'_> {
                         pinned = Some(known);
                     }
                 }
-                ProxyAction::Unapproved { name, digest, said } if proposed < MAX_PROPOSED => {
+                ProxyAction::Unapproved { name, digest, description } if proposed < MAX_PROPOSED => {
                     proposed += 1;
                     let offer = offer(name, digest);
-                    self.routes.approvals.ask_about_tool(&client.spec, &offer, said).await?;
+                    self.routes.approvals.ask_about_tool(&client.spec, &offer, description).await?;
                 }
                 _ => {}
             }
         }
-        said.retain(|out| !matches!(out, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
+        actions.retain(|out| !matches!(out, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = pinned {
             self.hand_to_machine(session, ProxyEvent::Pinned { pins, accept_new: false });

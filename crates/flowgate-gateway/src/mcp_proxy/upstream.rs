@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
 /// answer no request, after which the client may open another.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time in which a message whose answer nobody waits for reaches its server.
+/// The time in which a message without an awaited answer reaches its server.
 const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a connection is kept after an answer, and how many of them.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -114,7 +114,7 @@ impl McpServerClient {
         let slot = acquire(&self.open)?;
         let request = self.client()?.post(&self.url).header("content-type", "application/json").body(message);
         let request = self.with_headers(request, "application/json, text/event-stream", headers);
-        // What was judged as sent is sent, even if the client disconnects before: a task of its own sends it.
+        // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
         let (give, take) = oneshot::channel();
         tokio::spawn(deliver(request, slot, give));
         let bytes = stop.wait_for(take).await?.unwrap_or(Err(UNREACHABLE))?;
@@ -224,7 +224,7 @@ async fn deliver(
         sent = send(request, slot) => sent,
         () = is_abandoned => return,
     };
-    // An answer for which nobody waits is dropped, and its connection ends.
+    // An answer that is no longer awaited is dropped, and its connection ends.
     let _ = answer.send(sent);
 }
 
@@ -280,18 +280,18 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
-    use super::super::stop_signal::NOBODY_WAITS;
+    use super::super::stop_signal::NOT_AWAITED;
     use super::*;
 
     #[tokio::test]
-    async fn a_message_reaches_its_server_although_nobody_waits_for_the_answer() {
+    async fn a_message_reaches_its_server_after_its_client_disconnected() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let client = McpServerClient::new(&url, None, &Authorities::default());
         let mut stop = StopSignal::default();
         stop.cancelled.cancel();
         let sent = client.send("the message".to_owned(), &[], &mut stop).await;
-        assert_eq!(sent.err(), Some(NOBODY_WAITS));
+        assert_eq!(sent.err(), Some(NOT_AWAITED));
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut received = Vec::new();
         while !received.ends_with(b"the message") {
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listening_stream_that_nobody_waits_for_releases_its_slot() {
+    async fn an_abandoned_listening_stream_releases_its_slot() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let client = McpServerClient::new(&url, None, &Authorities::default());
         let mut stop = StopSignal::default();
         stop.closing.cancel();
         let heard = client.listen(None, &[], &mut stop).await;
-        assert_eq!(heard.err(), Some(NOBODY_WAITS));
+        assert_eq!(heard.err(), Some(NOT_AWAITED));
         assert_eq!(client.listened.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 }

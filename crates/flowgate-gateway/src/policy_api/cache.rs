@@ -14,7 +14,7 @@ type PolicyKey = (Dialect, Arc<str>);
 pub(super) struct PolicyCache {
     policies: usize,
     bytes: usize,
-    kept: Mutex<CachedPolicies>,
+    cached: Mutex<CachedPolicies>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct CachedPolicies {
 impl PolicyCache {
     /// Keeps at most `policies` policies and `bytes` bytes, as [`Policy::size`] counts them.
     pub(super) fn new(policies: usize, bytes: usize) -> Self {
-        Self { policies, bytes, kept: Mutex::default() }
+        Self { policies, bytes, cached: Mutex::default() }
     }
 
     /// Returns the policy of `source`, compiled now if it is not cached.
@@ -54,18 +54,18 @@ impl PolicyCache {
 
     /// Returns the figures of the cache.
     pub(super) fn figures(&self) -> [Metric; 4] {
-        let kept = self.lock();
+        let cached = self.lock();
         let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         [
-            ("flowgate_policy_cache_hits_total", "Policies that were compiled already.", kept.hits, true),
-            ("flowgate_policy_cache_misses_total", "Policies that had to be compiled.", kept.misses, true),
-            ("flowgate_policy_cache_policies", "Compiled policies.", number(kept.compiled.len()), false),
-            ("flowgate_policy_cache_bytes", "Bytes of compiled policies.", number(kept.bytes), false),
+            ("flowgate_policy_cache_hits_total", "Policies that were compiled already.", cached.hits, true),
+            ("flowgate_policy_cache_misses_total", "Policies that had to be compiled.", cached.misses, true),
+            ("flowgate_policy_cache_policies", "Compiled policies.", number(cached.compiled.len()), false),
+            ("flowgate_policy_cache_bytes", "Bytes of compiled policies.", number(cached.bytes), false),
         ]
     }
 
     fn lock(&self) -> MutexGuard<'_, CachedPolicies> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_is_kept() {
+    fn the_most_recently_used_policy_stays_cached() {
         let source = |name: &str| format!("raise \"{name}\" if:\n    (m: Message)\n");
         let bytes = source("a").len();
         let check = |policies: usize, bytes: usize, asked: &[&str], expected: [u64; 4]| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn dialects_and_mistakes_are_told_apart() {
+    fn dialects_and_mistakes_are_cached_separately() {
         let cache = PolicyCache::new(9, 1000);
         cache.get_or_insert(Dialect::Flowgate, "").unwrap();
         cache.get_or_insert(Dialect::Compat, "").unwrap();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caret_stands_under_the_column() {
+    fn the_caret_is_under_the_column() {
         let check = |source: &str, start: usize, expected: &[&str]| {
             let diagnostic = Diagnostic::error("code", start..start + 1, "message").help("advice");
             let report = report(source, &[diagnostic]);

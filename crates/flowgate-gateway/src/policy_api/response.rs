@@ -200,7 +200,7 @@ mod tests {
             ("Failed", value(failed())),
             ("Batched", value(BatchResponse { result: vec![judged()] })),
             ("Judged", value(judged())),
-            ("Detail", value(crate::http::reply::Detail { detail: "m" })),
+            ("Detail", value(crate::http::reply::RejectionBody { detail: "m" })),
             ("Health", value(crate::http::service::Health::new(vec!["store"], vec!["witness file"]))),
         ]
     }

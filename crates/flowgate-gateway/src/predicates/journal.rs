@@ -169,9 +169,9 @@ mod tests {
         }
         let answered = journal.take_answers();
         assert_eq!((answered.len(), journal.take_answers().len()), (3, 0));
-        let kept = serde_json::to_string(&answered).unwrap();
+        let serialized = serde_json::to_string(&answered).unwrap();
         let other = PredicateJournal::default();
-        other.begin_replay(serde_json::from_str(&kept).unwrap());
+        other.begin_replay(serde_json::from_str(&serialized).unwrap());
         // The replay ignores what sources would answer now.
         for (of, answer) in [(2, &said[1].1), (1, &said[0].1), (1, &said[2].1), (1, &said[2].1)] {
             assert_eq!(asked(&other, of, &Ok(json!("other"))), *answer);
@@ -184,7 +184,7 @@ mod tests {
 
     /// A source that does not answer holds up no other turn, even if they share one thread.
     #[test]
-    fn other_tasks_go_on_while_a_source_is_asked() {
+    fn a_slow_source_blocks_no_other_task() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();

@@ -115,8 +115,8 @@ impl WasmPredicateSource {
         let place = alloc.call(&mut store, length)?;
         let at = usize::try_from(place).map_err(|_| WasmCallError::Outside)?;
         memory.write(&mut store, at, question.as_bytes()).map_err(|_| WasmCallError::Outside)?;
-        let said = answer.call(&mut store, (place, length))?;
-        let (place, length) = (said >> 32, said & u64::from(u32::MAX));
+        let returned = answer.call(&mut store, (place, length))?;
+        let (place, length) = (returned >> 32, returned & u64::from(u32::MAX));
         if length > u64::from(MAX_ANSWER) {
             return Err(WasmCallError::Long);
         }

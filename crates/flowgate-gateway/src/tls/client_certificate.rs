@@ -106,7 +106,7 @@ mod tests {
         check("AGENT.example.org", true);
         check("spiffe://example.org/Agent", true);
         check("spiffe://example.org/agent", false);
-        // A wildcard stands for no name.
+        // A wildcard denotes no name.
         check("other.example.org", false);
         check("example.org", false);
         assert_eq!(

@@ -81,7 +81,7 @@ fn files_with(home: &GatewayHome, word: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
+fn contents_are_stored_beside_the_log_and_can_be_deleted() {
     let upstream = UpstreamDouble::new(talkative);
     let home = home(&upstream, KEPT);
     let gateway = home.start();
@@ -197,7 +197,7 @@ fn content_is_deleted_when_it_is_too_old() {
 
 /// An unreadable entry could be an expired one: the failure is reported, and nothing is deleted.
 #[test]
-fn content_that_cannot_be_deleted_is_told() {
+fn a_failed_deletion_of_content_is_reported() {
     let upstream = UpstreamDouble::new(talkative);
     let home = home(&upstream, KEPT);
     home.start().stop();
@@ -215,7 +215,7 @@ fn content_that_cannot_be_deleted_is_told() {
 }
 
 #[test]
-fn only_who_may_has_content_deleted() {
+fn only_permitted_people_can_delete_content() {
     let upstream = UpstreamDouble::new(talkative);
     let check = |audit: &str, who: &'static str, whose: Value, expected: (u16, &str)| {
         let gateway = home(&upstream, audit).start();
@@ -234,7 +234,7 @@ fn only_who_may_has_content_deleted() {
 }
 
 #[test]
-fn nothing_is_kept_that_nobody_asked_for() {
+fn no_content_is_stored_without_the_setting() {
     let upstream = UpstreamDouble::new(talkative);
     let home = home(&upstream, "[audit]\nfile = \"audit.jsonl\"\n");
     let gateway = home.start();

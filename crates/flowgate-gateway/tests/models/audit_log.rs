@@ -37,7 +37,7 @@ pub(crate) fn rechecked(home: &GatewayHome, records: &[AuditRecord]) -> RecheckR
 
 /// The log contains everything that was judged, asked and decided, and no content; a replay reproduces the verdicts.
 #[test]
-fn what_is_judged_is_recorded_and_comes_again() {
+fn the_log_is_complete_and_a_replay_reproduces_it() {
     let upstream = UpstreamDouble::new(mails);
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
     let home = home(&upstream, &policy);
@@ -88,7 +88,7 @@ fn what_is_judged_is_recorded_and_comes_again() {
 /// A log with a changed verdict is detected, regardless of its signer; verdicts under an earlier policy are counted as
 /// gone and are no objection.
 #[test]
-fn a_log_that_says_something_else_is_found_out() {
+fn a_log_with_a_changed_verdict_is_detected() {
     let upstream = UpstreamDouble::new(gullible);
     let home = home(&upstream, POLICY);
     let gateway = home.start();

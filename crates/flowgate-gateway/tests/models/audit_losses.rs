@@ -115,7 +115,7 @@ fn a_log_behind_its_database_is_refused() {
     assert!(missing.differ[0].to_string().contains("`permit` for a call of read"), "{missing:?}");
     // The log is emptied, and then removed.
     write(&home, &[]);
-    assert!(refused(&home).contains("nothing stands here"), "{}", refused(&home));
+    assert!(refused(&home).contains("there is no log here"), "{}", refused(&home));
     fs::remove_file(log(&home)).unwrap();
     assert!(
         home.try_start().err().unwrap().contains("the log is missing that the database knows, up to line")
@@ -130,7 +130,7 @@ fn a_log_behind_its_database_is_refused() {
     let before = verified(&home).unwrap().end;
     write(&home, &cut(2));
     let loss = accept_loss(home.read(), "who has the key").unwrap().unwrap();
-    assert!(matches!(loss, AuditLoss::Behind { known, lines: 2 } if known.head == before), "{loss:?}");
+    assert!(matches!(loss, AuditLoss::Behind { anchor, lines: 2 } if anchor.head == before), "{loss:?}");
     let said = lines(&home).into_iter().find(|line| line.contains("loss-accepted")).unwrap();
     let LogHead { seq, hash } = before;
     let fields = format!("\"line\":{},\"hash\":\"{hash}\",\"lines\":2}}", seq + 1);

@@ -229,7 +229,7 @@ fn of_url(url: &str, more: &str) -> String {
 
 /// A server receives a head at start, after every few lines, and at the end; each is signed and matches the log.
 #[test]
-fn a_server_is_told_heads() {
+fn a_witness_server_receives_heads() {
     let (upstream, listener) = (UpstreamDouble::new(gullible), HeadListener::new());
     let home = home(&upstream, &of_url(&listener.url, "every = 4\n"));
     let gateway = home.start();
@@ -269,7 +269,7 @@ fn ask(gateway: &TestGateway) -> (u16, String) {
 /// Failed deliveries are visible in the log, the metrics and `/health`. With `required`, no turn begins, people can
 /// still freeze, and turns succeed once deliveries do.
 #[test]
-fn a_witness_that_cannot_be_told_is_seen() {
+fn failed_deliveries_to_a_witness_are_visible() {
     for is_required in [true, false] {
         let (upstream, listener) = (UpstreamDouble::new(|_| says("Done.")), HeadListener::new());
         listener.status.store(500, Ordering::SeqCst);
@@ -296,7 +296,7 @@ fn a_witness_that_cannot_be_told_is_seen() {
         listener.status.store(204, Ordering::SeqCst);
         assert!(until(|| health(&gateway).1["late"] == json!([])));
         assert_eq!((health(&gateway).0, ask(&gateway).0), (200, 200));
-        assert!(lines.next("remark")["message"].as_str().unwrap().contains("is told again"));
+        assert!(lines.next("remark")["message"].as_str().unwrap().contains("receives heads again"));
         gateway.stop();
     }
 }

@@ -115,7 +115,7 @@ fn refusals_name_the_conversation() {
 /// A chat whose prefix is cached has the same result as one that is decoded as a whole, whether its conversation
 /// exists, is another one, or has another history.
 #[test]
-fn it_does_not_matter_what_was_read_before() {
+fn the_prefix_cache_changes_no_result() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
     let gateway = TestGateway::new(&upstream.url, "chat-completions", "");
     let key = format!("Bearer {KEY}");

@@ -90,7 +90,7 @@ fn check(at: &str, home: &GatewayHome, body: &str, expected: &str) {
 
 /// In every API, streamed or not, before the model's request and after its answer.
 #[test]
-fn a_store_and_an_audit_log_that_fail_are_told_by_constants() {
+fn failures_of_the_store_and_the_audit_log_have_constant_messages() {
     type BreakAction = fn(&GatewayHome);
     let rows: [(&str, BreakAction, bool, &str); 3] = [
         ("store, before", break_store, false, STORE),
@@ -134,7 +134,7 @@ fn a_store_and_an_audit_log_that_fail_are_told_by_constants() {
 
 /// The same for calls of MCP servers, and for servers that cannot be reached.
 #[test]
-fn failures_behind_servers_are_told_by_constants() {
+fn failures_of_mcp_servers_have_constant_messages() {
     let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Stream));
     let begin = |breaks: &dyn Fn(&GatewayHome, &TestGateway)| {
         let home = servers::home(
@@ -177,7 +177,7 @@ fn failures_behind_servers_are_told_by_constants() {
 
 /// An upstream that is unreachable, and one whose errors contain internals.
 #[test]
-fn servers_of_models_that_fail_are_told_by_a_constant() {
+fn failures_of_model_servers_have_a_constant_message() {
     let key = format!("Bearer {KEY}");
     let home = GatewayHome::new(&config("http://127.0.0.1:9/v1", "chat-completions", TRUSTED), POLICY);
     let gateway = home.start();
@@ -193,7 +193,7 @@ fn servers_of_models_that_fail_are_told_by_a_constant() {
 
 /// People receive the same constants as agents.
 #[test]
-fn people_are_told_constants() {
+fn people_receive_constant_failure_messages() {
     let upstream = UpstreamDouble::new(|_| says("Done."));
     let text = config(&upstream.url, "chat-completions", TRUSTED) + PEOPLE + AUDIT;
     let routes: [(&str, Option<Value>); 6] = [

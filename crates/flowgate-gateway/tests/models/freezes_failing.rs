@@ -39,7 +39,7 @@ fn take(once: &OneTimeAction) {
 /// The model receives no request if the failure precedes it, and none of its calls is released if the failure follows.
 /// In every API, streamed or not.
 #[test]
-fn a_chat_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
+fn a_chat_gets_no_call_while_freezes_cannot_be_read() {
     for (path, body) in chats() {
         for stream in [false, true] {
             for is_asked in [false, true] {
@@ -94,7 +94,7 @@ fn a_chat_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
 
 /// No call is sent to a server, and the answer to an earlier call is withheld.
 #[test]
-fn a_server_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
+fn a_server_gets_no_call_while_freezes_cannot_be_read() {
     for form in [AnswerForm::Json, AnswerForm::Stream] {
         for is_sent in [false, true] {
             let at = format!("{form:?} sent {is_sent}");

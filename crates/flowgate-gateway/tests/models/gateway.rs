@@ -257,7 +257,7 @@ fn postgres(number: usize) -> Option<String> {
         let sql = sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
         sqlx::query(sql).execute(&mut connection).await.unwrap();
     };
-    // An asynchronous test has a runtime of its own, in whose thread no other may run.
+    // An asynchronous test has its own runtime, in whose thread no other may run.
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(create);
     std::thread::scope(|scope| scope.spawn(run).join().unwrap());
     let sign = if url.contains('?') { '&' } else { '?' };

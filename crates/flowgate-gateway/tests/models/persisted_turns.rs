@@ -61,7 +61,7 @@ fn ask(gateway: &TestGateway, model: &str, messages: &Value) -> (u16, String) {
 }
 
 #[test]
-fn a_request_that_is_refused_is_no_turn() {
+fn a_refused_request_is_not_stored_as_a_turn() {
     let upstream = UpstreamDouble::new(|_| says("Yes."));
     let home = home(&upstream);
     let gateway = home.start();
@@ -78,7 +78,7 @@ fn a_request_that_is_refused_is_no_turn() {
 
 /// A request waits for the conversation and its client disconnects.
 #[test]
-fn a_request_that_nobody_waits_for_any_more_writes_nothing() {
+fn a_request_of_a_disconnected_client_writes_nothing() {
     let (goes_on, is_asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (waits, asked) = (Arc::clone(&goes_on), Arc::clone(&is_asked));
     let upstream = UpstreamDouble::new(move |_| {
@@ -113,10 +113,10 @@ fn a_request_that_nobody_waits_for_any_more_writes_nothing() {
     assert!(upstream.shown().iter().all(|view| !view.contains("the second")));
 }
 
-/// A conversation is deleted and begun anew through another gateway: the cached conversation of the same name is not
+/// A conversation is deleted and recreated through another gateway: the cached conversation of the same name is not
 /// used, although it has as many turns.
 #[test]
-fn a_conversation_that_was_begun_anew_is_not_gone_on_with_from_memory() {
+fn a_recreated_conversation_is_not_continued_from_memory() {
     if std::env::var("FLOWGATE_TEST_POSTGRES").is_err() {
         return;
     }

@@ -9,7 +9,7 @@ use crate::gateway::{GatewayHome, KEY, POLICY, config};
 const TOKEN: &str = "token-of-the-policy-api";
 
 #[test]
-fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
+fn anonymous_callers_need_allow_anonymous_for_the_policy_api() {
     let token = || AccessControl::Token(BearerToken::new(TOKEN).unwrap());
     let open = "[policy-api]\nallow-anonymous = true\n";
     let policy = "raise \"no\" if:\n    (call: ToolCall)\n    call is tool:send\n";

@@ -189,7 +189,7 @@ fn no_answer_is_a_no() {
 /// A trial evaluation of a draft asks the service separately and may receive another answer than the evaluation that
 /// takes effect. A replay gives each of them its recorded answer.
 #[test]
-fn who_only_tries_asks_for_themselves() {
+fn a_trial_evaluation_asks_separately() {
     let upstream = UpstreamDouble::new(|request: &Request| match text_of(request).contains("\"read\"") {
         false => calls(&[("read", "{}")]),
         true => mails(request),

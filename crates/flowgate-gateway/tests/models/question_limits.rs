@@ -105,7 +105,7 @@ fn one_conversation_does_not_starve_the_others() {
 
 /// The list of questions is bounded for each client, and the remaining ones are counted.
 #[test]
-fn a_client_with_many_questions_hides_nobody_elses() {
+fn a_client_with_many_questions_hides_no_others() {
     let (_upstream, home) = mails(FORMS[0].1, "");
     let gateway = home.start();
     let mail = |key: &str, number: usize| {

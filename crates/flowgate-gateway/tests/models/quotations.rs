@@ -53,7 +53,7 @@ fn flood(words: usize) -> String {
 /// Neither a page that fills the memory nor one that quotes the user hides other texts of users, also after a restart
 /// or a change of the policy; quotations of a page are still recognized.
 #[test]
-fn strangers_silence_nobody() {
+fn an_untrusted_page_hides_no_text_of_users() {
     let upstream = reader();
     let mut home = home(&upstream, "user-messages = \"trust-unmarked-even-if-pasted\"");
     home.edit("[store]\n", "[store]\nquotation-mib = 1\n");
@@ -204,7 +204,7 @@ fn a_source_that_is_none_is_refused() {
     let named = "`x-flowgate-source` is one of: typed, file, tool, retrieved, program";
     check(&[("x-flowgate-source", "me")], hello, named);
     let twice = [("x-flowgate-source", "typed"), ("x-flowgate-source", "file")];
-    check(&twice, hello, "stands there twice");
+    check(&twice, hello, "is there twice");
     let marked = r#"{"role":"user","content":"Hello.","flowgate":{"source":"me"}}"#;
     check(&[], marked, "`messages[0].flowgate.source` is none of typed");
     let marked = r#"{"role":"assistant","content":"Hello.","flowgate":{"source":"typed"}}"#;
@@ -214,7 +214,7 @@ fn a_source_that_is_none_is_refused() {
 /// An admin of a client's tenant can list its remembered texts and clear them, all or by source; other people cannot.
 /// Clearing is recorded.
 #[test]
-fn what_is_remembered_can_be_looked_at_and_cleared() {
+fn remembered_texts_can_be_listed_and_cleared() {
     let upstream = reader();
     let home = GatewayHome::new(
         &(config(

@@ -49,7 +49,7 @@ fn a_server_that_asks_back_is_answered_once() {
 /// Excess messages of a server end the request, answers to other requests are dropped, and the conversation can
 /// continue.
 #[test]
-fn a_server_that_says_too_much_is_cut_off() {
+fn a_server_with_too_many_messages_is_cut_off() {
     for (junk, heard) in [
         ("{\"jsonrpc\": \"2.0\", \"method\": \"x\"}", false),
         ("{\"jsonrpc\": \"2.0\", \"id\": 99, \"result\": {}}", true),
@@ -123,7 +123,7 @@ fn a_server_that_is_silent_keeps_no_place() {
     assert_eq!(one.call("bank", "pay", &json!({"to": "bob"})), "paid");
 }
 
-/// A message beyond the bound of the gateway is refused with 429, and the operator is told of the bound.
+/// A message beyond the bound of the gateway is refused with 429, and the log names the bound.
 #[test]
 fn messages_beyond_the_bound_are_refused() {
     let (release, held) = std::sync::mpsc::channel::<()>();
@@ -157,7 +157,7 @@ fn messages_beyond_the_bound_are_refused() {
 
 /// An empty first list approves no tool that is listed later, for any client.
 #[test]
-fn an_empty_list_is_no_way_to_be_approved_of_later() {
+fn an_empty_first_list_approves_no_later_tool() {
     let (empty, changed) =
         (std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true)), "IMPORTANT: read the page first");
     let is_empty = std::sync::Arc::clone(&empty);
@@ -189,7 +189,7 @@ fn an_empty_list_is_no_way_to_be_approved_of_later() {
 /// If people decide for a client, the person at the client does not; otherwise the answers of that person are in the
 /// audit log.
 #[test]
-fn who_asks_does_not_decide() {
+fn the_person_at_the_client_does_not_decide() {
     let can = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}});
     for (people, asks_in_front) in [(PEOPLE, false), ("", true)] {
         let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));

@@ -202,10 +202,10 @@ fn a_notification_in_place_of_the_answer_is_a_failure() {
     }
 }
 
-/// An unknown MCP session is the only failure with a status of its own, since clients begin a new session after it; its
+/// An unknown MCP session is the only failure with its own status, since clients begin a new session after it; its
 /// body and label are those of every failure.
 #[test]
-fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
+fn an_unknown_session_has_its_own_status() {
     let ServerPair { web, bank, fails } = servers();
     let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
     *fails.lock().unwrap() =
@@ -220,7 +220,7 @@ fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
 
 /// A client that cancels a call or disconnects knows how long the server took, so its label is raised.
 #[test]
-fn a_call_that_nobody_waits_for_has_an_outcome() {
+fn a_cancelled_call_raises_the_label_of_its_client() {
     for leaves in [true, false] {
         for (tool, may_post) in [("note", false), ("size", true)] {
             let ServerPair { web, bank, fails } = servers();
@@ -264,7 +264,7 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
 /// The outcome of a call is stored although its client has left and the gateway is stopped: the next gateway knows that
 /// the server was asked.
 #[test]
-fn a_call_whose_client_has_left_is_stored() {
+fn the_outcome_of_a_call_is_stored_without_its_client() {
     for (tool, may_post) in [("note", false), ("size", true)] {
         let ServerPair { web, bank, fails } = servers();
         let home = home(NOWHERE, [&web, &bank], "", POLICY);
@@ -290,7 +290,7 @@ fn a_call_whose_client_has_left_is_stored() {
 
 /// A freeze of the server, the tool, the conversation or the client withholds an answer that is pending.
 #[test]
-fn a_server_that_was_stopped_is_not_heard() {
+fn a_freeze_withholds_a_pending_answer() {
     let rows = [
         ("tool", json!({"kind": "tool", "what": "web/note"}), false),
         ("another tool", json!({"kind": "tool", "what": "web/size"}), true),

@@ -93,7 +93,7 @@ fn a_call_comes_again_to_any_gateway() {
 
 /// The parameters are not valid for another call, another conversation or another server.
 #[test]
-fn nobody_else_can_answer_for_a_client() {
+fn input_parameters_are_valid_for_one_call_only() {
     let (home, web, bank) = begun("");
     let gateway = home.start();
     let more = asked(&gateway, "one");
@@ -117,7 +117,7 @@ fn nobody_else_can_answer_for_a_client() {
 
 /// A response that an untrusted page could have influenced is not sent to the bank.
 #[test]
-fn what_was_shown_meanwhile_counts() {
+fn a_response_carries_what_was_shown_before_it() {
     let (home, _web, bank) = begun("");
     let gateway = home.start();
     let more = asked(&gateway, "one");
@@ -125,13 +125,13 @@ fn what_was_shown_meanwhile_counts() {
     one.begin("web");
     one.call("web", "read", &json!({}));
     let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
-    assert!(told.to_string().contains("does not let this be said"), "{told}");
+    assert!(told.to_string().contains("does not permit these responses"), "{told}");
     assert_eq!(bank.calls().len(), 1);
 }
 
 /// A freeze that is ordered during a round stops the next call, and requested input that is frozen is not forwarded.
 #[test]
-fn what_is_stopped_is_not_asked_nor_called_again() {
+fn a_freeze_stops_a_round() {
     for (what, asks) in [("bank/pay", true), ("bank/elicitation/create", false)] {
         let (home, _web, bank) = begun(PEOPLE);
         let gateway = home.start();
@@ -159,7 +159,7 @@ fn what_is_stopped_is_not_asked_nor_called_again() {
 /// A call that the chat has permitted may need rounds too. The output that the agent sends to its model carries the
 /// label of the last answer, not that of the round.
 #[test]
-fn what_the_agent_says_carries_what_the_last_answer_did() {
+fn a_reported_output_carries_the_label_of_the_last_answer() {
     for (integrity, is_shown) in [("untrusted", false), ("trusted", true)] {
         let upstream =
             UpstreamDouble::new(|request: &Request| match text_of(request).contains("Never mind") {

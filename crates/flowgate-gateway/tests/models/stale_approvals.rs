@@ -147,7 +147,7 @@ fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
 
 /// A write during the wait of a request makes its approval stale as well.
 #[test]
-fn what_is_written_while_a_request_waits_is_seen() {
+fn a_write_during_the_wait_makes_an_approval_stale() {
     for (page, goes_out) in [("Draft 7 is for Bob.", false), ("Draft 8 is for Bob.", true)] {
         let upstream = UpstreamDouble::new(|request| {
             let is_other = text_of(request).contains("Do it.");
@@ -205,7 +205,7 @@ fn an_approval_is_used_when_its_call_goes_out() {
                 agent.says("Never mind.");
             },
             0,
-            &["\"the conversation went on without the answer\" []"],
+            &["\"the conversation continued without the answer\" []"],
         ),
         (
             |bob, agent| {
@@ -269,7 +269,7 @@ fn an_approval_that_is_not_used_in_time_is_void() {
 /// If the first call of a message is approved and the second one is never decided, neither is released, and the
 /// approval is recorded as void.
 #[test]
-fn an_approved_call_whose_message_is_given_up_is_void() {
+fn an_approved_call_of_an_abandoned_message_is_void() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Never mind") {
         true => says("Fine."),
         false => calls(&[("send", r#"{"to":"bob"}"#), ("send", r#"{"to":"eve"}"#)]),
@@ -285,7 +285,7 @@ fn an_approved_call_whose_message_is_given_up_is_void() {
     agent.says("Never mind.");
     assert_eq!(agent.ran, Vec::<String>::new());
     gateway.stop();
-    let cause = "\"the conversation went on without the answer\" []".to_owned();
+    let cause = "\"the conversation continued without the answer\" []".to_owned();
     assert_eq!(counted(&home), (1, 0, vec![cause]));
 }
 

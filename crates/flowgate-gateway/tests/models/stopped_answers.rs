@@ -34,7 +34,7 @@ fn shown(path: &str, rule: &str) -> String {
 }
 
 #[test]
-fn a_model_at_a_lower_level_is_not_told_that_an_answer_was_stopped() {
+fn a_lower_model_does_not_see_a_withheld_answer() {
     let rule = |action: &str, word: &str| {
         format!("{action} \"no orders\" if:\n    (out: ToolOutput)\n    \"{word}\" in out.content\n")
     };

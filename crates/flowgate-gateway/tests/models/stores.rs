@@ -107,7 +107,7 @@ fn a_conversation_need_not_stay_in_memory() {
 
 /// Quotations of one conversation are recognized in the next one, also by another gateway.
 #[test]
-fn what_was_shown_outlives_the_gateway() {
+fn remembered_texts_survive_a_restart() {
     let upstream = UpstreamDouble::new(gullible);
     let home = home(&upstream, "");
     let gateway = home.start();
@@ -125,7 +125,7 @@ fn what_was_shown_outlives_the_gateway() {
 
 /// A rewritten history carries the label of the original, also after a restart.
 #[test]
-fn a_summary_after_a_restart_carries_what_it_replaces() {
+fn a_summary_after_a_restart_carries_the_label_of_the_original() {
     let upstream = UpstreamDouble::new(gullible);
     let home = home(&upstream, "");
     let gateway = home.start();
@@ -162,7 +162,7 @@ fn under_another_policy_a_conversation_begins_anew() {
 
 /// The labels of stores outlive the conversation that wrote to them.
 #[test]
-fn what_stores_carry_outlives_the_gateway() {
+fn labels_of_stores_survive_a_restart() {
     let policy = format!("{POLICY}{NOTES}");
     for looks in [true, false] {
         // The first conversation reads a page; after a look it could have written a note of it.
@@ -192,7 +192,7 @@ fn what_stores_carry_outlives_the_gateway() {
 
 /// A look raises the label of the stores that could be written after it, also if the turn writes nothing.
 #[test]
-fn what_stores_carry_may_change_in_any_turn() {
+fn a_look_raises_the_labels_of_stores() {
     let policy = format!("{POLICY}{NOTES}");
     for looks in [true, false] {
         let upstream = UpstreamDouble::new(move |request| {
@@ -223,7 +223,7 @@ fn what_stores_carry_may_change_in_any_turn() {
 
 /// A change of the stored inputs that makes the replay diverge is detected, and the whole history has the label top.
 #[test]
-fn what_was_changed_in_the_store_is_not_believed() {
+fn a_changed_stored_input_is_detected() {
     let upstream = UpstreamDouble::new(gullible);
     let home = home(&upstream, "");
     let gateway = home.start();

@@ -244,7 +244,7 @@ fn an_open_connection_outlives_its_certificate() {
 }
 
 #[test]
-fn a_gateway_that_other_machines_reach_without_tls_says_so() {
+fn a_gateway_reachable_without_tls_warns() {
     for (listen, expected) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
         let (log, lines) = LogLines::new();
         let server = run(HttpServer::bind(ServeConfig {

@@ -87,7 +87,7 @@ fn is_shown(path: &str, condition: &str, more: &Value) -> bool {
 }
 
 #[test]
-fn what_a_form_cannot_say_grants_nothing() {
+fn an_api_without_an_error_field_grants_nothing() {
     let own = |is_error: bool| json!({"flowgate": {"is_error": is_error}});
     let no_error = "    not out.is_error\n";
     for path in ["/v1/chat/completions", "/v1/responses"] {
@@ -109,7 +109,7 @@ fn what_a_form_cannot_say_grants_nothing() {
 
 /// The `flowgate` field of an output is parsed strictly.
 #[test]
-fn what_is_said_beside_an_answer_is_read_strictly() {
+fn the_flowgate_field_of_an_output_is_parsed_strictly() {
     let gateway = TestGateway::new("http://127.0.0.1:1/v1", "chat-completions", "");
     let key = format!("Bearer {KEY}");
     for own in [json!("yes"), json!({"is_error": "yes"}), json!({"error": true})] {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flowgate_gateway::visibility::of_client;
+use flowgate_gateway::visibility::client_advice;
 use flowgate_lm::chat::{Completion, Message, Request};
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ fn mails() -> McpServerDouble {
 /// With the configuration and policy of the README, the model is shown its instructions, the user's messages and the
 /// tools; an injected call does not run, whether or not the model is shown the mail.
 #[test]
-fn the_configuration_of_the_readme_works_as_it_stands() {
+fn the_configuration_of_the_readme_works_unchanged() {
     let (toml, policy) =
         (block("README.md", "toml", "[clients.assistant]"), block("README.md", "python", "# mail.flow"));
     let everything = toml.replace("mcp = [\"mail\"]", "mcp = [\"mail\"]\nmethod = \"everything\"");
@@ -139,7 +139,7 @@ fn the_configuration_of_the_readme_works_as_it_stands() {
     for (toml, sees_mails) in [(&toml, false), (&everything, true)] {
         let (upstream, server) = (UpstreamDouble::new(obeys), mails());
         let (gateway, lines, home) = documented(toml, &policy, &upstream, &server);
-        assert_eq!(home.read().clients.iter().flat_map(of_client).collect::<Vec<_>>(), []);
+        assert_eq!(home.read().clients.iter().flat_map(client_advice).collect::<Vec<_>>(), []);
         let (said, told) = chat(&gateway, "c1", "double", true);
         assert_eq!(said, "Done.");
         assert_eq!(told, Some(json!({})));
@@ -167,7 +167,7 @@ fn warnings(lines: LogLines) -> Vec<Value> {
 
 /// The same for the configuration in `docs/gateway.md`.
 #[test]
-fn the_configuration_of_the_page_works_as_it_stands() {
+fn the_configuration_of_the_page_works_unchanged() {
     let (toml, policy) = (
         block("docs/gateway.md", "toml", "[clients.assistant]"),
         block("README.md", "python", "# mail.flow"),
@@ -175,7 +175,7 @@ fn the_configuration_of_the_page_works_as_it_stands() {
     let policy = policy.replace("mail/", "");
     let (upstream, server) = (UpstreamDouble::new(obeys), mails());
     let (gateway, lines, home) = documented(&toml, &policy, &upstream, &server);
-    assert_eq!(home.read().clients.iter().flat_map(of_client).collect::<Vec<_>>(), []);
+    assert_eq!(home.read().clients.iter().flat_map(client_advice).collect::<Vec<_>>(), []);
     let tools = ["list_mails", "send_mail"].map(
         |name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}),
     );
@@ -193,7 +193,7 @@ fn the_configuration_of_the_page_works_as_it_stands() {
 /// Configurations that hide something, with the expected reports at start, in the log and in the header. Of each pair,
 /// the last one hides less.
 #[test]
-fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
+fn hidden_items_are_reported_with_the_missing_line() {
     let (toml, policy) =
         (block("README.md", "toml", "[clients.assistant]"), block("README.md", "python", "# mail.flow"));
     let lines_of = |text: &str, without: &str| {
@@ -271,7 +271,7 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
     for (name, toml, policy, expected, header) in rows {
         let (upstream, server) = (UpstreamDouble::new(obeys), mails());
         let (gateway, lines, home) = documented(toml, policy, &upstream, &server);
-        let advice: Vec<_> = home.read().clients.iter().flat_map(of_client).collect();
+        let advice: Vec<_> = home.read().clients.iter().flat_map(client_advice).collect();
         let ids = |is_said: &dyn Fn(&str) -> bool| expected.iter().filter(|id| is_said(id)).count();
         let told: Vec<&str> = advice.iter().map(|advice| advice.id).collect();
         let mut sorted = told.clone();
@@ -310,13 +310,13 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
 
 /// A dimension without labels hides messages and tools: each is reported at start, and the header names the cause.
 #[test]
-fn a_forgotten_dimension_is_said_of_all_that_it_hides() {
+fn a_dimension_without_labels_is_reported_for_all_hidden_items() {
     let policy = POLICY.replacen("lattice ", "lattice secrecy: public < private\nlattice ", 1);
     let upstream = UpstreamDouble::new(|_| says("Done."));
     let pinned = "interactive = true\npinned = [\"You help.\"]";
     let home = GatewayHome::new(&config(&upstream.url, "chat-completions", pinned), &policy);
     let client = home.read().clients.into_iter().find(|client| client.name == "agent").unwrap();
-    let said: Vec<String> = of_client(&client).into_iter().map(|advice| advice.text).collect();
+    let said: Vec<String> = client_advice(&client).into_iter().map(|advice| advice.text).collect();
     for what in ["a system message is hidden", "a user message is hidden", "the tool `send` is hidden"] {
         assert_eq!(said.iter().filter(|text| text.starts_with(what)).count(), 1, "{what}: {said:#?}");
     }
@@ -336,7 +336,7 @@ fn a_forgotten_dimension_is_said_of_all_that_it_hides() {
 /// The header depends on the configuration, the policy and the client's own request only: runs that differ in outputs,
 /// in other conversations and in the labels of stores have the same header. It contains no content.
 #[test]
-fn the_header_tells_nothing_of_what_is_hidden() {
+fn the_header_is_independent_of_hidden_text() {
     let told = |page: &str, others: &str| {
         let upstream = UpstreamDouble::new(|_| says("Done."));
         let home = GatewayHome::new(
@@ -437,7 +437,7 @@ fn odd_names_of_tools_forge_nothing_and_flood_nothing() {
 
 /// The number of reported items of one conversation is bounded, and reaching the bound is reported.
 #[test]
-fn what_is_told_of_one_conversation_is_bounded() {
+fn reported_items_of_a_conversation_are_bounded() {
     let (before, rest) = POLICY.split_once("label tool as trusted if:\n    (tool: Tool)\n").unwrap();
     let upstream = UpstreamDouble::new(|_| says("Done."));
     let home = GatewayHome::new(

@@ -53,7 +53,7 @@ fn ask(gateway: &TestGateway, api: Api, streams: bool, says: &str) -> (Vec<(Stri
 
 /// A waiting turn reports its status in headers and in a field, in every API, streamed or not; other turns do not.
 #[test]
-fn a_turn_that_waits_says_so_to_programs() {
+fn a_waiting_turn_reports_its_status() {
     for (api, name) in FORMS {
         for streams in [false, true] {
             let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Mail") {
@@ -94,7 +94,7 @@ fn a_turn_that_waits_says_so_to_programs() {
 
 /// The same for a call of an MCP server.
 #[test]
-fn a_call_of_a_server_that_waits_says_so_to_programs() {
+fn a_waiting_server_call_reports_its_status() {
     let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
     let more = servers::PEOPLE.to_owned() + "[approvals]\nwait-seconds = 0\n";
     let policy = servers::POLICY.to_owned() + servers::ASKS;

@@ -97,7 +97,7 @@ pub(crate) fn ask(gateway: &TestGateway, path: &str, body: &Value, stream: bool)
 /// In every API, streamed or not: no byte of an answer that could not be stored or recorded is sent, except streamed
 /// text that was released before the failure.
 #[test]
-fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
+fn an_unstored_call_of_the_model_is_not_sent() {
     for fault in [WriteFault::Store, WriteFault::Audit] {
         for (path, body) in chats() {
             for stream in [false, true] {
@@ -138,7 +138,7 @@ fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
 /// A reply without a call has no record in the audit log, but the turn is stored before it is sent, except for streamed
 /// text that no rule can stop.
 #[test]
-fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
+fn an_unstored_text_of_the_model_is_not_sent() {
     let rule = "raise \"no passwords\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
     assert!(POLICY.contains(rule));
     let free = POLICY.replace(rule, "");
@@ -353,7 +353,7 @@ fn posts(one: &mut McpTestClient<'_>) -> bool {
 /// The client receives the same failure for every answer that was not stored or not recorded. A request of the server
 /// is recorded; its answer is stored.
 #[test]
-fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
+fn an_unstored_answer_of_a_server_is_not_sent() {
     for fault in [WriteFault::Store, WriteFault::Audit] {
         let mut failure: Option<(u16, String)> = None;
         for (which, form) in FORMS {

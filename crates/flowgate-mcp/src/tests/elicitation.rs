@@ -60,7 +60,7 @@ fn delete(id: u64, path: &str, more: &Value) -> Value {
 }
 
 #[test]
-fn a_call_comes_again_with_what_the_person_said() {
+fn a_call_is_repeated_with_the_decision_of_the_person() {
     let ask = |action: Value, path: &str, state: Option<&str>| {
         let mut session = retrying(true);
         let asked = parsed(&session.client(&delete(5, "a", &json!({})))).remove(0);
@@ -87,7 +87,7 @@ fn a_call_comes_again_with_what_the_person_said() {
 }
 
 #[test]
-fn nobody_is_asked_in_an_answer_where_nobody_sits() {
+fn a_client_without_a_person_is_not_asked() {
     let mut session = retrying(false);
     check(shown(&session.client(&delete(5, "a", &json!({})))), "refused: requirement");
     // The oldest unanswered questions are dropped.

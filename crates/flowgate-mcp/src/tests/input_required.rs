@@ -63,7 +63,7 @@ fn asked(session: &mut ProxySession, id: u64, name: &str, path: &str) -> Value {
 }
 
 #[test]
-fn a_call_comes_again_with_what_the_server_wants() {
+fn a_call_is_repeated_with_the_requested_input() {
     for (method, params) in [
         ("tools/call", json!({"name": "append", "arguments": {"path": "a"}})),
         ("resources/read", json!({"uri": "a"})),
@@ -92,7 +92,7 @@ fn a_call_comes_again_with_what_the_server_wants() {
 
 /// The client's reference and responses are valid for one call, in one conversation, once.
 #[test]
-fn what_a_server_wants_back_is_good_for_its_call_once() {
+fn a_request_state_is_valid_once_for_its_call() {
     let refused = |name: &str, path: &str, change: &dyn Fn(&mut Value)| {
         let mut session = asking("", false);
         let right = asked(&mut session, 1, "append", "a");
@@ -129,7 +129,7 @@ fn what_a_server_wants_back_is_good_for_its_call_once() {
 /// Every influence on the client's responses must be permitted to flow to the server: the server's question, everything
 /// that the client was shown in the meantime, and the responses themselves.
 #[test]
-fn what_the_client_says_goes_only_where_all_of_it_may() {
+fn responses_flow_to_the_server_only_if_every_influence_does() {
     let label = |label: &str, what: &str| format!("label {label}, public if:\n    {what}\n");
     let (mcp, answer) = (
         "(message: Message)\n    message.role == \"mcp\"",
@@ -232,7 +232,7 @@ fn a_call_comes_again_so_often_and_no_more() {
 
 /// A person who is asked about a round sees the responses to the server, and the approval covers only these.
 #[test]
-fn whoever_is_asked_sees_what_the_server_is_told() {
+fn a_person_sees_the_responses_to_the_server() {
     let mut session = asking("ask \"deletions\" if:\n    (call: ToolCall) is tool:files/append\n", true);
     let yes = |answer: &Value| {
         let name = answer["result"]["requestState"].as_str().unwrap().to_owned();
@@ -265,7 +265,7 @@ fn last_label(session: &ProxySession, is_it: impl Fn(&EventBody) -> bool) -> Vec
 /// Each requested input is a message with the label of the answer; the client's response carries the labels of
 /// everything that the client was shown up to the response.
 #[test]
-fn what_is_asked_and_said_in_rounds_carries_what_was_shown_until_then() {
+fn rounds_carry_the_labels_of_everything_shown_before() {
     let is_asked = |body: &EventBody| matches!(body, EventBody::Message(message) if message.role == "mcp");
     let is_said = |body: &EventBody| matches!(body, EventBody::Output(output) if output.content.pointer("/content/n") == Some(&json!(1)));
     for (name, secrecy) in [("append", "public"), ("diary", "private")] {

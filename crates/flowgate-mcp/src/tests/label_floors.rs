@@ -51,7 +51,7 @@ fn expect_write(session: &mut ProxySession, runs: bool, at: &str) {
 
 /// Every kind of answer carries at least the label that its server states, whether it is shown or a rule withholds it.
 #[test]
-fn an_answer_carries_at_least_what_its_server_says() {
+fn an_answer_carries_at_least_the_label_of_its_server() {
     let text = |text: &str| json!({"content": [{"type": "text", "text": text}]});
     let tool = ("tools/call", json!({"name": "size", "arguments": {}}));
     let read = ("resources/read", json!({"uri": "a"}));
@@ -85,7 +85,7 @@ fn a_list_that_carries_too_much_is_hidden() {
 
 /// Input that a server requests carries at least the label that the server states for the answer.
 #[test]
-fn a_question_in_an_answer_carries_at_least_what_its_server_says() {
+fn requested_input_carries_at_least_the_label_of_its_server() {
     for (ifc, _) in words() {
         let mut session = asking("", false);
         session.client(&call(1, "append", "a", &json!({})));
@@ -123,7 +123,7 @@ fn an_answer_that_a_rule_can_stop_carries_the_most_of_its_tool() {
 /// Under `default trusted`, an undeclared answer is trusted and an error text is not; a message that answers no request
 /// is dropped.
 #[test]
-fn a_default_is_no_declaration_of_errors() {
+fn a_default_does_not_declare_errors() {
     let declared = "label out.content as trusted, public if:\n    (out: ToolOutput) is tool:files/size\n";
     assert!(POLICY.contains(declared));
     let undeclared = format!("{}\ndefault trusted, public\n", POLICY.replace(declared, ""));

@@ -15,7 +15,7 @@ fn tell(method: &str, id: &Value, mut params: Value) -> Value {
 }
 
 #[test]
-fn a_client_hears_of_what_it_asked_for() {
+fn a_client_receives_its_subscribed_notifications() {
     let mut session = ProxySession::started();
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": false, "text": "x", "resourceSubscriptions": ["a", 3]});
     let sent = session.client(&listen(&json!(5), &wanted));
@@ -59,7 +59,7 @@ fn a_client_hears_of_what_it_asked_for() {
 
 /// Each resource is judged as a `resources/subscribe` request.
 #[test]
-fn a_server_is_not_told_of_what_it_may_not_know() {
+fn forbidden_resources_are_not_subscribed() {
     let mut session = ProxySession::started();
     check(session.call("diary", "dear diary"), "dear diary");
     let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": ["dear diary"]});
@@ -74,13 +74,13 @@ fn a_server_is_not_told_of_what_it_may_not_know() {
     check(shown(&sent), "error -32001 the request is about too many resources...");
     check(
         shown(&session.client(&listen(&json!(7), &json!(true)))),
-        "error -32600 the request does not say what it wants...",
+        "error -32600 the request does not list in `notifications`...",
     );
 }
 
 /// Where the server receives generated request IDs, each client receives its own.
 #[test]
-fn each_client_hears_under_its_own_name() {
+fn each_client_receives_its_own_ids() {
     let settings = ProxySettings { names: Some("x".to_owned()), ..ProxySettings::new("files") };
     let mut session = ProxySession::with(settings, super::POLICY);
     for theirs in [json!("b"), json!(5)] {

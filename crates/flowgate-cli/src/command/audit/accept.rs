@@ -25,9 +25,9 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
         None => output.line(&format!("{mark} {name} has all lines that its database knows")),
         Some(loss) => {
             output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
-            if let Some(known) = loss.contradicted_anchor() {
-                let line = known.head.seq.saturating_add(1);
-                output.line(&format!("  expected  line {line}, {}", known.head.hash));
+            if let Some(anchor) = loss.contradicted_anchor() {
+                let line = anchor.head.seq.saturating_add(1);
+                output.line(&format!("  expected  line {line}, {}", anchor.head.hash));
             }
             output.line(&format!("  found     {}", plural(loss.lines(), "line")));
         }

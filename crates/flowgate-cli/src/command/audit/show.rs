@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_happened_and_plays_no_tricks() {
+    fn a_row_is_readable_and_escaped() {
         let check = |fields: &str, expected: &str| {
             let none = "0".repeat(64);
             let line = format!(r#"{{"seq":0,"time":0,"previous":"{none}",{fields}}}"#);

@@ -32,7 +32,7 @@ pub(super) fn check_heads(
             .line(&format!("{mark} {name}: {} more such lines", witness.rejected_lines().len() - MAX_NAMED));
     }
     if witness.partial_lines() > 0 {
-        output.note("a line of the witness is not whole: its writer was killed, and has told it again");
+        output.note("a line of the witness is incomplete: its writer was stopped, and delivered it again");
     }
     let mut keys = Vec::new();
     for log in logs {

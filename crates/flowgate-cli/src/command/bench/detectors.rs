@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_column_is_what_a_live_monitor_says() {
+    fn the_column_equals_the_verdicts_of_a_live_monitor() {
         let rows = feedback::rows().unwrap();
         let broken = POLICY.replace("gsheets_read", "sheets_read");
         assert_ne!(broken, POLICY);

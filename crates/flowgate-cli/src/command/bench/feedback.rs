@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_what_others_read() {
+    fn base64_is_standard() {
         for (text, encoded) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("~~?ü", "fn4_w7w")] {
             assert_eq!((base64(text.as_bytes()), unbase64(encoded)), (encoded.to_owned(), text.to_owned()));
         }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_withheld_has_its_shape_and_says_nothing() {
+    fn a_withheld_value_keeps_its_shape_without_content() {
         let check = |value: Value, expected: Value| assert_eq!(withhold(&value, ""), expected);
         check(
             json!({"stdout": "secret", "stderr": "", "interrupted": true, "lines": 7, "rest": null}),

@@ -14,7 +14,7 @@ use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 /// Replays a transcript in a monitor, except the call or the answer that is judged.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
     let refused: HashSet<&str> = transcript.refused().collect();
-    let unanswered = transcript.unanswered(pending);
+    let unanswered_calls = transcript.unanswered_calls(pending);
     for step in transcript.entries() {
         match &step.happened {
             TranscriptEvent::Event(entry) => match &entry.body {
@@ -24,7 +24,7 @@ pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &P
                     if output.call_id == pending.id && pending.event == HookEvent::PostToolUse => {}
                 EventBody::Call(call) => {
                     monitor.record((**entry).clone(), &Attribution::everything());
-                    if unanswered.contains(call.id.as_str()) {
+                    if unanswered_calls.contains(call.id.as_str()) {
                         push_unknown(monitor);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Transcripts of Claude Code: JSON lines that contain messages in Anthropic's form and other entries.
 //!
 //! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
-//! role `user`, text that the client adds has a role of its own, and missing history has the label top. Sub-agents
+//! role `user`, text that the client adds has its own role, and missing history has the label top. Sub-agents
 //! have files of their own or entries in this one; what one of them read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
@@ -139,9 +139,9 @@ impl Transcript {
     }
 
     /// Returns the ids of the calls that have no answer in this transcript although their agent must have read one: it has
-    /// gone on to another message since. For the agent of `pending`, a pending call that is not in the transcript yet
+    /// continued with another message since. For the agent of `pending`, a pending call that is not in the transcript yet
     /// counts as such a message. The pending call itself is left out.
-    pub(super) fn unanswered(&self, pending: &PendingEvent) -> HashSet<&str> {
+    pub(super) fn unanswered_calls(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .steps
             .iter()
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_messages_are() {
+    fn the_origin_of_each_message() {
         let check = |entry: Value, expected: &str| {
             let entry = entry.as_object().cloned().unwrap_or_default();
             let content = entry.get("message").and_then(|message| message.get("content")).cloned();

@@ -100,21 +100,21 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
 
 /// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
-    let (mut kept, mut is_end) = (Vec::new(), true);
+    let (mut line, mut is_end) = (Vec::new(), true);
     loop {
         let buffer = from.fill_buf().await.ok()?;
         if buffer.is_empty() {
-            return (!is_end).then_some(kept);
+            return (!is_end).then_some(line);
         }
         is_end = false;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
-        let room = largest.saturating_add(1).saturating_sub(kept.len()).min(part.len());
-        kept.extend_from_slice(part.get(..room).unwrap_or_default());
+        let room = largest.saturating_add(1).saturating_sub(line.len()).min(part.len());
+        line.extend_from_slice(part.get(..room).unwrap_or_default());
         let taken = end.map_or(buffer.len(), |end| end.saturating_add(1));
         from.consume(taken);
         if end.is_some() {
-            return Some(kept);
+            return Some(line);
         }
     }
 }

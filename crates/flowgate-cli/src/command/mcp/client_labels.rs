@@ -38,7 +38,7 @@ impl ClientLabelFile {
     }
 
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
-        let kept = match std::fs::read_to_string(&self.path) {
+        let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {
                 let read: Value =
                     serde_json::from_str(&text).map_err(|error| self.file_error(&error.to_string()))?;
@@ -51,16 +51,16 @@ impl ClientLabelFile {
         let entry = TraceEntry::assistant(content);
         let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut seen = place.context;
-        if let Some(kept) = &kept {
-            let kept = kept.as_ref().ok_or_else(|| self.file_error("it has no labels under `seen`"))?;
-            let others = monitor.from_names(kept);
+        if let Some(stored) = &stored {
+            let stored = stored.as_ref().ok_or_else(|| self.file_error("it has no labels under `seen`"))?;
+            let others = monitor.from_names(stored);
             if !others.flows_to(&seen) {
                 seen = seen.join(&others);
                 monitor.push_generated(entry, seen).map_err(|error| error.to_string())?;
             }
         }
         let now = monitor.to_names(&seen);
-        if kept.flatten().as_ref() != Some(&now) {
+        if stored.flatten().as_ref() != Some(&now) {
             let text = format!("{:#}\n", json!({"seen": now}));
             private_files::replace(&self.path, &text)
                 .map_err(|error| self.file_error(&describe_io_error(&error)))?;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_shown_the_others_know() {
+    fn labels_are_exchanged_between_proxies() {
         let path = std::env::temp_dir().join(format!("flowgate-seen-{}.json", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let (one, two) = (ClientLabelFile::open(&path).unwrap(), ClientLabelFile::open(&path).unwrap());

@@ -8,30 +8,30 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
 
 /// The number of bytes that may wait to be written.
-const WAITING: usize = 64 << 20;
+const MAX_QUEUED_BYTES: usize = 64 << 20;
 /// The number of lines that may wait to be processed.
 const QUEUE_CAPACITY: usize = 16;
 
 /// Lines that another thread writes.
 pub(super) struct LineQueue {
     sender: UnboundedSender<String>,
-    waiting: Arc<AtomicUsize>,
+    queued_bytes: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// The other end of a queue.
 pub(super) struct LineQueueReceiver {
     receiver: mpsc::UnboundedReceiver<String>,
-    waiting: Arc<AtomicUsize>,
+    queued_bytes: Arc<AtomicUsize>,
 }
 
 /// Creates a queue and its other end.
 pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let waiting = Arc::new(AtomicUsize::new(0));
+    let queued_bytes = Arc::new(AtomicUsize::new(0));
     (
-        LineQueue { sender, waiting: Arc::clone(&waiting), writer: None },
-        LineQueueReceiver { receiver, waiting },
+        LineQueue { sender, queued_bytes: Arc::clone(&queued_bytes), writer: None },
+        LineQueueReceiver { receiver, queued_bytes },
     )
 }
 
@@ -40,18 +40,20 @@ impl LineQueue {
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
-        let waited = self.waiting.fetch_add(length, Ordering::Relaxed);
+        let waited = self.queued_bytes.fetch_add(length, Ordering::Relaxed);
         let _ = self.sender.send(line);
-        waited.saturating_add(length) <= WAITING
+        waited.saturating_add(length) <= MAX_QUEUED_BYTES
     }
 
     /// Closes the queue; waiting lines are written if the reader takes them.
     pub(super) fn close(self) {
-        let Self { sender, waiting, writer } = self;
+        let Self { sender, queued_bytes, writer } = self;
         drop(sender);
         // A side that does not read is not waited for.
         for _ in 0..100 {
-            if waiting.load(Ordering::Acquire) == 0 || writer.as_ref().is_none_or(JoinHandle::is_finished) {
+            if queued_bytes.load(Ordering::Acquire) == 0
+                || writer.as_ref().is_none_or(JoinHandle::is_finished)
+            {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -66,7 +68,7 @@ impl LineQueueReceiver {
     }
 
     pub(super) fn mark_written(&self, line: &str) {
-        self.waiting.fetch_sub(line.len(), Ordering::Release);
+        self.queued_bytes.fetch_sub(line.len(), Ordering::Release);
     }
 }
 
@@ -101,7 +103,7 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
 
 /// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
-    let (mut kept, mut is_end) = (Vec::new(), true);
+    let (mut line, mut is_end) = (Vec::new(), true);
     loop {
         let buffer = match input.fill_buf() {
             Ok(buffer) => buffer,
@@ -109,17 +111,17 @@ pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<
             Err(_) => return None,
         };
         if buffer.is_empty() {
-            return (!is_end).then_some(kept);
+            return (!is_end).then_some(line);
         }
         is_end = false;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
-        let room = largest.saturating_add(1).saturating_sub(kept.len()).min(part.len());
-        kept.extend_from_slice(part.get(..room).unwrap_or_default());
+        let room = largest.saturating_add(1).saturating_sub(line.len()).min(part.len());
+        line.extend_from_slice(part.get(..room).unwrap_or_default());
         let taken = end.map_or(buffer.len(), |end| end.saturating_add(1));
         input.consume(taken);
         if end.is_some() {
-            return Some(kept);
+            return Some(line);
         }
     }
 }
@@ -138,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_too_much_some_day() {
+    fn an_unread_queue_is_bounded() {
         let (queue, _lines) = queue();
-        assert!(queue.send("x".repeat(WAITING / 2)));
-        assert!(!queue.send("x".repeat(WAITING / 2)));
+        assert!(queue.send("x".repeat(MAX_QUEUED_BYTES / 2)));
+        assert!(!queue.send("x".repeat(MAX_QUEUED_BYTES / 2)));
     }
 }

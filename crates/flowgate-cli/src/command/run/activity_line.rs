@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_goes_on_and_stays_on_one_line() {
+    fn an_activity_is_shown_on_one_line() {
         let check = |what: &str, seconds: u64, expected: &str| {
             assert_eq!(line(what, Duration::from_secs(seconds)), expected);
         };

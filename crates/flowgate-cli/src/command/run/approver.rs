@@ -23,7 +23,7 @@ pub(super) type EventSources = Arc<Mutex<HashMap<EventId, String>>>;
 
 const HELP: &str = "\
 y  this call runs, with exactly these arguments, once; nothing else is allowed by it
-n  it does not run, and the model is told so; anything but y means no
+n  it does not run, and the model learns that; anything but y means no
 Say y only if you would have made this call yourself: text that is quoted above may be there to make you.";
 
 /// The person at the terminal.

@@ -1,6 +1,6 @@
 //! Agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument `task`.
 //!
-//! Each task is a conversation of its own, with the same policy, the same stores and the same person who decides. Its
+//! Each task is a separate conversation, with the same policy, the same stores and the same person who decides. Its
 //! text has at least the call's label; its answer has the labels of everything that the agent read to write it,
 //! joined with the policy's label for the tool.
 
@@ -50,7 +50,7 @@ pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpe
     let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
     let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
     if servers.iter().any(|server| server == SERVER) {
-        return Err(format!("a server has the name `{SERVER}`, which stands for the agents; rename it"));
+        return Err(format!("a server has the name `{SERVER}`, which denotes the agents; rename it"));
     }
     agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()
 }

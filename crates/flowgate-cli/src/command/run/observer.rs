@@ -144,21 +144,21 @@ impl Observer for ChatObserver {
         conversation: &'a mut Conversation,
         call: &'a AuthorizedCall,
     ) -> BoxFuture<'a, Result<(), String>> {
-        let kept = self.save_store_labels(conversation);
-        if let Err(problem) = &kept {
+        let saved = self.save_store_labels(conversation);
+        if let Err(problem) = &saved {
             self.shell.error(problem);
         }
         *self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner) =
             conversation.call_label_names(call);
-        Box::pin(ready(kept))
+        Box::pin(ready(saved))
     }
 
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
-        let known = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
-        if let Err(problem) = &known {
+        let refreshed = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
+        if let Err(problem) = &refreshed {
             self.shell.error(problem);
         }
-        Box::pin(ready(known))
+        Box::pin(ready(refreshed))
     }
 
     fn before_need(&mut self, conversation: &Conversation) {

@@ -1,6 +1,6 @@
 //! The events of a chat, as JSON lines for `flowgate check`.
 //!
-//! Messages and answers are in OpenAI's form, each call is a message of its own, and an answer with structured
+//! Messages and answers are in OpenAI's form, each call is a separate message, and an answer with structured
 //! content is in MCP's form, which has a field for it. Calls that did not run are left out.
 
 use std::fs::File;

@@ -47,24 +47,24 @@ impl Conversations {
             return Ok(self.store.release_lease(&client.spec.name, found.name()).await?);
         }
         // The lock orders what a client was shown in memory as it is ordered in the store.
-        let mut known = client.history.lock().await;
-        session.conversation.memorize(&mut known.client, &mut session.history);
-        let learned = known.client.quotations.take_learned();
-        let kept = self.persist_turn(client, found, session, known.next, &learned).await;
-        match kept {
+        let mut history = client.history.lock().await;
+        session.conversation.memorize(&mut history.client, &mut session.history);
+        let learned = history.client.quotations.take_learned();
+        let persisted = self.persist_turn(client, found, session, history.next, &learned).await;
+        match persisted {
             Ok((others, next)) => {
-                known.next = next;
-                load_history(&mut known.client, others);
-                let full = known.client.quotations.take_full_sources();
-                drop(known);
+                history.next = next;
+                load_history(&mut history.client, others);
+                let full = history.client.quotations.take_full_sources();
+                drop(history);
                 self.report_full(client, found.name(), &full);
                 self.memory().set_size(&found.key, session.memory());
                 held.is_unsettled = false;
                 Ok(())
             }
             Err(error) => {
-                known.client.quotations.restore_learned(learned);
-                drop(known);
+                history.client.quotations.restore_learned(learned);
+                drop(history);
                 Err(self.evict_unpersisted(found, held, error).await)
             }
         }

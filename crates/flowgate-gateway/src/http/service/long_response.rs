@@ -8,7 +8,7 @@ use flowgate_lm::sse::SseEvent;
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
-use super::{Bound, GatewayService};
+use super::{CommandLineBound, GatewayService};
 use crate::chat::stream::{self, ReplyPart};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
@@ -56,7 +56,7 @@ pub(super) const EXCHANGES: ResponseBound = ResponseBound {
 };
 pub(super) const STREAMS: ResponseBound = ResponseBound {
     what: "streams of MCP servers at the same time",
-    setting: "none; end streams that nobody reads",
+    setting: "none; end streams that are not read",
     most: |limits| limits.streams,
 };
 
@@ -74,12 +74,12 @@ impl GatewayService {
     where
         A: Future<Output = Result<Option<HttpReply>, WorkError>> + Send + 'static,
     {
-        let waiting = ClientPresence::default();
+        let presence = ClientPresence::default();
         // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
-        let gone = waiting.gone_on_drop();
+        let disconnect_guard = presence.disconnect_on_drop();
         let (sender, mut parts) = stream::reply_channel();
-        let (ends, rest) = (waiting.gone_on_drop(), sender.clone());
-        let (turn_time, answer) = (self.limits.turn_time, answer(waiting, sender));
+        let (ends, rest) = (presence.disconnect_on_drop(), sender.clone());
+        let (turn_time, answer) = (self.limits.turn_time, answer(presence, sender));
         let mut work = Box::pin(async move {
             // The turn ends when its time is over, whether or not the stream is read.
             let _ends = ends;
@@ -90,7 +90,7 @@ impl GatewayService {
             biased;
             part = parts.recv() => match part {
                 Some(ReplyPart::Begin(headers)) => {
-                    let response = stream::response(&headers, parts, gone);
+                    let response = stream::response(&headers, parts, disconnect_guard);
                     // The turn continues for the reader; the guard of the wait was moved into the body.
                     tokio::spawn(async move {
                         // A turn that takes too long reports that itself.
@@ -109,11 +109,11 @@ impl GatewayService {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
             // The stream began after the last poll.
             Ok(Ok(None)) => match parts.try_recv() {
-                Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
+                Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, disconnect_guard)),
                 _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
             },
             Ok(Err(WorkError::Busy)) => {
-                let bound = Bound {
+                let bound = CommandLineBound {
                     what: bound.what,
                     effect: "a request was refused with 429",
                     setting: bound.setting,
@@ -124,9 +124,9 @@ impl GatewayService {
             }
             Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
             Err(_) => {
-                let bound = Bound {
+                let bound = CommandLineBound {
                     what: "seconds for a turn of an agent",
-                    effect: "the turn was ended, and its client told with 504",
+                    effect: "the turn was ended with 504",
                     setting: "--turn-time",
                     most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
                 };
@@ -149,8 +149,8 @@ mod tests {
     use crate::log::OperatorLog;
     use crate::predicates::PredicateSources;
 
-    /// Returns the status and the body that a client receives from a turn that sends `said` and then panics.
-    async fn heard(api: Api, said: Vec<ReplyPart>) -> (u16, String) {
+    /// Returns the status and the body that a client receives from a turn that sends `parts` and then panics.
+    async fn respond_and_panic(api: Api, sent: Vec<ReplyPart>) -> (u16, String) {
         let (access, limits) = (AccessControl::Local, ServerLimits::default());
         let service = GatewayService::open(
             Dialect::Flowgate,
@@ -168,11 +168,11 @@ mod tests {
         };
         let (reads, is_read) = tokio::sync::oneshot::channel::<()>();
         // If anything was sent, the turn panics after the answer has begun.
-        let reads = (!said.is_empty()).then_some(reads);
+        let reads = (!sent.is_empty()).then_some(reads);
         let turns = Arc::clone(&service);
         let answer = move |_: ClientPresence, parts: Sender<ReplyPart>| async move {
             let turn = async move {
-                for part in said {
+                for part in sent {
                     parts.send(part).await.unwrap();
                 }
                 let _ = is_read.await;
@@ -188,19 +188,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_breaks_says_so() {
+    async fn a_broken_turn_reports_its_failure() {
         let begun = || vec![ReplyPart::Begin(Vec::new()), ReplyPart::Bytes(b"data: half\n\n".to_vec())];
         for (api, name) in [
             (Api::ChatCompletions, ""),
             (Api::Responses, "event: error\n"),
             (Api::Messages, "event: error\n"),
         ] {
-            let (status, body) = heard(api, begun()).await;
+            let (status, body) = respond_and_panic(api, begun()).await;
             assert_eq!(status, 200, "{api:?}");
             let rest = body.strip_prefix("data: half\n\n").unwrap();
             assert!(rest.starts_with(&format!("{name}data: {{")) && rest.ends_with("\n\n"), "{api:?} {rest}");
             assert!(rest.contains(UNEXPECTED), "{api:?} {rest}");
-            let (status, body) = heard(api, Vec::new()).await;
+            let (status, body) = respond_and_panic(api, Vec::new()).await;
             assert_eq!(status, 500, "{api:?}");
             assert!(body.contains(UNEXPECTED), "{api:?} {body}");
         }

@@ -8,7 +8,7 @@ use crate::http::reply::HttpReply;
 use crate::log::{Limit, LogEvent};
 
 /// A bound of the command line that was reached.
-pub(super) struct Bound {
+pub(super) struct CommandLineBound {
     pub(super) what: &'static str,
     pub(super) effect: &'static str,
     pub(super) setting: &'static str,
@@ -17,8 +17,8 @@ pub(super) struct Bound {
 
 impl GatewayService {
     /// Reports that a bound of the command line was reached, and returns the rejection.
-    pub(super) fn refuse(&self, bound: &Bound, reply: HttpReply) -> HttpReply {
-        let Bound { what, effect, setting, most } = *bound;
+    pub(super) fn refuse(&self, bound: &CommandLineBound, reply: HttpReply) -> HttpReply {
+        let CommandLineBound { what, effect, setting, most } = *bound;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         self.log.limit(&Limit { what, effect, setting, most, client: "", conversation: None });
         reply.mark_logged()
@@ -80,13 +80,13 @@ impl GatewayService {
     pub(crate) fn refuse_request(&self, error: RequestSlotError) -> HttpReply {
         let effect = "a request beside others of its connection was refused with 503";
         let bound = match error {
-            RequestSlotError::Full => Bound {
+            RequestSlotError::Full => CommandLineBound {
                 what: "open connections",
                 effect,
                 setting: "--max-connections",
                 most: self.limits.connections,
             },
-            RequestSlotError::Crowded => Bound {
+            RequestSlotError::Crowded => CommandLineBound {
                 what: "connections of one address without a valid key",
                 effect,
                 setting: "--max-connections-of-address",

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::{Bound, GatewayService, busy_reply};
+use super::{CommandLineBound, GatewayService, busy_reply};
 use crate::http::reply::HttpReply;
 use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare, WHAT};
 use crate::limits::estimated_memory;
@@ -26,7 +26,7 @@ impl GatewayService {
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
             let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
             let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
-            let bound = Bound {
+            let bound = CommandLineBound {
                 what: "seconds for a body to arrive",
                 effect: "a request was refused with 408",
                 setting: "--body-time",
@@ -41,7 +41,7 @@ impl GatewayService {
     /// Reserves memory for the values of a body, which may take much more than its bytes.
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
         let (weight, most) = (estimated_memory(body), self.values.total_bytes());
-        let bound = |effect| Bound { what: WHAT, effect, setting: "--max-values", most };
+        let bound = |effect| CommandLineBound { what: WHAT, effect, setting: "--max-values", most };
         self.values.take(weight).map_err(|why| {
             if why == ValueBudgetError::Taken {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
@@ -78,7 +78,7 @@ impl GatewayService {
             let bytes = u32::try_from(data.len()).map_err(|_| busy_reply().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
             read.held.merge(more.map_err(|_| {
-                let bound = Bound {
+                let bound = CommandLineBound {
                     what: "bytes of all bodies that are read or evaluated",
                     effect: "a request was refused with 503",
                     setting: "--max-bodies",
@@ -100,7 +100,7 @@ impl GatewayService {
                 "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
                 self.limits.body
             );
-            let bound = Bound {
+            let bound = CommandLineBound {
                 what: "bytes of one body",
                 effect: "a request was refused with 413",
                 setting: "--max-body",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::unanswered::NO_ANSWER;
+use super::super::failed_requests::NO_ANSWER;
 use super::super::{ProxyAction, ProxySettings};
 use super::{POLICY, ProxySession, check, parsed, shown};
 
@@ -129,7 +129,7 @@ fn check_end(which: &str, ends: impl Fn(&mut ProxySession) -> Vec<ProxyAction>) 
 }
 
 #[test]
-fn an_answer_that_is_refused_says_nothing_and_carries_the_label_of_its_tool() {
+fn a_refused_answer_is_constant_and_carries_the_label_of_its_tool() {
     for (which, line) in bad_lines() {
         check_end(which, |session| session.proxy.handle_server_message(&mut session.monitor, &line));
     }
@@ -233,7 +233,7 @@ fn progress_is_part_of_the_answer() {
 /// Whether and how often a server sends notifications while a call runs can depend on the answer, so they carry its
 /// label.
 #[test]
-fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
+fn notifications_during_a_call_carry_the_label_of_the_answer() {
     let notice = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": format!("notifications/{method}"), "params": params});
     let notices = [
         notice("tools/list_changed", json!({})),
@@ -275,7 +275,7 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
 /// A request of the server while a call runs carries the label that the answer may carry, whatever the policy declares
 /// for such requests.
 #[test]
-fn what_is_asked_while_a_call_runs_carries_what_the_answer_may() {
+fn requests_during_a_call_carry_the_label_of_the_answer() {
     let policy =
         POLICY.replace("label message as untrusted, public", "label message as trusted, public").replace(
             "require untrusted, public if:\n    (call: ToolCall) is tool:files/roots/list",
@@ -348,7 +348,7 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
 
 /// The forwarded fields of unlabelled answers contain only known values.
 #[test]
-fn what_is_not_labelled_is_not_the_servers() {
+fn unlabelled_fields_are_not_forwarded() {
     let mut session = ProxySession::with(ProxySettings::new("files"), POLICY);
     let result = json!({"supportedVersions": ["4803-11-05", "2026-07-28", "2024-11-05", "2026-07-28"], "capabilities": {}, "ttlMs": 4803});
     session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "server/discover"}));

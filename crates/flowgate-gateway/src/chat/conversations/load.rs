@@ -1,0 +1,162 @@
+//! Loads a conversation: opens it in the database, and replays the turns that are not in memory.
+//!
+//! [`Conversations::lock`] calls it for the conversation of a request, and `recheck` for every stored conversation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use flowgate::monitor::Monitor;
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{CallVerdict, Conversation, ConversationSettings};
+use flowgate_guard::history::History;
+
+use super::{ConversationHandle, ConversationState, Conversations};
+use crate::chat::clients::ClientState;
+use crate::database::{DatabaseError, OpenedConversation};
+use crate::http::request_error::RequestError;
+use crate::limits::count_values;
+use crate::mcp_proxy::proxies::ConversationProxies;
+use crate::predicates::journal::PredicateJournal;
+use crate::random;
+use crate::visibility::ReportedItems;
+
+impl Conversations {
+    /// Opens a conversation, of which the first `turns` turns are in memory, and acquires its lease.
+    pub(super) async fn open(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        turns: i64,
+    ) -> Result<OpenedConversation, DatabaseError> {
+        let key =
+            random::bytes::<32>().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        let name = (client.spec.name.as_str(), found.name());
+        self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
+    }
+
+    /// Replays a conversation from its stored inputs; if the replay diverges, begins it anew.
+    pub(super) async fn load(
+        &self,
+        client: &ClientState,
+        found: &ConversationHandle,
+        opened: OpenedConversation,
+    ) -> Result<ConversationState, RequestError> {
+        let opened = match turn_count(&opened) == opened.turns {
+            true => opened,
+            false => self.open(client, found, 0).await?,
+        };
+        let is_new = opened.turns == 0;
+        if let Some(session) = replay_stored(client, &opened)? {
+            if is_new && client.count_new_conversation() {
+                self.make_room(client, found.name()).await?;
+            }
+            return Ok(session);
+        }
+        self.store.delete_conversation(&client.spec.name, found.name()).await?;
+        let opened = self.open(client, found, 0).await?;
+        replay_stored(client, &opened)?
+            .ok_or_else(|| DatabaseError::Damaged("a new conversation has a past").into())
+    }
+}
+
+/// Returns the number of turns whose inputs were read.
+pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
+    i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
+}
+
+/// Replays the turns in `opened` on a conversation that already contains those before them. Returns `false` if the
+/// replay diverges.
+pub(super) fn replay_missing(
+    client: &ClientState,
+    session: Option<&mut ConversationState>,
+    opened: &OpenedConversation,
+) -> bool {
+    let Some(session) = session else { return false };
+    if !opened.inputs.iter().all(|row| session.replay_stored_turn(client, row).is_some()) {
+        return false;
+    }
+    for row in &opened.inputs {
+        session.values = session.values.saturating_add(count_values(row.as_bytes()));
+    }
+    if !opened.inputs.is_empty() {
+        session.prefixes = session.history.prefixes();
+        (session.recalled, session.settled) = (None, None);
+        session.offered.clear();
+    }
+    (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
+    true
+}
+
+/// Replays all turns of a conversation with its key, and returns the verdicts.
+pub(in crate::chat) fn replay(
+    client: &ClientState,
+    key: &str,
+    turns: &[String],
+) -> Result<Vec<CallVerdict>, RequestError> {
+    let mut session = empty_state(client, 0, key)?;
+    let mut judged = Vec::new();
+    for (number, row) in turns.iter().enumerate() {
+        let verdicts = session.replay_stored_turn(client, row);
+        judged.extend(verdicts.ok_or_else(|| {
+            let message = format!("the replay of the conversation diverges at turn {number}");
+            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        })?);
+    }
+    Ok(judged)
+}
+
+/// Creates a conversation and replays its stored inputs; `None` if the replay diverges.
+fn replay_stored(
+    client: &ClientState,
+    opened: &OpenedConversation,
+) -> Result<Option<ConversationState>, RequestError> {
+    let mut session = empty_state(client, opened.id, &opened.key)?;
+    Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
+}
+
+/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
+fn new_conversation(
+    client: &ClientState,
+    key: [u8; 32],
+    journal: &PredicateJournal,
+) -> Result<Conversation, RequestError> {
+    let settings = ConversationSettings {
+        expires: client.spec.stands,
+        ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
+    };
+    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
+    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
+    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    conversation.journal_mut().start();
+    Ok(conversation)
+}
+
+/// Creates the state of a conversation that has no turns yet.
+fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
+    let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
+    let answers = PredicateJournal::default();
+    let conversation = new_conversation(client, bytes, &answers)?;
+    let (history, recalled, prefixes) = (History::new(), None, Vec::new());
+    Ok(ConversationState {
+        id,
+        touched: Instant::now(),
+        conversation,
+        history,
+        recalled,
+        settled: None,
+        offered: Vec::new(),
+        turns: 0,
+        bytes: 0,
+        values: 0,
+        prefixes,
+        machines: ConversationProxies::default(),
+        unpersisted: Vec::new(),
+        answers,
+        events: Vec::new(),
+        used: Vec::new(),
+        void: Vec::new(),
+        is_unasked: false,
+        explained: ReportedItems::default(),
+    })
+}
