@@ -733,7 +733,7 @@ def unknown_members_are_none(repairs, number):
 
 
 def forall_speaks_of_something(repairs, number):
-    """D41: `forall` holds where there is nothing that it speaks of."""
+    """D41: `forall` holds where no event matches it."""
     quantify = Interpreter.visit_Quantifier
 
     async def visit(self, node):

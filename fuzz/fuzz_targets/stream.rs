@@ -276,7 +276,7 @@ fn read(api: Api, events: &[SseEvent]) -> Completion {
         }
     };
     assert_eq!(events.iter().filter(ends).count(), 1, "one end");
-    assert!(events.last().as_ref().is_some_and(ends), "nothing stands behind the end");
+    assert!(events.last().as_ref().is_some_and(ends), "nothing follows the end");
     let bytes: String = events.iter().map(SseEvent::encode).collect();
     let (mut decoder, mut splitter) = (api.decoder(), EventSplitter::default());
     for event in splitter.feed(bytes.as_bytes()) {
