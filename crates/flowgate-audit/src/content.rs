@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use flowgate::json::{self, Numbers};
@@ -162,9 +162,25 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     restrict_to_owner(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
+/// Removes the draft of a deletion that a killed process left behind.
+pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
+    remove(&draft_path(path))
+}
+
+fn draft_path(path: &Path) -> PathBuf {
+    append_extension(path, "new")
+}
+
+/// Returns the size of the file, in bytes; 0 if there is none.
+pub(super) fn size(path: &Path) -> io::Result<u64> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        metadata => Ok(metadata?.len()),
+    }
+}
+
 /// Truncates entries without a line: those from `next` on, and a partial last one.
 pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
-    remove(&append_extension(path, "new"))?;
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
@@ -173,7 +189,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     let mut whole = tail::after_last_line_feed(&mut file, length)?;
     while whole > 0 {
         let start = tail::after_last_line_feed(&mut file, whole - 1)?;
-        io::Seek::seek(&mut file, io::SeekFrom::Start(start))?;
+        file.seek(SeekFrom::Start(start))?;
         let mut lines = BoundedLines::new(BufReader::new(&file), MAX_ENTRY);
         match lines.next()? {
             NextLine::Line(line) if ContentEntry::read(line).is_some_and(|entry| entry.seq >= next) => {
@@ -189,40 +205,78 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Rewrites the file without the matching entries, and replaces the old one. Returns the numbers of their lines.
-pub(super) fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, AuditError> {
-    let read = |error| AuditError::new(path, AuditErrorKind::Read(error));
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        file => file.map_err(read)?,
-    };
-    let draft = append_extension(path, "new");
-    let write = |error| AuditError::new(&draft, AuditErrorKind::Write(error));
-    let draft_file =
-        restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
-    let mut writer = BufWriter::new(draft_file.map_err(write)?);
-    let mut lines = BoundedLines::new(BufReader::new(file), MAX_ENTRY);
-    let (mut number, mut deleted) = (0, Vec::new());
-    loop {
-        number += 1;
-        let unreadable = || AuditError::new(path, AuditErrorKind::Content(number));
-        let line = match lines.next().map_err(read)? {
-            NextLine::End => break,
-            NextLine::Line(line) => line,
-            NextLine::Torn | NextLine::Long => return Err(unreadable()),
-        };
-        // An unreadable entry could be one that must be deleted.
-        let entry = ContentEntry::read(line).ok_or_else(unreadable)?;
-        if whose.matches(&entry) {
-            deleted.push(entry.seq);
-        } else {
-            writer.write_all(line).and_then(|()| writer.write_all(b"\n")).map_err(write)?;
-        }
+/// A deletion of entries: a draft of the file without them, which replaces the file at the end.
+///
+/// The file may grow meanwhile, so that the log can be written while a large file is copied.
+#[derive(Debug)]
+pub(super) struct ContentDeletion<'a> {
+    path: &'a Path,
+    draft: PathBuf,
+    whose: &'a ContentSelector,
+    writer: BufWriter<File>,
+    /// The bytes and the lines of the file that were copied or left out so far.
+    copied: u64,
+    lines: u64,
+    /// The numbers of the deleted entries' lines in the log.
+    deleted: Vec<u64>,
+}
+
+impl<'a> ContentDeletion<'a> {
+    pub(super) fn begin(path: &'a Path, whose: &'a ContentSelector) -> Result<Self, AuditError> {
+        let draft = draft_path(path);
+        let file = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
+        let file = file.map_err(|error| AuditError::new(&draft, AuditErrorKind::Write(error)))?;
+        Ok(Self {
+            path,
+            draft,
+            whose,
+            writer: BufWriter::new(file),
+            copied: 0,
+            lines: 0,
+            deleted: Vec::new(),
+        })
     }
-    let draft_file = writer.into_inner().map_err(|error| write(error.into_error()))?;
-    draft_file.sync_all().map_err(write)?;
-    fs::rename(&draft, path).and_then(|()| super::sync_folder(path)).map_err(write)?;
-    Ok(deleted)
+
+    /// Copies the remaining entries in the first `end` bytes of the file, and syncs them to disk.
+    pub(super) fn copy_until(&mut self, end: u64) -> Result<(), AuditError> {
+        if end <= self.copied {
+            return Ok(());
+        }
+        let read = |error| AuditError::new(self.path, AuditErrorKind::Read(error));
+        let write = |error| AuditError::new(&self.draft, AuditErrorKind::Write(error));
+        let mut file = File::open(self.path).map_err(read)?;
+        file.seek(SeekFrom::Start(self.copied)).map_err(read)?;
+        let part = file.take(end - self.copied);
+        let mut lines = BoundedLines::new(BufReader::new(part), MAX_ENTRY);
+        loop {
+            self.lines += 1;
+            let unreadable = || AuditError::new(self.path, AuditErrorKind::Content(self.lines));
+            let line = match lines.next().map_err(read)? {
+                NextLine::End => break,
+                NextLine::Line(line) => line,
+                NextLine::Torn | NextLine::Long => return Err(unreadable()),
+            };
+            // An unreadable entry could be one that must be deleted.
+            let entry = ContentEntry::read(line).ok_or_else(unreadable)?;
+            if self.whose.matches(&entry) {
+                self.deleted.push(entry.seq);
+            } else {
+                self.writer.write_all(line).and_then(|()| self.writer.write_all(b"\n")).map_err(write)?;
+            }
+        }
+        // The end of the part is no line.
+        self.lines -= 1;
+        self.copied = end;
+        self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(write)
+    }
+
+    /// Replaces the file by the draft. Returns the numbers of the deleted entries' lines in the log.
+    pub(super) fn finish(self) -> Result<Vec<u64>, AuditError> {
+        let Self { path, draft, deleted, .. } = self;
+        let replaced = fs::rename(&draft, path).and_then(|()| super::sync_folder(path));
+        replaced.map_err(|error| AuditError::new(&draft, AuditErrorKind::Write(error)))?;
+        Ok(deleted)
+    }
 }
 
 /// Returns the time of the oldest content, if there is any. Entries have the order of their lines.
@@ -251,6 +305,13 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::super::tests::{TestFolder, withheld};
     use super::*;
+
+    /// Deletes entries of a file that does not grow.
+    fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, AuditError> {
+        let mut deletion = ContentDeletion::begin(path, whose)?;
+        deletion.copy_until(size(path).unwrap())?;
+        deletion.finish()
+    }
 
     fn entry(seq: u64, conversation: &str, content: &str) -> String {
         NewContentEntry::new(seq, Timestamp(seq * 10), &withheld(conversation), content).unwrap().line
@@ -340,9 +401,26 @@ mod tests {
         assert!(error.ends_with("line 2: no content that the log kept: take the line out, and ask again"));
         assert_eq!(oldest_entry_time(&path).unwrap(), Some(Timestamp(10)));
         assert_eq!(oldest_entry_time(&folder.file("none")).unwrap(), None);
-        assert_eq!(
-            forget(&folder.file("none"), &ContentSelector { lines: Some([1].into()), ..none() }).unwrap(),
-            Vec::<u64>::new()
-        );
+    }
+
+    /// Entries that are written during a deletion are deleted or kept like those before.
+    #[test]
+    fn a_file_may_grow_while_entries_are_deleted() {
+        let folder = TestFolder::new("grows");
+        let path = folder.file("grows");
+        let whose = ContentSelector { conversation: Some("c1".to_owned()), ..ContentSelector::default() };
+        let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c"), entry(4, "c2", "d")];
+        std::fs::write(&path, lines[..2].concat()).unwrap();
+        let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
+        deletion.copy_until(size(&path).unwrap()).unwrap();
+        open(&path).unwrap().write_all(lines[2..].concat().as_bytes()).unwrap();
+        deletion.copy_until(size(&path).unwrap()).unwrap();
+        assert_eq!(deletion.finish().unwrap(), [1, 3]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), [&*lines[1], &*lines[3]].concat());
+        open(&path).unwrap().write_all(b"what\n").unwrap();
+        let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
+        deletion.copy_until(u64::try_from(lines[1].len() + lines[3].len()).unwrap()).unwrap();
+        let error = deletion.copy_until(size(&path).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("line 3:"), "{error}");
     }
 }

@@ -121,6 +121,15 @@ pub enum AuditEvent {
         /// The person.
         who: String,
     },
+    /// An order or decision that was recorded before may not be in force: the database did not confirm it.
+    OrderUnconfirmed {
+        /// The order or decision.
+        what: String,
+        /// The person.
+        who: String,
+        /// The cause.
+        cause: String,
+    },
     /// A session began, ended, or was deleted.
     Session {
         /// The conversation.
@@ -214,6 +223,7 @@ impl AuditEvent {
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
             Self::QuotationsCleared { .. } => "quotations-cleared",
+            Self::OrderUnconfirmed { .. } => "order-unconfirmed",
             Self::Session { phase: SessionPhase::Begun, .. } => "session-begun",
             Self::Session { phase: SessionPhase::Ended, .. } => "session-ended",
             Self::Session { phase: SessionPhase::Deleted, .. } => "session-deleted",
@@ -236,6 +246,7 @@ impl AuditEvent {
             | Self::Session { conversation, .. } => Some(conversation),
             Self::KillSwitch { .. }
             | Self::QuotationsCleared { .. }
+            | Self::OrderUnconfirmed { .. }
             | Self::LossAccepted { .. }
             | Self::ConfigurationLoaded { .. } => None,
         }
@@ -264,6 +275,7 @@ impl AuditEvent {
             | Self::ApprovalUsed { .. }
             | Self::ApprovalVoid { .. }
             | Self::KillSwitch { .. }
+            | Self::OrderUnconfirmed { .. }
             | Self::LossAccepted { .. }
             | Self::ConfigurationLoaded { .. } => None,
         }
@@ -333,6 +345,9 @@ impl AuditEvent {
             }
             Self::QuotationsCleared { what, who, .. } => {
                 fields.text("what", what).text("who", who);
+            }
+            Self::OrderUnconfirmed { what, who, cause } => {
+                fields.text("what", what).text("who", who).text("cause", cause);
             }
             Self::Session { .. } => {}
             Self::LossAccepted { who, loss } => {
@@ -460,6 +475,14 @@ mod tests {
                 who: s("ann"),
             },
             r#"{"kind":"quotations-cleared","client":"agent","tenant":"acme","what":"all","who":"ann"}"#,
+        );
+        check(
+            AuditEvent::OrderUnconfirmed {
+                what: s("decision d"),
+                who: s("ann"),
+                cause: s("no answer in time"),
+            },
+            r#"{"kind":"order-unconfirmed","what":"decision d","who":"ann","cause":"no answer in time"}"#,
         );
         check(
             AuditEvent::Session {

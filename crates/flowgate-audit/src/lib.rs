@@ -54,7 +54,7 @@ pub use verify::{LogExpectations, LogSummary, VerifiedRecords, verify};
 pub use verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
 
-use content::NewContentEntry;
+use content::{ContentDeletion, NewContentEntry};
 use record::RecordFields;
 
 /// The principal in records of the deletion of expired content.
@@ -126,6 +126,8 @@ pub struct AuditLog {
     key: AuditPublicKey,
     end: Arc<LastLineHandle>,
     inner: Mutex<AuditLogState>,
+    /// Held while content is deleted: one deletion at a time.
+    deletion: Mutex<()>,
 }
 
 /// The last line of an open log, readable without waiting for the log's lock.
@@ -214,7 +216,8 @@ impl AuditLog {
         }
         let torn = set_aside(path, &mut file, end.whole, end.next).map_err(write)?;
         let contents = content::content_path(path);
-        content::repair(&contents, end.next)
+        content::remove_draft(&contents)
+            .and_then(|()| content::repair(&contents, end.next))
             .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
         let mut opened = RecordFields::default();
@@ -247,7 +250,7 @@ impl AuditLog {
             tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
         let mut written = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
         let id = UnopenedLog::new(&mut written, &whole, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
-        Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner) })
+        Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner), deletion: Mutex::new(()) })
     }
 
     /// Returns the identity of the log: the hash of its first line.
@@ -306,13 +309,33 @@ impl AuditLog {
     }
 
     /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain.
+    /// remain. The log can be written while the contents are copied.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
-        self.state()?.forget(time, whose, who)
+        let _one = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = content::content_path(&self.path);
+        let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
+        let size = {
+            let mut inner = self.state()?;
+            // A repair removes only entries after these.
+            inner.is_whole()?;
+            content::size(&contents).map_err(read)?
+        };
+        if size == 0 {
+            return self.state()?.record_deletion(time, whose, who, &[]);
+        }
+        let mut deletion = ContentDeletion::begin(&contents, whose)?;
+        deletion.copy_until(size)?;
+        let mut inner = self.state()?;
+        inner.is_whole()?;
+        deletion.copy_until(content::size(&contents).map_err(read)?)?;
+        // Later entries go to the new file.
+        inner.contents = None;
+        let deleted = deletion.finish()?;
+        inner.record_deletion(time, whose, who, &deleted)
     }
 
     /// Deletes content that was written before `before`, and records the deletion if there was any.
@@ -320,14 +343,13 @@ impl AuditLog {
     /// # Errors
     /// The errors of [`forget`](Self::forget).
     pub fn expire(&self, time: Timestamp, before: Timestamp) -> Result<u64, AuditError> {
-        let mut inner = self.state()?;
         let contents = content::content_path(&self.path);
         let oldest = content::oldest_entry_time(&contents);
         let oldest = oldest.map_err(|error| AuditError::new(&contents, AuditErrorKind::Read(error)))?;
         if oldest.is_none_or(|oldest| oldest >= before) {
             return Ok(0);
         }
-        inner.forget(time, &ContentSelector { before: Some(before), ..ContentSelector::default() }, RETENTION)
+        self.forget(time, &ContentSelector { before: Some(before), ..ContentSelector::default() }, RETENTION)
     }
 
     /// Signs everything recorded so far, and closes the file.
@@ -388,21 +410,26 @@ impl AuditLogState {
         Ok(head)
     }
 
-    fn forget(&mut self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
+    /// Records the deletion of the contents of these lines, and returns their number.
+    fn record_deletion(
+        &mut self,
+        time: Timestamp,
+        whose: &ContentSelector,
+        who: &str,
+        deleted: &[u64],
+    ) -> Result<u64, AuditError> {
         self.is_whole()?;
-        // Later entries go to the new file.
-        self.contents = None;
-        let gone = content::forget(&content::content_path(&self.path), whose)?;
         let count = |lines: &[u64]| u64::try_from(lines.len()).unwrap_or(u64::MAX);
         let none: &[u64] = &[];
-        let parts: Vec<&[u64]> = if gone.is_empty() { vec![none] } else { gone.chunks(MAX_NAMED).collect() };
+        let parts: Vec<&[u64]> =
+            if deleted.is_empty() { vec![none] } else { deleted.chunks(MAX_NAMED).collect() };
         for part in parts {
             let mut fields = whose.fields(who);
             fields.number("count", count(part)).value("lines", json!(part));
             self.record(time, verify::FORGOTTEN, fields)?;
         }
         self.sign_head(time)?;
-        Ok(count(&gone))
+        Ok(count(deleted))
     }
 
     fn write_content(&mut self, entry: &NewContentEntry) -> Result<(), AuditError> {

@@ -305,7 +305,11 @@ impl ApprovalService {
         let until = Instant::now() + self.asking.wait;
         let mut bell = self.bell.subscribe();
         let decision = loop {
-            let state = self.store.question(&asked.id).await.ok().flatten().map(|question| question.state);
+            // While the database does not answer, the question counts as open.
+            let state = match self.store.question(&asked.id).await {
+                Ok(question) => question.map(|question| question.state),
+                Err(_) => Some(QuestionState::Open),
+            };
             match state {
                 // The client has disconnected: the answer is kept for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {

@@ -120,16 +120,23 @@ impl Recorder {
     ) -> Result<(), DatabaseError> {
         let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            // This blocks while content is being deleted, and must not block sockets.
+            // This waits for the disk, and must not block sockets.
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(notes, key)),
             _ => recording.record(notes, key),
         }
     }
 
+    /// Records that an order or decision, which was recorded before, may not be in force, since the database failed.
+    /// If this cannot be recorded either, `/health` reports the log.
+    pub(crate) fn record_unconfirmed(&self, what: String, who: &str, error: &DatabaseError) {
+        let (who, cause) = (who.to_owned(), error.to_string());
+        let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
+    }
+
     /// Returns whether the log can be written now.
     pub(crate) fn is_writable(&self) -> bool {
         let Some(recording) = self.0.as_deref() else { return true };
-        // This blocks while content is being deleted, and must not block sockets.
+        // This waits for the disk, and must not block sockets.
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.log.is_writable()),
             _ => recording.log.is_writable(),

@@ -152,7 +152,9 @@ impl ApprovalService {
             let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
+        let mut is_recorded = false;
         let record = || {
+            is_recorded = true;
             let event = AuditEvent::Decided {
                 conversation: question.name.clone(),
                 digest: question.digest.clone(),
@@ -162,11 +164,14 @@ impl ApprovalService {
             };
             self.recorder.record(&[event.into()])
         };
-        let decided = self
-            .store
-            .decide((id, &decision_request.digest), allow, &person.name, record)
-            .await
-            .map_err(database_error_reply)?;
+        let decided = self.store.decide((id, &decision_request.digest), allow, &person.name, record).await;
+        let decided = decided.map_err(|error| {
+            if is_recorded {
+                let what = format!("decision {}", question.digest);
+                self.recorder.record_unconfirmed(what, &person.name, &error);
+            }
+            database_error_reply(error)
+        })?;
         let refuse = |status, message: &str| Err(HttpReply::detail(status, message));
         match decided {
             Ok(question) => {
@@ -268,10 +273,19 @@ impl ApprovalService {
             state: if switch.frozen { FreezeSwitch::Set } else { FreezeSwitch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
-        self.store.persist_log_head().await.map_err(database_error_reply)?;
-        if switch.frozen {
-            self.store.freeze(kind, what, &person.name).await.map_err(database_error_reply)?;
-        } else if !self.store.thaw(kind, what).await.map_err(database_error_reply)? {
+        let changed = async {
+            self.store.persist_log_head().await?;
+            if switch.frozen {
+                return self.store.freeze(kind, what, &person.name).await.map(|()| true);
+            }
+            self.store.thaw(kind, what).await
+        };
+        let changed = changed.await.map_err(|error| {
+            let order = if switch.frozen { "freeze" } else { "thaw" };
+            self.recorder.record_unconfirmed(format!("{order} {kind} {what}"), &person.name, &error);
+            database_error_reply(error)
+        });
+        if !changed? {
             return Err(HttpReply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});

@@ -89,8 +89,8 @@ pub(crate) struct ConversationState {
     pub(crate) used: Vec<ApprovalReference>,
     /// Questions that were answered with a yes and whose calls do not run.
     pub(crate) void: Vec<ApprovalReference>,
-    /// Whether a question of this turn could not be asked: the turn is then not stored.
-    pub(crate) is_unasked: bool,
+    /// Whether the turn is not stored, because a question could not be asked or an input of MCP failed halfway.
+    pub(crate) is_abandoned: bool,
     /// The explanations that the log already contains.
     pub(crate) explained: ReportedItems,
 }

@@ -81,7 +81,11 @@ impl ModelRoutes {
         let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
         // Whether or not clearing succeeded, the texts are loaded again before they are used.
         client.reload_history().await;
-        let cleared = cleared.map_err(|error| database_error_reply(&error))?;
+        let cleared = cleared.map_err(|error| {
+            let what = format!("quotations of {}", clear.client);
+            self.recorder.record_unconfirmed(what, &person.name, &error);
+            database_error_reply(&error)
+        })?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 

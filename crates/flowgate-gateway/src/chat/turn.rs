@@ -171,7 +171,7 @@ pub(crate) async fn run(
     report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
     if let Some(error) = unasked {
         ended.iter().for_each(|turn| report.add_turn(turn));
-        session.is_unasked = true;
+        session.is_abandoned = true;
         return Err(error.into());
     }
     let mut turn = match ended {
@@ -210,8 +210,14 @@ pub(crate) async fn run(
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
         // Calls that were permitted before a person was asked depend on the consents of that time.
-        let is_other =
-            is_resumed && has_changed || approvals.frozen_consents(&client.spec).await? != withdrawn;
+        let consents = match approvals.frozen_consents(&client.spec).await {
+            Ok(consents) => consents,
+            Err(error) => {
+                session.withhold_calls(client, name, &mut turn, "the turn failed");
+                return Err(error.into());
+            }
+        };
+        let is_other = is_resumed && has_changed || consents != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "the standing consents of the policy have changed meanwhile: try again";
             session.withhold_calls(client, name, &mut turn, why);

@@ -18,11 +18,19 @@ pub(super) struct DatabaseCache(Mutex<DatabaseCacheState>);
 
 #[derive(Debug, Default)]
 struct DatabaseCacheState {
-    tenants: HashMap<String, Option<String>>,
+    tenants: HashMap<String, TenantRecord>,
     freezes: Option<Arc<[Freeze]>>,
     /// The number of freezes and thaws so far.
     changes: u64,
     chats: ChatOwners,
+}
+
+/// The record of a tenant's stores.
+#[derive(Debug)]
+struct TenantRecord {
+    record: Option<String>,
+    /// Whether the database has this record; false while the outcome of its write is unknown.
+    is_persisted: bool,
 }
 
 /// The conversations whose chats are known to share their longest prefix with no other conversation.
@@ -53,13 +61,32 @@ impl DatabaseCache {
 
     /// Returns the record of a tenant's stores, if it is known.
     pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
-        self.lock().tenants.get(tenant).cloned()
+        self.lock().tenants.get(tenant).map(|known| known.record.clone())
     }
 
-    /// Sets the record of a tenant's stores. While the outcome of a write is unknown, the written record is assumed:
-    /// it carries no less.
-    pub(super) fn set_tenant(&self, tenant: &str, record: Option<String>) {
-        self.lock().tenants.insert(tenant.to_owned(), record);
+    /// Returns whether the record of a tenant's stores is known, and known to be in the database.
+    pub(super) fn is_tenant_persisted(&self, tenant: &str) -> bool {
+        self.lock().tenants.get(tenant).is_some_and(|known| known.is_persisted)
+    }
+
+    /// Adds the record of a tenant's stores that was read from the database, if none is known.
+    pub(super) fn add_tenant(&self, tenant: &str, record: Option<String>) {
+        let read = TenantRecord { record, is_persisted: true };
+        self.lock().tenants.entry(tenant.to_owned()).or_insert(read);
+    }
+
+    /// Sets the record of a tenant's stores before it is written. If the outcome of the write remains unknown, the
+    /// record is assumed, since its labels are at least as high, and the next turn writes it again.
+    pub(super) fn set_unconfirmed_tenant(&self, tenant: &str, record: String) {
+        let written = TenantRecord { record: Some(record), is_persisted: false };
+        self.lock().tenants.insert(tenant.to_owned(), written);
+    }
+
+    /// Notes that this record of a tenant's stores was written; ignored if another one is being written since.
+    pub(super) fn confirm_tenant(&self, tenant: &str, record: &str) {
+        if let Some(known) = self.lock().tenants.get_mut(tenant) {
+            known.is_persisted |= known.record.as_deref() == Some(record);
+        }
     }
 
     /// Returns the freezes, or the number of changes so far if they are not known.

@@ -195,6 +195,7 @@ impl Database {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             held.iter().cloned().collect()
         };
+        let mut outcome = Ok(());
         for (client, name) in held {
             let holder = self.holder.clone();
             let renewed = self.run(Access::Statement, move |tx| {
@@ -205,9 +206,10 @@ impl Database {
                     tx.execute(sql, &values).await.map(drop)
                 })
             });
-            renewed.await?;
+            // The others are renewed even if one is not.
+            outcome = outcome.and(renewed.await);
         }
-        Ok(())
+        outcome
     }
 
     /// Returns the conversations of a client that were used longest ago, beyond the `most` that it may have. `newest`

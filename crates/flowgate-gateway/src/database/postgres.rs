@@ -39,17 +39,34 @@ impl PostgresDatabase {
             .test_before_acquire(true)
             .idle_timeout(Duration::from_secs(300))
             .max_lifetime(Duration::from_secs(1800))
+            .after_connect(|connection, _| Box::pin(limit_times(connection)))
             .after_release(|connection, _| Box::pin(is_reusable(connection)));
         Ok(Self(options.connect(url).await?))
     }
 
     /// Migrates the tables. Gateways that start at the same time migrate one after the other.
     pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
-        migrator(MIGRATIONS.len()).run(&self.0).await.map_err(|error| match error {
+        let mut connection = self.0.acquire().await?;
+        // Migrating a large database may take long, and waits for other gateways that migrate it.
+        sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut *connection).await?;
+        let migrated = migrator(MIGRATIONS.len()).run(&mut *connection).await.map_err(|error| match error {
             MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
             error => DatabaseError::Migration(MigrationError::Postgres(error)),
-        })
+        });
+        limit_times(&mut connection).await?;
+        migrated
     }
+}
+
+/// Bounds the time of what the gateway no longer waits for: statements, locks, and transactions whose gateway or
+/// network has stopped, which would otherwise hold their locks for hours.
+async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let limit = PATIENCE.as_millis();
+    let sql = format!(
+        "SET statement_timeout = {limit}; SET lock_timeout = {limit}; \
+         SET idle_in_transaction_session_timeout = {limit}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
 /// Returns the first `count` migrations.
@@ -70,8 +87,8 @@ async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error>
         return Ok(true);
     }
     // The rollback of a dropped transaction may still be in progress.
-    connection.ping().await?;
-    Ok(!connection.is_in_transaction())
+    let answered = tokio::time::timeout(PATIENCE, connection.ping()).await;
+    Ok(matches!(answered, Ok(Ok(()))) && !connection.is_in_transaction())
 }
 
 impl Backend for PostgresDatabase {

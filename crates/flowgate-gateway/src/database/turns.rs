@@ -61,6 +61,8 @@ pub(crate) struct BegunTurn {
     tenant: String,
     /// The record of the tenant's stores.
     pub(crate) record: Option<String>,
+    /// Whether the database has this record.
+    pub(crate) is_persisted: bool,
 }
 
 impl fmt::Debug for BegunTurn {
@@ -112,9 +114,10 @@ impl Database {
                 false => self.tenant(tenant).await?,
             };
             if !self.is_shared {
-                self.cache.set_tenant(tenant, record.clone());
+                self.cache.add_tenant(tenant, record.clone());
             }
-            Ok(BegunTurn { transaction, tenant: tenant.to_owned(), record })
+            let is_persisted = self.is_shared || self.cache.is_tenant_persisted(tenant);
+            Ok(BegunTurn { transaction, tenant: tenant.to_owned(), record, is_persisted })
         })
         .await
     }
@@ -129,8 +132,9 @@ impl Database {
         shown: Option<NewShownTexts>,
     ) -> Result<Option<(Vec<ShownText>, i64)>, DatabaseError> {
         let BegunTurn { transaction, tenant, .. } = begun;
-        if let Some(record) = &record {
-            self.cache.set_tenant(&tenant, Some(record.clone()));
+        let cached = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
+        if let Some((tenant, record)) = &cached {
+            self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let write = self.turn_write(turn);
         let log = write.log.clone();
@@ -149,6 +153,9 @@ impl Database {
             })
         });
         with_timeout(transaction.finish(last)).await?;
+        if let Some((tenant, record)) = &cached {
+            self.cache.confirm_tenant(tenant, record);
+        }
         self.set_recorded(log.as_ref());
         others.try_recv().map_err(|_| DatabaseError::Closed)
     }
@@ -158,8 +165,13 @@ impl Database {
         TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
     }
 
+    /// Returns the record of a tenant's stores, if the cache knows it and knows that the database has it.
+    pub(crate) fn persisted_tenant(&self, tenant: &str) -> Option<Option<String>> {
+        self.cached_tenant(tenant).filter(|_| self.cache.is_tenant_persisted(tenant))
+    }
+
     /// Returns the record of a tenant's stores, if the cache knows it.
-    pub(crate) fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
+    fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
 

@@ -24,6 +24,7 @@ use flowgate_lm::wire::Api;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use crate::approvals::ApprovalService;
 use crate::chat::report::sentence_of;
@@ -148,6 +149,8 @@ pub(crate) struct GatewayService {
     models: Option<Arc<ModelRoutes>>,
     /// The turns of agents.
     turns: TurnTasks,
+    /// The orders and decisions of people that are being carried out.
+    orders: TaskTracker,
     /// Messages to MCP servers.
     exchanges: TurnTasks,
     /// Streams of unsolicited messages of MCP servers.
@@ -192,6 +195,7 @@ impl GatewayService {
             workers: WorkerPool::new(limits.workers, limits.queue),
             models,
             exchanges: turns.with_own_bound(limits.exchanges),
+            orders: TaskTracker::new(),
             streams: turns.with_own_bound(limits.streams),
             turns,
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
@@ -355,22 +359,27 @@ impl GatewayService {
         route: ServiceRoute,
         request: Request,
     ) -> Result<HttpReply, HttpReply> {
-        let approvals = self.approvals()?;
+        let models = Arc::clone(self.routes_of_people()?);
         let (head, body) = request.into_parts();
         // The body of an unauthenticated request is not read.
-        approvals.check(&head.headers)?;
+        models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        match route {
-            ServiceRoute::Decide => {
-                approvals.decide(&head.headers, last_segment(&head.uri), &read.bytes).await
+        // In a task, which completes even if the client disconnects or the request takes too long: otherwise the audit
+        // log would have an order that was not carried out.
+        let served = self.orders.spawn(async move {
+            let (headers, body) = (&head.headers, &read.bytes);
+            match route {
+                ServiceRoute::Decide => models.approvals.decide(headers, last_segment(&head.uri), body).await,
+                ServiceRoute::Forget => models.approvals.forget(headers, body).await,
+                ServiceRoute::ClearQuotations => models.clear_quotations(headers, body).await,
+                _ => models.approvals.switch(headers, body).await,
             }
-            ServiceRoute::Forget => approvals.forget(&head.headers, &read.bytes).await,
-            ServiceRoute::ClearQuotations => {
-                self.routes_of_people()?.clear_quotations(&head.headers, &read.bytes).await
-            }
-            _ => approvals.switch(&head.headers, &read.bytes).await,
-        }
+        });
+        served.await.unwrap_or_else(|_| {
+            let message = "the request ended unexpectedly: look whether it had an effect";
+            Err(HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message))
+        })
     }
 
     /// Ends the streams that would otherwise never end, because the gateway stops.
@@ -383,6 +392,8 @@ impl GatewayService {
     /// Waits for the turns that still run. Called when no connection is open. Evaluations for the policy API write
     /// nothing and are not awaited.
     pub(crate) async fn wait_for_turns(&self) {
+        self.orders.close();
+        self.orders.wait().await;
         self.turns.close_when_idle().await;
         self.exchanges.close_when_idle().await;
         self.streams.close_when_idle().await;

@@ -35,7 +35,12 @@ impl McpExchange<'_> {
         let found = routes.sessions.find_by_name(client, conversation);
         let mut held = routes.sessions.lock(client, &found, presence).await?;
         let done = match held.get() {
-            Some(session) => self.judge(session, what).await,
+            Some(session) => {
+                let judged = self.judge(session, what).await;
+                // Nothing of a failed input is sent, so nothing of it is persisted: no approval is used.
+                session.is_abandoned |= judged.is_err() && session.has_unpersisted_changes();
+                judged
+            }
             None => {
                 Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"))
             }

@@ -90,7 +90,7 @@ impl McpExchange<'_> {
             key: None,
         };
         let answered = self.routes.approvals.ask(context, &ask, &session.used).await;
-        session.is_unasked = answered.is_err();
+        session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {
             (Decision::Allow, Some(asked)) => {

@@ -1,7 +1,8 @@
 //! The audit log of a gateway: it contains every verdict, question and decision, and a replay reproduces every verdict.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Write as _};
+use std::net::TcpStream;
 
 use flowgate_audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
 use flowgate_gateway::chat::recheck::{LoggedVerdicts, RecheckReport, read_database_snapshot, recheck};
@@ -9,8 +10,9 @@ use serde_json::json;
 
 use crate::FORMS;
 use crate::approvals::{PersonClient, mails};
-use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, config};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, config, until};
 use crate::gullible;
+use crate::persisted_turns::tables;
 use crate::upstream::{UpstreamDouble, says};
 
 const AUDIT: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
@@ -83,6 +85,59 @@ fn the_log_is_complete_and_a_replay_reproduces_it() {
         assert!(!text.contains(said), "{said}");
     }
     assert_eq!(rechecked(&home, &records), RecheckReport { same: 2, ..RecheckReport::default() });
+}
+
+/// An order that the database does not confirm is recorded as such: the log does not claim that it is in force.
+#[test]
+fn an_unconfirmed_order_is_recorded() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, POLICY);
+    let gateway = home.start();
+    tables(&home, &["ALTER TABLE freezes RENAME TO freezes_elsewhere"]);
+    let freeze = json!({"kind": "tool", "what": "send", "frozen": true, "in_advance": true});
+    let (status, body) = PersonClient(&gateway, "bob").post("/api/v1/freezes", &freeze);
+    assert!(status >= 500, "{status} {body}");
+    gateway.stop();
+
+    let records = records(&home);
+    let orders: Vec<String> = records
+        .iter()
+        .filter(|record| ["kill-switch", "order-unconfirmed"].contains(&record.kind.as_str()))
+        .map(|record| format!("{} {} by {}", record.kind, record.object["what"], record.object["who"]))
+        .collect();
+    let expected =
+        [r#"kill-switch "tool send" by "bob""#, r#"order-unconfirmed "freeze tool send" by "bob""#];
+    assert_eq!(orders, expected);
+}
+
+/// A freeze whose client disconnects before the answer is carried out: the log and the database agree.
+#[test]
+fn an_order_completes_after_its_client_has_disconnected() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, POLICY);
+    let gateway = home.start();
+    // The test of PostgreSQL has no file.
+    let Some(file) = home.file() else { return };
+    let bob = PersonClient(&gateway, "bob");
+    // Another process writes to the database: the freeze waits.
+    let other = rusqlite::Connection::open(file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let body = json!({"kind": "tool", "what": "send", "frozen": true, "in_advance": true}).to_string();
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    let (key, length) = (bob.key(), body.len());
+    write!(
+        stream,
+        "POST /api/v1/freezes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let log = home.folder().join("audit.jsonl");
+    assert!(until(|| std::fs::read_to_string(&log).unwrap().contains("kill-switch")));
+    drop(stream);
+    gateway.waits_for_connections(1);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(until(|| gateway.get("/api/v1/freezes", &bob.key()).1.contains("\"send\"")));
+    gateway.stop();
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("order-unconfirmed"));
 }
 
 /// A log with a changed verdict is detected, regardless of its signer; verdicts under an earlier policy are counted as

@@ -156,7 +156,7 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
         events: Vec::new(),
         used: Vec::new(),
         void: Vec::new(),
-        is_unasked: false,
+        is_abandoned: false,
         explained: ReportedItems::default(),
     })
 }

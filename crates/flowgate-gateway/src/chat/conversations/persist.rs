@@ -30,7 +30,7 @@ impl Conversations {
         held: &mut LockedConversation<'_>,
     ) -> Result<(), RequestError> {
         let Some(session) = held.session.as_mut() else { return Ok(()) };
-        if session.is_unasked {
+        if session.is_abandoned {
             self.drop_turn(found, held).await;
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Conversations {
         client: &ClientState,
         session: &mut ConversationState,
     ) -> Result<bool, DatabaseError> {
-        let Some(Some(before)) = self.store.cached_tenant(&client.spec.tenant) else { return Ok(false) };
+        let Some(Some(before)) = self.store.persisted_tenant(&client.spec.tenant) else { return Ok(false) };
         if session.conversation.monitor().has_written() {
             return Ok(false);
         }
@@ -180,7 +180,8 @@ impl Conversations {
         let stamp = random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
-        let changed = (begun.record.as_ref() != Some(&written)).then_some(written);
+        let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);
+        let changed = (!is_current).then_some(written);
         Ok((begun, changed))
     }
 }

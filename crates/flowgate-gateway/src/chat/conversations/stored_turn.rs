@@ -86,6 +86,11 @@ impl ConversationState {
         !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
     }
 
+    /// Returns whether it has inputs, or approvals that were used, that are not stored yet.
+    pub(crate) fn has_unpersisted_changes(&self) -> bool {
+        self.has_unpersisted_inputs() || !self.used.is_empty()
+    }
+
     /// Takes the inputs since the last call, in their stored form.
     pub(super) fn take_stored_turn(&mut self) -> serde_json::Result<String> {
         let (chat, answers) = (self.conversation.journal_mut().take(), self.answers.take_answers());

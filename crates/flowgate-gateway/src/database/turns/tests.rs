@@ -162,3 +162,26 @@ async fn turns_and_everything_else_are_kept_side_by_side() {
         assert_eq!(turns(&store, "four").await, 50);
     }
 }
+
+/// A raise of a label is written again with the next turn if the turn that had it failed.
+#[tokio::test]
+async fn a_tenant_record_of_a_failed_turn_is_written_by_the_next() {
+    let places = TestDatabases::new("failed-record");
+    for place in places.addresses() {
+        let store = Database::open(&place).await.unwrap();
+        let one = ("one", open(&store, "one").await);
+        let begin = || store.begin_turn("t", TurnApprovals::default());
+        let begun = begin().await.unwrap();
+        assert_eq!((&begun.record, begun.is_persisted), (&None, true));
+        let high = Some("high".to_owned());
+        // There is no turn before number 7.
+        let failed = store.finish_turn(begun, high.clone(), test_turn(one, 7, &[]), None).await;
+        assert!(matches!(failed, Err(DatabaseError::Overtaken)), "{failed:?}");
+        assert_eq!((store.tenant("t").await.unwrap(), store.persisted_tenant("t")), (high.clone(), None));
+        let begun = begin().await.unwrap();
+        assert_eq!((&begun.record, begun.is_persisted), (&high, false));
+        store.finish_turn(begun, high.clone(), test_turn(one, 0, &[]), None).await.unwrap();
+        assert_eq!(store.persisted_tenant("t"), Some(high.clone()));
+        assert!(begin().await.unwrap().is_persisted);
+    }
+}
