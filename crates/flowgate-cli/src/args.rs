@@ -94,7 +94,7 @@ pub(crate) enum Command {
     ///
     /// A run with a `suite` is judged by the policy whose file name is the name of the suite; runs of other suites are skipped and
     /// counted. A run without a suite is judged by the only policy. `NAME=FILE` gives a policy another name, and the name `*`
-    /// stands for every suite.
+    /// means every suite.
     #[command(after_help = help::REPLAY)]
     Replay {
         /// A policy, as FILE or NAME=FILE. May be given several times.

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(double.drawn(), "\r\u{1b}[K");
         check(2001, "\r\u{1b}[K6 runs, 15%, 11 s left");
         drop(progress);
-        assert_eq!(double.drawn(), "\r\u{1b}[K", "an error that follows has a line of its own");
+        assert_eq!(double.drawn(), "\r\u{1b}[K", "an error that follows has a separate line");
     }
 
     #[test]

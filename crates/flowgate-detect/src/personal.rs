@@ -210,7 +210,7 @@ const TABLE: &[DetectionRule] = &[
     .after_phrases(PHONE),
 ];
 
-/// Returns whether a number stands alone, not inside a longer one.
+/// Returns whether a number is complete, not part of a longer one.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());

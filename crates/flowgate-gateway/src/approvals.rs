@@ -30,8 +30,8 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion,
-    OpenQuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
+    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, OpenQuestionLimits,
+    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
@@ -278,7 +278,7 @@ impl ApprovalService {
                 what: "tools of one server that wait for approval",
                 effect: "the tool stays hidden until other questions are decided",
                 setting: "none: decide the questions that are open",
-                most: u64::try_from(MOST_OFFERED).unwrap_or(0),
+                most: u64::try_from(MAX_OFFERED).unwrap_or(0),
                 client: &client.name,
                 conversation: Some(&place),
             }),

@@ -118,10 +118,10 @@ pub struct ClientSettings {
     pub name: String,
     /// The key that it sends, if it has one. A client without a key has a certificate.
     pub key: Option<Secret>,
-    /// The name in the certificate that it presents, if it must present one of its own.
+    /// The name in the certificate that it presents, if it must present one.
     pub certificate: Option<CertificateName>,
     /// The time until its questions expire.
-    pub stands: Duration,
+    pub approval_ttl: Duration,
     /// The person on whose behalf it asks, who never decides its questions.
     pub owner: Option<String>,
     /// Its tenant: clients of one tenant share the labels of stores.
@@ -326,7 +326,7 @@ pub fn read(
     let (asking, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {
-        client.stands = asking.expires_after;
+        client.approval_ttl = asking.expires_after;
         let decides = |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         client.asks_in_front = client.interactive && !people.iter().any(decides);
         let basis = serde_json::json!([client.basis, client.asks_in_front]);
@@ -525,7 +525,7 @@ impl ConfigReader<'_> {
             basis,
             name: name.to_owned(),
             owner: spec.owner,
-            stands: ApprovalSettings::default().expires_after,
+            approval_ttl: ApprovalSettings::default().expires_after,
             key: key.map(Secret::new),
             certificate,
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),

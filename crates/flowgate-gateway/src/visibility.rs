@@ -319,7 +319,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
             advice("repeated", true, text)
         }
         (_, HidingCause::Unknown) => {
-            let text = "messages are hidden that stand in a chat whose beginning this gateway does not know: let the agent name its conversations \
+            let text = "messages of a chat whose beginning this gateway does not know are hidden: let the agent name its conversations \
                         in the header `x-flowgate-conversation`, or begin a new chat";
             advice("name-conversation", false, text.to_owned())
         }

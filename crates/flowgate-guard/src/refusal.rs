@@ -26,7 +26,7 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, payload: &[St
     if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {
         advice.push("call the tool before looking at hidden text, with what the user said".to_owned());
         if !payload.is_empty() {
-            advice.push(format!("leave hidden text to a $slot; it may stand in {}", payload.join(", ")));
+            advice.push(format!("use a $slot for hidden text; it can fill {}", payload.join(", ")));
         }
     }
     if judgement.reasons.iter().any(|reason| reason.kind == ReasonKind::Rule) {

@@ -18,7 +18,7 @@ pub const CODES: &[&str] = &["unused-argument", "unused-field", "unused-role", "
 /// The most different names that are kept, of all kinds together. At this number, no warnings are given.
 const MAX_NAMES: usize = 50_000;
 
-/// The kinds of events that have fields of their own.
+/// The kinds of events that have specific fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FieldHolder {
     /// The arguments of calls.

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     let until = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
-    // A thread of its own: a time-out or a panic there must not look like a permission.
+    // A separate thread: a time-out or a panic there must not look like a permission.
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
     worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;

@@ -109,7 +109,7 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     let served = match &spec.reach {
         ServerTransport::Command { .. } => {
             let mut command = CommandWrap::from(command(&spec.reach));
-            // A server in a process group of its own does not receive Ctrl-C, and ends together with its children.
+            // A server in its own process group does not receive Ctrl-C, and ends together with its children.
             #[cfg(unix)]
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();

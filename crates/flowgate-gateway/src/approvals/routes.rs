@@ -292,7 +292,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
-    /// Deletes what is kept beside the audit log of a tenant, a client or a conversation.
+    /// Deletes the content beside the audit log of a tenant, a client or a conversation.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";

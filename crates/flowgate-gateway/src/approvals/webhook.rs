@@ -1,5 +1,5 @@
 //! Notifies another program of questions, such as one that posts them in a chat. Notifications have no content: a
-//! recipient requests the question with a key of their own.
+//! recipient requests the question with their own key.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

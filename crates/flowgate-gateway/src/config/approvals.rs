@@ -22,8 +22,8 @@ pub struct ApprovalSettings {
 
 impl Default for ApprovalSettings {
     fn default() -> Self {
-        let (wait, stands) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
-        Self { wait, expires_after: stands, of_client: 1000, of_conversation: 20 }
+        let (wait, ttl) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
+        Self { wait, expires_after: ttl, of_client: 1000, of_conversation: 20 }
     }
 }
 

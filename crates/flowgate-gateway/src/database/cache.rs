@@ -43,7 +43,7 @@ struct ChatOwners {
 }
 
 /// The most conversations in the cache; when it is full, it is cleared.
-const MOST_CHATS: usize = 16_384;
+const MAX_CHATS: usize = 16_384;
 
 impl ChatOwners {
     fn forget(&mut self, client: &str, name: &str) {
@@ -113,7 +113,7 @@ impl DatabaseCache {
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;
-        if chats.prefixes.len() >= MOST_CHATS {
+        if chats.prefixes.len() >= MAX_CHATS {
             *chats = ChatOwners::default();
         }
         chats.prefixes.insert((client.to_owned(), name.to_owned()), prefix.to_owned());

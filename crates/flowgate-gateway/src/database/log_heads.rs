@@ -90,7 +90,7 @@ impl Database {
         let is_shared = self.is_shared;
         let recorded = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Gateways that share the database keep the records of the others, each with a key of its own.
+                // Gateways that share the database keep the records of the others, each with its own key.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));

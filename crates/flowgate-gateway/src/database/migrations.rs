@@ -7,7 +7,7 @@ use super::error::DatabaseError;
 use super::transaction::{Access, SqlColumn};
 
 /// The migrations in order. A migration that has been released never changes.
-/// `{number}` and `{in_one_place}` stand for what the databases spell differently.
+/// `{number}` and `{in_one_place}` are replaced by what the databases spell differently.
 pub(super) const MIGRATIONS: [(i64, &str, &str); 7] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),

@@ -123,8 +123,8 @@ pub(crate) enum DecideError {
 }
 
 /// The bound on open questions about the tools of one server, for one client.
-pub(crate) const MOST_OFFERED: i64 = 20;
-/// The turn of a question beside the chat: it stands across the turns of its conversation, for the same call and the
+pub(crate) const MAX_OFFERED: i64 = 20;
+/// The turn of a question beside the chat: it remains open across the turns of its conversation, for the same call and the
 /// same reasons.
 pub(crate) const TURN_OUTSIDE_CHAT: i64 = -1;
 /// The turn of a question about a tool that a server offers.
@@ -134,12 +134,12 @@ pub(crate) const TURN_OF_TOOL_OFFER: i64 = -2;
 pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// The columns of a question. One that has expired and is not marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
-    CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
+    CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change";
 const NO_CHANGES: DatabaseError = DatabaseError::Damaged("the number of the last change");
 
 impl Database {
-    /// Asks a question, or returns the same question if it stands and its approval is not used. A new question is
+    /// Asks a question, or returns the same question if it has not expired and its approval is not used. A new question is
     /// recorded before any person can see it; `record` is given its predecessors that are void.
     pub(crate) async fn ask(
         &self,
@@ -257,7 +257,7 @@ impl Database {
                 let sql = format!(
                     "SELECT {COLUMNS}, total FROM (SELECT *, COUNT(*) OVER () AS total, \
                      ROW_NUMBER() OVER (PARTITION BY client ORDER BY asked DESC, change DESC) AS place FROM questions \
-                     WHERE state = ?1 AND (state NOT IN ('open', 'allowed') OR {{stands}}) AND (?2 = '' OR tenant = ?2)) AS found \
+                     WHERE state = ?1 AND (state NOT IN ('open', 'allowed') OR {{unexpired}}) AND (?2 = '' OR tenant = ?2)) AS found \
                      ORDER BY place, asked DESC LIMIT ?3"
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), most.into()]).await?;
@@ -286,7 +286,7 @@ impl Database {
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
                     let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3 \
-                               WHERE id = ?4 AND digest = ?5 AND state = 'open' AND {stands}";
+                               WHERE id = ?4 AND digest = ?5 AND state = 'open' AND {unexpired}";
                     let values = [
                         state.name().into(),
                         (&who).into(),
@@ -349,10 +349,10 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
-                let sql = format!("SELECT {COLUMNS} FROM questions WHERE state = 'allowed' AND {{over}}");
+                let sql = format!("SELECT {COLUMNS} FROM questions WHERE state = 'allowed' AND {{expired}}");
                 let allowed = read_all(&mut tx.query(&sql, &[]).await?)?;
                 let sql = "UPDATE questions SET state = 'expired', change = ?1 \
-                           WHERE state IN ('open', 'allowed') AND {over}";
+                           WHERE state IN ('open', 'allowed') AND {expired}";
                 tx.execute(sql, &[change.into()]).await?;
                 let sql =
                     "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1";
@@ -382,8 +382,7 @@ async fn approve_offered(tx: &mut DynTransaction<'_>, id: &str, who: &str) -> Re
 /// [`DatabaseError::Withdrawn`] if it was used, voided or has expired.
 pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
-    let sql =
-        "UPDATE questions SET state = 'used', change = ?1 WHERE id = ?2 AND state = 'allowed' AND {stands}";
+    let sql = "UPDATE questions SET state = 'used', change = ?1 WHERE id = ?2 AND state = 'allowed' AND {unexpired}";
     match tx.execute(sql, &[change.into(), id.into()]).await? {
         1 => Ok(()),
         _ => Err(DatabaseError::Withdrawn),

@@ -3,8 +3,8 @@
 //! An operation is written once, in the SQL that SQLite and PostgreSQL share, over the trait [`Transaction`]. Each
 //! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database, since
 //! the clocks of gateways may differ. `{used}` is the time of last use of a conversation that is used now, updated at
-//! most once a minute so that its index entry seldom changes. `{stands}` holds for a question that has not expired,
-//! `{over}` for one that has; a question from the future counts as expired, since its age is unknown after the clock
+//! most once a minute so that its index entry seldom changes. `{unexpired}` holds for a question that has not expired,
+//! `{expired}` for one that has; a question from the future counts as expired, since its age is unknown after the clock
 //! was set back.
 
 use std::borrow::Cow;
@@ -155,8 +155,8 @@ pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
         return Cow::Borrowed(sql);
     }
     let sql = sql
-        .replace("{stands}", "(expires > {now} AND asked <= {now} + 60000)")
-        .replace("{over}", "(expires <= {now} OR asked > {now} + 60000)")
+        .replace("{unexpired}", "(expires > {now} AND asked <= {now} + 60000)")
+        .replace("{expired}", "(expires <= {now} OR asked > {now} + 60000)")
         .replace("{used}", "CASE WHEN abs({now} - used) > 60000 THEN {now} ELSE used END")
         .replace("{now}", now);
     Cow::Owned(sql)

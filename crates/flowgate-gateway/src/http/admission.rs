@@ -3,7 +3,7 @@
 //! Every client can hold connections open without authenticating. Such connections have a bounded share of all slots.
 //! If no slot is free for a new connection, one without a valid key is closed: of the address with the most of them,
 //! the one that has kept the server waiting longest. The number of them per address is bounded: when an address exceeds
-//! it, one of its own connections is closed, and the new one waits separately, so that it delays no others. A
+//! it, one of that address's connections is closed, and the new one waits separately, so that it delays no others. A
 //! connection is not closed while the server has unread bytes of it, or has waited for it only briefly; the new one
 //! waits instead.
 

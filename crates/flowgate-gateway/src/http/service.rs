@@ -72,7 +72,7 @@ pub(crate) enum ServiceRoute {
 }
 
 impl ServiceRoute {
-    /// Returns whether the route authenticates requests by keys of its own, or needs no authentication.
+    /// Returns whether the route authenticates requests by separate keys, or needs no authentication.
     fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
@@ -264,7 +264,7 @@ impl GatewayService {
     }
 
     async fn route(self: &Arc<Self>, route: ServiceRoute, request: Request) -> Result<Response, HttpReply> {
-        // Health and the description of the API are public. Clients and people have keys of their own.
+        // Health and the description of the API are public. Clients and people have separate keys.
         if !route.has_own_access() {
             self.access.check(request.headers())?;
             if matches!(self.access, AccessControl::Token(_)) {

@@ -7,7 +7,7 @@
 //!
 //! The number of turns is bounded, and the bound is shared fairly: while more than half of it is taken, a client that
 //! has more than its share of turns is refused and one that has less is not. Messages to servers and listening streams
-//! have bounds of their own, on the same threads.
+//! have separate bounds, on the same threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -57,7 +57,7 @@ impl TurnTasks {
         Ok(Self::on_threads(Arc::new(TurnThreads(Some(runtime))), most))
     }
 
-    /// Returns tasks under a bound of their own, on the same threads.
+    /// Returns tasks under a separate bound, on the same threads.
     pub(crate) fn with_own_bound(&self, most: usize) -> Self {
         Self::on_threads(Arc::clone(&self.threads), most)
     }

@@ -67,7 +67,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),
         ("open questions of one conversation", asking.of_conversation.to_string()),
-        ("tools of one server that wait for approval", crate::database::MOST_OFFERED.to_string()),
+        ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
         (
             "messages of the model in one turn",
             flowgate_guard::conversation::ConversationSettings::new(
@@ -104,7 +104,7 @@ fn every_reported_limit_is_documented() {
     let rows = rows();
     let mut found = 0;
     for source in &sources {
-        // Tests report limits of their own.
+        // Tests report other limits.
         let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for at in source
             .match_indices("Limit {\n")

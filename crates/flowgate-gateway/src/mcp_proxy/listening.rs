@@ -66,7 +66,7 @@ impl ModelRoutes {
                 return Some(error_reply(StatusCode::NOT_FOUND, why));
             }
             ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::StreamNotOffered => {
-                let why = "this server sends no messages of its own; send requests by POST";
+                let why = "this server sends only answers; send requests by POST";
                 let reply = error_reply(StatusCode::METHOD_NOT_ALLOWED, why);
                 return Some(reply.header(header::ALLOW, "POST, DELETE"));
             }

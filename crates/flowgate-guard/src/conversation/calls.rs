@@ -51,7 +51,7 @@ impl Conversation {
         };
         let (label, call) = (step.label, made.call.clone());
         if index >= self.settings.calls {
-            self.refuse_malformed(index, "the message holds too many calls", "make fewer calls at once");
+            self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
             return None;
         }
         let parsed = Call::from_json(String::new(), Tool::local(""), &call.arguments);
@@ -89,19 +89,19 @@ impl Conversation {
                 Ok(Some(slot)) if can_refer => open.push((name.clone(), slot)),
                 Ok(_) => {
                     let advice = if self.settings.method.has_slots() {
-                        "no text stands behind it there: write the value, or look at the region first"
+                        "a slot cannot fill this argument: write the value, or look at the region first"
                     } else {
-                        "no text stands behind it: write the value, or leave it out"
+                        "its text is not available: write the value, or omit the argument"
                     };
                     self.refuse_malformed(
                         index,
-                        "an argument holds a placeholder of a hidden region",
+                        "an argument contains the placeholder of a hidden region",
                         advice,
                     );
                     return None;
                 }
                 Err(error) => {
-                    self.refuse_malformed(index, error, "let placeholders stand in texts alone");
+                    self.refuse_malformed(index, error, "write placeholders only in text values");
                     return None;
                 }
             }
@@ -112,15 +112,15 @@ impl Conversation {
                     Ok(None) if slot::has_slot(value) => {
                         self.refuse_malformed(
                             index,
-                            "a slot stands inside a value",
-                            "let it be the whole argument",
+                            "a slot is part of a longer value",
+                            "make the slot the whole argument",
                         );
                         return None;
                     }
                     Ok(None) => {}
                     Ok(Some(_)) if !payload.contains(name) => {
                         let advice = "write the value, or look at the region first";
-                        self.refuse_malformed(index, "the argument may not be left to a slot", advice);
+                        self.refuse_malformed(index, "this argument cannot be filled by a slot", advice);
                         return None;
                     }
                     Ok(Some(slot)) => open.push((name.clone(), slot)),
@@ -150,7 +150,9 @@ impl Conversation {
         });
         let look = match found {
             Ok(look) => look,
-            Err(error) => return self.refuse_malformed(index, error, "name regions that stand in the chat"),
+            Err(error) => {
+                return self.refuse_malformed(index, error, "name regions that the chat shows as hidden");
+            }
         };
         if !self.labels.has_room_for_look(self.settings.levels) {
             return self.refuse_malformed(index, "there were too many looks in one turn", "end the turn");

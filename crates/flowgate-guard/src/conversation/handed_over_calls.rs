@@ -20,7 +20,7 @@ pub(super) struct HandedOverCalls {
     taken: Vec<(Tool, String)>,
     /// Calls that were taken to run outside the chat, by id, with the event of the answer once there is one.
     answers: HashMap<String, Option<EventId>>,
-    /// The answers of the calls that ran outside the chat as calls of their own, by tool, in the order of the trace.
+    /// The answers of the calls that ran outside the chat as separate calls, by tool, in the order of the trace.
     own_answers: HashMap<Tool, Vec<EventId>>,
     /// For a call that ran outside the chat, and each call without an answer that was equal to it then: all of them.
     equal: HashMap<String, Arc<[String]>>,
@@ -74,7 +74,7 @@ impl HandedOverCalls {
     /// Returns the join of the labels of the answers that a caller may report as that of a handed-over call; `None` if
     /// none is recorded. These are the recorded answers of the call, of its equal calls that had no answer then, since a
     /// request outside the chat does not say which of them it runs, and of later calls of the tool that ran outside the
-    /// chat as calls of their own, since a caller may run a call again, or with arguments that it spells otherwise.
+    /// chat as separate calls, since a caller may run a call again, or with arguments that it spells otherwise.
     pub(super) fn label_of_answers(&self, call: EventId, trace: &Trace) -> Option<Label> {
         let id = call_id(call, trace)?;
         let taken = self.equal_ids(id).chain([id]).filter_map(|id| self.answer(id, trace));
@@ -93,7 +93,7 @@ impl HandedOverCalls {
         call_id(call, trace).is_some_and(has_equal) || self.later_own_answers(call, trace).next().is_some()
     }
 
-    /// Returns the answers of calls of the same tool that ran outside the chat as calls of their own, after this call.
+    /// Returns the answers of calls of the same tool that ran outside the chat as separate calls, after this call.
     fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
         let all = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
         all.into_iter().flatten().rev().copied().take_while(move |output| *output > call)

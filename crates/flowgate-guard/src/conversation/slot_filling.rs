@@ -24,7 +24,11 @@ impl Conversation {
             for name in &slot.names {
                 let Some(hidden) = step.names.get(name) else {
                     let message = "there is no hidden region of this name";
-                    self.refuse_malformed(filling.index, message, "name regions that stand in the chat");
+                    self.refuse_malformed(
+                        filling.index,
+                        message,
+                        "name regions that the chat shows as hidden",
+                    );
                     return None;
                 };
                 label = label.join(&hidden.label);

@@ -1,6 +1,6 @@
 //! Joins the short texts of one source, so that a page which arrives in pieces is recognised when a client joins them.
 //!
-//! A text shorter than [`SHORTEST`] bytes of the normal form has no window of its own. A tool that returns a page line by line, or as
+//! A text shorter than [`SHORTEST`] bytes of the normal form has no window. A tool that returns a page line by line, or as
 //! a list of words, would therefore not be remembered at all. Each text is also remembered together with the end of the
 //! text of the same source before it, as far as a window can reach across the border.
 
@@ -60,7 +60,7 @@ impl Pieces {
             (format!("{}\n{}", end.text, start_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1)), end.label)
         });
         (end.text, end.is_short) = match is_short {
-            // A text that has no window of its own does not hide the end of the one before.
+            // A text that has no window does not hide the end of the one before.
             true => (
                 end_of(&format!("{}\n{text}", end.text), SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(),
                 true,

@@ -27,7 +27,7 @@ use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 const ROOM: usize = 8 << 20;
 /// The divisor of the room that gives the share of one source.
 pub const SHARE: usize = 8;
-/// The most sources with a room of their own; the others share that of the first.
+/// The most sources with separate room; the others share that of the first.
 const MAX_SOURCES: usize = 64;
 /// The most labels that are distinguished.
 const MAX_LABELS: usize = 10_000;
@@ -38,7 +38,7 @@ const MAX_SPANS: usize = 8;
 
 /// The source of the user's own texts.
 const OWN: &str = "user";
-/// The source of texts whose source is unknown or has no room of its own.
+/// The source of texts whose source is unknown or has no separate room.
 const OTHERS: &str = "others";
 
 /// The texts of a client's sessions that carry a label, as windows of their normal form.

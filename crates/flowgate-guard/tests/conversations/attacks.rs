@@ -58,8 +58,8 @@ fn slots_stand_where_the_policy_lets_them() {
         assert!(run.last_view().contains(expected), "{arguments}: {}", run.last_view());
         assert_eq!(run.calls(), ["runs read {}"], "{arguments}");
     };
-    check(r#"{"to": {"$slot": {"regions": ["h1"]}}}"#, "the argument may not be left to a slot");
-    check(r#"{"to": ["x", {"$slot": {"regions": ["h1"]}}]}"#, "a slot stands inside a value");
+    check(r#"{"to": {"$slot": {"regions": ["h1"]}}}"#, "this argument cannot be filled by a slot");
+    check(r#"{"to": ["x", {"$slot": {"regions": ["h1"]}}]}"#, "a slot is part of a longer value");
     check(
         r#"{"to": "bob", "body": {"$slot": {"regions": ["h9"]}}}"#,
         "there is no hidden region of this name",

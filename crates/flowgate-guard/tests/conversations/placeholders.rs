@@ -67,7 +67,7 @@ fn elsewhere_the_call_is_refused() {
         assert_eq!(run.calls(), ["runs read {}"], "{arguments}");
         assert!(run.last_view().contains(expected), "{arguments}: {}", run.last_view());
     };
-    let holds = "an argument holds a placeholder of a hidden region";
+    let holds = "an argument contains the placeholder of a hidden region";
     for way in WAYS {
         check(json!({"to": way, "body": "x"}), Method::LowestFirst, holds);
         check(json!({"to": ["x", {"y": format!("a {way} b")}], "body": "x"}), Method::LowestFirst, holds);

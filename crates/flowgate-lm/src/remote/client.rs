@@ -166,8 +166,9 @@ impl HttpClient {
 
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
-        let mut value =
-            value.map_err(|_| Error::Unreachable("the key cannot stand in a header".to_owned()))?;
+        let mut value = value.map_err(|_| {
+            Error::Unreachable("the key contains characters that a header cannot have".to_owned())
+        })?;
         value.set_sensitive(true);
         self.headers.push((name, value));
         Ok(())

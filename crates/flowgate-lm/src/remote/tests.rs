@@ -309,5 +309,8 @@ fn addresses_and_keys() {
     check("https://example.org/v1?key=secret", false);
     check("", false);
     let error = RemoteModel::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
-    assert_eq!(error.to_string(), "the model cannot be reached: the key cannot stand in a header");
+    assert_eq!(
+        error.to_string(),
+        "the model cannot be reached: the key contains characters that a header cannot have"
+    );
 }

@@ -146,8 +146,7 @@ impl Evaluator<'_> {
 
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
-            let message =
-                "the flow operators stand between a Message, a ToolCall or a ToolOutput and another";
+            let message = "the flow operators compare a Message, a ToolCall or a ToolOutput with another";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;

@@ -290,7 +290,7 @@ impl<'a> NameChecker<'a> {
         if steps.next().is_none() {
             return;
         }
-        // Blocks of content have fields of their own.
+        // Blocks of content have specific fields.
         if way.holder != FieldHolder::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
             return;
         }

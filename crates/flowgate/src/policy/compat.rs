@@ -146,7 +146,7 @@ impl CompatibilityCheck<'_> {
         if many || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai reads three or more conditions joined by `and` and `or` otherwise";
             let help =
-                "put each condition in parentheses or on a line of its own, which means the same in both";
+                "put each condition in parentheses or on a separate line, which means the same in both";
             self.warn("compat-precedence", &expr.span, message, help);
         }
     }

@@ -196,7 +196,7 @@ pub(crate) fn weight(source: &str) -> usize {
             }
         }
     }
-    // The parser does not accept look-around; such patterns have limits of their own.
+    // The parser does not accept look-around; such patterns have other limits.
     regex_syntax::parse(&translate(source, EndAnchor::OfText))
         .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }

@@ -26,7 +26,7 @@ const MAX_NODES: usize = 200_000;
 /// The content of a node without its children.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeContent {
-    /// A value without parts of its own.
+    /// A value without parts.
     Scalar(Value),
     /// A list of children.
     List,
@@ -300,7 +300,7 @@ impl Document {
         }
     }
 
-    /// Turns parts of scalar texts into regions of their own, each a child of its scalar.
+    /// Turns parts of scalar texts into separate regions, each a child of its scalar.
     ///
     /// `parts` is ordered by node, with one part for each node. Returns the ids of the new nodes; the ids of later
     /// nodes increase.

@@ -72,7 +72,7 @@ impl TraceEntry {
         Message::new("system", content).into()
     }
 
-    /// Creates a message of the model. Its calls are entries of their own: see [`tool_call`](Self::tool_call).
+    /// Creates a message of the model. Its calls are separate entries: see [`tool_call`](Self::tool_call).
     pub fn assistant(content: impl Into<Value>) -> Self {
         Message::new("assistant", content).into()
     }

@@ -2,7 +2,7 @@
 //!
 //! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
 //! role `user`, text that the client adds has its own role, and missing history has the label top. Sub-agents
-//! have files of their own or entries in this one; what one of them read counts as read by all.
+//! have separate files or entries in this one; what one of them read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

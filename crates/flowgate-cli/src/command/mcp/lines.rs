@@ -1,4 +1,4 @@
-//! Lines that are read and written on threads of their own, with bounded memory.
+//! Lines that are read and written on separate threads, with bounded memory.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;

@@ -122,7 +122,7 @@ fn new_conversation(
     journal: &PredicateJournal,
 ) -> Result<Conversation, RequestError> {
     let settings = ConversationSettings {
-        expires: client.spec.stands,
+        expires: client.spec.approval_ttl,
         ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
     };
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    AskOutcome, HIDDEN_MEMBER, MOST_OFFERED, NewQuestion, OpenQuestionLimits, QuestionState,
+    AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, OpenQuestionLimits, QuestionState,
     TURN_OF_TOOL_OFFER,
 };
 use crate::database::error::DatabaseError;
@@ -39,14 +39,14 @@ impl QuestionToAsk {
         }
     }
 
-    /// Returns the same question, if it stands and its approval is not used.
+    /// Returns the same question, if it has not expired and its approval is not used.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         let Self { client, name, digest, content, turn, .. } = self;
         let sql = "SELECT id FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 AND content = ?4 \
-                   AND turn = ?5 AND state IN ('open', 'allowed') AND {stands} ORDER BY asked DESC LIMIT 100";
+                   AND turn = ?5 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
         let values = [client.into(), name.into(), digest.into(), content.into(), (*turn).into()];
         for row in &mut tx.query(sql, &values).await? {
             let id = row.text(0)?;
@@ -66,10 +66,10 @@ impl QuestionToAsk {
         // the others.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
         let (of, most_here) =
-            if is_offer { ("= ?3", MOST_OFFERED) } else { ("> ?3", self.most.of_conversation) };
+            if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
         let sql = format!(
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = ?2 THEN 1 ELSE 0 END), 0) FROM questions \
-             WHERE client = ?1 AND turn {of} AND state = 'open' AND {{stands}}"
+             WHERE client = ?1 AND turn {of} AND state = 'open' AND {{unexpired}}"
         );
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(&sql, &values).await?;
@@ -90,7 +90,7 @@ impl QuestionToAsk {
     ) -> Result<Vec<String>, DatabaseError> {
         let Self { client, name, digest, content, turn, .. } = self;
         let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 \
-                   AND content <> ?4 AND turn = ?5 AND state IN ('open', 'allowed') AND {stands} LIMIT 100";
+                   AND content <> ?4 AND turn = ?5 AND state IN ('open', 'allowed') AND {unexpired} LIMIT 100";
         let values = [client.into(), name.into(), digest.into(), content.into(), (*turn).into()];
         let mut void = Vec::new();
         for row in &mut tx.query(sql, &values).await? {

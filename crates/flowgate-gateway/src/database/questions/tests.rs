@@ -193,7 +193,7 @@ async fn a_yes_is_for_one_question() {
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));
     assert_eq!(ask("4", one, &["1".to_owned()]).await, new("4", &[]));
-    // The state has changed: the approval is void, and the question with other reasons stands.
+    // The state has changed: the approval is void, and the question with other reasons remains open.
     let changed = r#"{"reasons":["a"],"flowgate":{"state":"2"}}"#;
     assert_eq!(ask("5", changed, &[]).await, new("5", &["1"]));
     assert_eq!(store.question("1").await.unwrap().unwrap().state, QuestionState::Void);

@@ -13,7 +13,7 @@ use crate::database::error::DatabaseError;
 use crate::database::transaction::{Access, Operation};
 
 /// The most operations that wait for the thread; further requests wait for a place.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// The time for which a stop waits for the operations that were sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -52,7 +52,7 @@ impl SqliteThread {
         mut connection: SqliteConnection,
         mut checkpoints: Option<CheckpointThread>,
     ) -> Result<Self, DatabaseError> {
-        let (requests, mut received) = mpsc::channel::<Request>(MOST_WAITING);
+        let (requests, mut received) = mpsc::channel::<Request>(MAX_WAITING);
         let (ended, end) = oneshot::channel::<()>();
         let work = move || {
             while let Some(request) = received.blocking_recv() {

@@ -456,7 +456,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns whether a body has event variables of its own, counts events or compares their order.
+    /// Returns whether a body declares event variables, counts events or compares their order.
     pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
         lines(body).any(|expr| {
         let mut found = false;

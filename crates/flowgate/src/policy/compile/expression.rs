@@ -45,7 +45,7 @@ impl Compiler<'_> {
             ExprKind::Typed(name, _) => match scope.slot(&name.text) {
                 Some(slot) => CompiledExpr::Slot(slot),
                 None => {
-                    let help = "put the declaration on a line of its own: `(x: str) in LIST`";
+                    let help = "put the declaration on a separate line: `(x: str) in LIST`";
                     return self.fail(
                         "no-domain",
                         &expr.span,
@@ -401,7 +401,7 @@ impl Compiler<'_> {
             return Ok(CompiledExpr::Extern(index, compiled));
         }
         let Some(found) = FUNCTIONS.find(name) else {
-            // The arguments may contain errors of their own.
+            // The arguments may contain errors.
             let _ = self.expressions(arguments, scope);
             self.report_unavailable(name, span)?;
             let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
@@ -579,7 +579,7 @@ impl Compiler<'_> {
         let is_known = known.contains(&name.text.as_str());
         let Some(near) = nearest(&name.text, known.iter().copied()).filter(|_| !is_known) else { return };
         let kind = Type::NAMES.iter().find(|(_, ty)| *ty == variable.ty).map_or("", |(name, _)| name);
-        let message = format!("a {kind} has no `{}` of its own", name.text);
+        let message = format!("a {kind} has no field `{}`", name.text);
         let warning = Diagnostic::warning("unknown-field", name.span.clone(), message);
         self.diagnostics.push(warning.help(format!("did you mean `{near}`?")));
     }

@@ -16,7 +16,7 @@ type RuleVariable = (usize, usize);
 #[derive(Debug, Default)]
 pub(crate) struct Dispatch {
     kinds: [KindVariables; 4],
-    /// The rules whose matches may cease to hold, or come to hold without an event of their own.
+    /// The rules whose matches may cease to hold, or come to hold without a new event.
     pub(crate) unsettled: Vec<usize>,
     /// The rules that exempt tools.
     pub(crate) exempting: Vec<usize>,

@@ -223,7 +223,7 @@ impl Document {
         self.add_twin(root, output, label);
     }
 
-    /// Adds a structured twin as content of its own if the text does not spell it.
+    /// Adds a structured twin as separate content if the text does not spell it.
     fn add_twin(&mut self, root: NodeId, output: &Output, label: Label) {
         let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
         let spelled = |twin: &&Value| text.is_some_and(|text| spells_single_value(text, twin));
