@@ -190,7 +190,7 @@ mod tests {
         check(
             &others[..2],
             &known(&[LogAnchor { log: LineHash::NONE, ..anchor }]),
-            Some("another log of 2 lines"),
+            Some("another log, with 2 lines,"),
         );
         let mut rewritten = lines[..2].to_vec();
         rewritten.extend(&others[2..]);

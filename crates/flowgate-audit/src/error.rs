@@ -85,7 +85,7 @@ impl fmt::Display for AuditError {
             ),
             AuditErrorKind::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
             AuditErrorKind::Loss(loss) => write!(f, "{loss}"),
-            AuditErrorKind::Random => f.write_str("the system gives no random bytes: try again"),
+            AuditErrorKind::Random => f.write_str("the operating system returned no random bytes: try again"),
             AuditErrorKind::Content(line) => {
                 write!(f, "line {line}: no content that the log kept: take the line out, and ask again")
             }

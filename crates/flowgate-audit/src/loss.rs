@@ -117,7 +117,7 @@ impl fmt::Display for AuditLoss {
                 let there = if *lines == 0 {
                     "there is no log here".to_owned()
                 } else {
-                    format!("another log of {lines} lines is here")
+                    format!("another log, with {lines} lines, is in its place")
                 };
                 write!(
                     f,

@@ -110,14 +110,14 @@ impl fmt::Display for VerifyError {
                 "the log ends here, and the database knows its line {}: it was cut off",
                 seq.saturating_add(1)
             ),
-            VerifyErrorKind::Unanchored => f.write_str("the database knows another line here: the log was cut off and written on"),
+            VerifyErrorKind::Unanchored => f.write_str("the database has another hash for this line: the log was truncated and then continued"),
             VerifyErrorKind::Unseen(seq) => write!(
                 f,
                 "the log ends here, and the witness knows its line {}: it was cut off, or put back as it was before",
                 seq.saturating_add(1)
             ),
             VerifyErrorKind::Contradicted => {
-                f.write_str("the witness knows another line here: the log was cut off and written on")
+                f.write_str("the witness has another hash for this line: the log was truncated and then continued")
             }
             VerifyErrorKind::Unwitnessed => f.write_str(
                 "the witness has no head of this log: it is another log, or no head was delivered yet",

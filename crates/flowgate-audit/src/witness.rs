@@ -261,7 +261,7 @@ impl WitnessRecord {
         of_key.filter_map(|witnessed| Some((witnessed.log, witnessed.last()?)))
     }
 
-    /// Returns whether it records another line of this number for a log.
+    /// Returns whether the witness has a different line with this number for a log.
     pub(super) fn contradicts(&self, log: LineHash, line: LogHead) -> bool {
         let Some(witnessed) = self.logs.iter().find(|witnessed| witnessed.log == log) else { return false };
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))

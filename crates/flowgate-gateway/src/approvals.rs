@@ -53,7 +53,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time in milliseconds that the store adds to a date.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 /// No name can be made for a question.
-const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the system gives no random bytes");
+const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the operating system returned no random bytes");
 
 /// The service that asks people and enforces their decisions.
 #[derive(Debug)]
@@ -347,7 +347,7 @@ impl ApprovalService {
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => Ok(()),
             Some(freeze) => {
-                let message = format!("this {} is stopped by its operator", freeze.kind);
+                let message = format!("an admin has frozen this {}", freeze.kind);
                 Err(RequestError::new(StatusCode::FORBIDDEN, message))
             }
         }
@@ -393,7 +393,7 @@ impl ApprovalService {
         match self.store.freezes().await {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
-                stopped.map(|freeze| format!("this {} is stopped by its operator", freeze.kind))
+                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
             }
             Err(error) => {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];

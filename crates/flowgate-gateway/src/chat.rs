@@ -299,7 +299,8 @@ impl ModelRoutes {
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
         };
-        let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
+        let unmarked =
+            declared_default_source(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
         let explains =
             headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
@@ -513,12 +514,12 @@ impl ModelRoutes {
     }
 }
 
-/// Reads the declared provenance of unmarked parts of the user's messages.
-fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
+/// Reads the header that declares the provenance of those parts of user messages that declare none themselves.
+fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String> {
     let mut values = headers.get_all(SOURCE).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(format!("`{SOURCE}` is there twice: send it once")),
+        (Some(_), Some(_)) => Err(format!("the header `{SOURCE}` occurs twice: send it once")),
         (Some(value), None) => match value.to_str().ok().and_then(Source::from_name) {
             Some(source) => Ok(Some(source)),
             None => {
@@ -551,7 +552,7 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
     match value {
         // Another reader of the request might use the other value.
-        _ if other.is_some() => Err(format!("`{CONVERSATION}` is there twice: send it once")),
+        _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
         Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),

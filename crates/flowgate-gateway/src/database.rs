@@ -94,8 +94,8 @@ impl Database {
     /// # Errors
     /// If the file is in use, missing or replaced, or the database cannot be opened or migrated.
     pub(crate) async fn open(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
-        let holder =
-            crate::random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        let holder = crate::random::name()
+            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
         let database = match place {
             DatabaseAddress::Postgres(url) => {
                 let backend = with_timeout(PostgresDatabase::connect(url)).await?;

@@ -1,6 +1,6 @@
 //! Random bytes and names, and their hexadecimal form.
 
-/// The system gives no random bytes.
+/// The operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RandomError;
 

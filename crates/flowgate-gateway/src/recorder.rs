@@ -264,8 +264,8 @@ fn read_configured_witness(witness: Option<&WitnessSpec>) -> Result<WitnessRecor
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn delivery_to_database_error(untold: DeliveryError) -> DatabaseError {
-    DatabaseError::Audit(untold.to_string())
+fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
+    DatabaseError::Audit(undelivered.to_string())
 }
 
 /// Returns a content as it is kept: without any key that the gateway knows.

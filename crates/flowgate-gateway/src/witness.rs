@@ -258,7 +258,7 @@ impl HeadDestination {
                 }
                 Ok(())
             }
-            Err(untold) => {
+            Err(undelivered) => {
                 let is_first = state.failing.is_none();
                 state.failing.get_or_insert_with(Instant::now);
                 state.failures += 1;
@@ -266,10 +266,10 @@ impl HeadDestination {
                 drop(state);
                 if is_first {
                     let sentence =
-                        format!("the witness of the audit log does not receive its heads: {untold}");
+                        format!("the witness of the audit log does not receive its heads: {undelivered}");
                     self.report(LogEvent::Failure, &sentence);
                 }
-                Err(untold)
+                Err(undelivered)
             }
         }
     }

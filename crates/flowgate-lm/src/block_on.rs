@@ -29,7 +29,7 @@ mod runtime {
     /// The runtime of this process; `None` if the system lacks the resources to start one.
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 
-    /// Makes the runtime that of the calling thread. Without one, requests of remote models fail.
+    /// Sets the runtime as the current one of the calling thread. Without one, requests of remote models fail.
     pub(super) fn enter() -> Option<EnterGuard<'static>> {
         let start = || {
             let mut builder = Builder::new_multi_thread();

@@ -213,7 +213,9 @@ impl fmt::Display for Error {
             }
             Self::Malformed(what) => write!(f, "the model's answer cannot be read: {what}"),
             Self::TooLong(limit) => write!(f, "the model's answer is longer than {limit} bytes"),
-            Self::OverBudget(which) => write!(f, "the model may not be asked any more: {which}"),
+            Self::OverBudget(which) => {
+                write!(f, "the budget for requests to the model is exhausted: {which}")
+            }
             Self::Unsupported(what) => write!(f, "the model's server does not have {what}"),
             Self::NotRecorded(why) => write!(f, "the model's answer cannot be recorded: {why}"),
         }

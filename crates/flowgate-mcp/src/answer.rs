@@ -140,7 +140,7 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
         Ok(_) => return Err("the answer is not a JSON object"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server answers in a way that is not known here");
+        return Err("the server's answer has an unknown form");
     }
     match running.kind {
         ProxyCallKind::Tool => {

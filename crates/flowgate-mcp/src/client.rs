@@ -269,7 +269,7 @@ impl Proxy {
         {
             // The call was judged in the chat by its influences there, and may run once. The rest of the request was
             // not judged.
-            let pending = JudgedRequest { params: judged_params(&pending), ..pending };
+            let pending = JudgedRequest { params: name_and_metadata(&pending), ..pending };
             let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
             return self.run(id, PermittedRequest { call_id, arguments }, pending);
         }
@@ -329,8 +329,9 @@ impl Proxy {
     }
 }
 
-/// Returns the tool's name and the metadata that the protocol needs, without parameters that were not judged.
-fn judged_params(pending: &JudgedRequest) -> Map<String, Value> {
+/// Returns the parameters of a call except its arguments: the tool's name, the metadata that the protocol requires, and
+/// the progress token. Other parameters of the client are dropped, since they were not judged.
+fn name_and_metadata(pending: &JudgedRequest) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));
     let mut meta = pending.params.get("_meta").map(initialize::required_metadata).unwrap_or_default();

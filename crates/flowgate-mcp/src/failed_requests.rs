@@ -85,9 +85,10 @@ impl Proxy {
         withheld_answer(id, running.kind)
     }
 
-    /// Ends a request that the client has cancelled: what the client does next may depend on how long the server took.
-    pub(super) fn record_cancelled(session: &mut dyn MonitoredSession, asked: &PendingClientRequest) {
-        if let PendingClientRequest::Call(running) = asked {
+    /// Records a call that the client has cancelled as failed: how long the server took may have influenced the
+    /// cancellation, and with it what the client does next.
+    pub(super) fn record_cancelled(session: &mut dyn MonitoredSession, request: &PendingClientRequest) {
+        if let PendingClientRequest::Call(running) = request {
             record_failure(session, running);
         }
     }

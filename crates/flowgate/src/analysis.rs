@@ -1,7 +1,7 @@
 //! Evaluation of rules over a finished trace: all matches with the locations that they concern.
 //!
-//! This is the first of the two uses in the analyzer paper, over logged traces. The [`monitor`](crate::monitor) is
-//! the second, before a call runs.
+//! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces. The
+//! [`monitor`](crate::monitor) is the online use, before a call runs.
 
 mod violations;
 

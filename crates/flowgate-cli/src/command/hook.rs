@@ -192,13 +192,14 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
     })
 }
 
-/// Returns the call of the event.
-fn proposed_call(asked: &Map<String, Value>) -> Result<Call, String> {
-    let tool = transcript::tool(required_text(asked, "tool_name")?)
+/// Returns the tool call that Claude Code's hook input proposes.
+fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
+    let tool = transcript::tool(required_text(hook_input, "tool_name")?)
         .ok_or("the name of the tool does not identify its server; rename the server in Claude Code")?;
-    let id = asked.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
-    let input = asked.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
-    // Printed and parsed again, to find numbers that two parsers could read differently.
+    let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
+    let input =
+        hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
+    // `Call::from_json` parses the printed input, so that it finds numbers that two parsers could read differently.
     Ok(Call::from_json(id, tool, &input.to_string()))
 }
 

@@ -74,7 +74,9 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                     self.alias(name.id.as_str(), value);
                 }
             }
-            Stmt::IpyEscapeCommand(command) => self.escape(command.kind, &command.value, command.range),
+            Stmt::IpyEscapeCommand(command) => {
+                self.report_shell_escape(command.kind, &command.value, command.range)
+            }
             _ => visitor::walk_stmt(self, statement),
         }
     }
@@ -106,7 +108,9 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
             Expr::Subscript(subscript) if subscript.ctx == ExprContext::Load => {
                 self.report_unsafe_reference(expr)
             }
-            Expr::IpyEscapeCommand(command) => self.escape(command.kind, &command.value, command.range),
+            Expr::IpyEscapeCommand(command) => {
+                self.report_shell_escape(command.kind, &command.value, command.range)
+            }
             _ => {}
         }
         visitor::walk_expr(self, expr);
@@ -149,8 +153,8 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports the issues of a shell command in a notebook.
-    fn escape(&mut self, kind: IpyEscapeKind, command: &str, place: TextRange) {
+    /// Reports the issues of the shell command in an IPython escape, such as `!cmd` or `%sx cmd`.
+    fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, place: TextRange) {
         let command = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),
             IpyEscapeKind::Magic => command.strip_prefix("sx ").or_else(|| command.strip_prefix("system ")),

@@ -302,7 +302,7 @@ impl ApprovalService {
             return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &format!("the body is not {form}")));
         }
         if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant)) {
-            let message = "you are there for some tenants only: name one of them as `tenant`";
+            let message = "your role is limited to some tenants: set `tenant` to one of them";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let (recorder, who) = (self.recorder.clone(), person.name.clone());

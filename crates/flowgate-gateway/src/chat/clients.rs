@@ -191,7 +191,9 @@ impl Clients {
                     value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
                 }
                 // A reader of the other value could authenticate another client.
-                (Some(_), Some(_)) => Err("a key is sent twice"),
+                (Some(_), Some(_)) => {
+                    Err("`Authorization` and `x-api-key` are both present: send one of them")
+                }
             }
         };
         let bearer = |text: &'_ str| {
@@ -199,7 +201,9 @@ impl Clients {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
         let provider = match (one("authorization")?, one("x-api-key")?) {
-            (Some(_), Some(_)) => return Err("a key is sent twice"),
+            (Some(_), Some(_)) => {
+                return Err("`Authorization` and `x-api-key` are both present: send one of them");
+            }
             (Some(text), None) => Some(bearer(text).ok_or("send the key as `Authorization: Bearer KEY`")?),
             (None, key) => key.map(str::to_owned),
         };
@@ -236,7 +240,7 @@ impl Clients {
             }
             (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
             (None, _) if key.is_some() => return Err("this gateway does not know the key"),
-            (None, Some(_)) => return Err("this client has a key beside its certificate: send it"),
+            (None, Some(_)) => return Err("this client must send its key in addition to its certificate"),
             (None, None) if certificate.is_some() => {
                 return Err("this gateway does not know the certificate");
             }

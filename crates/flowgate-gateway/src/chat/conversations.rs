@@ -321,7 +321,7 @@ impl Conversations {
         if !surplus.is_empty() {
             self.log.limit(&Limit {
                 what: "conversations of one client",
-                effect: "those used longest ago are deleted; chats that continue them are not trusted",
+                effect: "the least recently used are deleted; chats that continue them are not trusted",
                 setting: "[clients.NAME] sessions",
                 most: u64::try_from(most).unwrap_or_default(),
                 client: &client.spec.name,
@@ -472,6 +472,8 @@ fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
 }
 
 fn generate_name() -> Result<String, RequestError> {
-    let broken = |_| RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random bytes");
+    let broken = |_| {
+        RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the operating system returned no random bytes")
+    };
     random::name().map_err(broken)
 }

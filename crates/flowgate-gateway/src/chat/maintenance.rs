@@ -41,7 +41,7 @@ pub(super) fn spawn_tasks(
             async move {
                 // A failed deletion is retried, but the operator may have to act on its cause.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
-                    let sentence = format!("content that is too old is not deleted: {error}");
+                    let sentence = format!("expired content could not be deleted: {error}");
                     log.write(LogEvent::Failure, "", Vec::new(), &sentence);
                 }
             }

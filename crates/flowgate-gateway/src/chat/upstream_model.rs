@@ -1,6 +1,7 @@
-//! The model of a turn: measures the time that its server takes, and stops waiting when the client has disconnected.
+//! A wrapper of a model: it measures how long the model's server takes, and stops waiting when the client has
+//! disconnected.
 //!
-//! `turn` wraps each model that a turn may ask.
+//! The module `turn` wraps every model that a turn may ask.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

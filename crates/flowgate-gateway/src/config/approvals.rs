@@ -50,7 +50,7 @@ impl ConfigReader<'_> {
             (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
                 Some((url, Secret::new(secret)))
             }
-            (Some(_), Some(_)) => return Err("webhook is an address with https:// or http://".to_owned()),
+            (Some(_), Some(_)) => return Err("`webhook` must begin with https:// or http://".to_owned()),
             (Some(_), None) => {
                 return Err(
                     "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""

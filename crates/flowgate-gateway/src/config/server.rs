@@ -64,7 +64,7 @@ impl ConfigReader<'_> {
             return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
-            return Err("url is an address with https:// or http://".to_owned());
+            return Err("`url` must begin with https:// or http://".to_owned());
         }
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {

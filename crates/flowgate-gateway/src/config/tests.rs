@@ -128,7 +128,7 @@ fn problems_are_named_with_their_place() {
         witness("file = \"audit.jsonl\""),
         "audit.witness: file is that of the log itself: name another one, best on another machine",
     );
-    check(witness("url = \"ftp://localhost\""), "audit.witness: url is an address with https:// or http://");
+    check(witness("url = \"ftp://localhost\""), "audit.witness: `url` must begin with https:// or http://");
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
         "audit.witness: there is a key or a ca-file, and no url that they are for",
@@ -159,7 +159,7 @@ fn problems_are_named_with_their_place() {
         CLIENT.replace("upstream = \"local\"\n", ""),
         "clients.a: it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
     );
-    check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: url is an address with https:// or http://");
+    check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: `url` must begin with https:// or http://");
     check(
         with("[mcp.flowgate]\nurl = \"http://web\"\n"),
         "mcp.flowgate: this name is that of the gateway itself: give the server another",

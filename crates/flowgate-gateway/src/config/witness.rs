@@ -66,7 +66,7 @@ impl ConfigReader<'_> {
                 let authorities = self.authorities(&url, table.ca_file.as_deref())?;
                 Some(WitnessAddress { url, key: key.map(Secret::new), authorities })
             }
-            Some(_) => return Err("url is an address with https:// or http://".to_owned()),
+            Some(_) => return Err("`url` must begin with https:// or http://".to_owned()),
             None if key.is_some() || table.ca_file.is_some() => {
                 return Err("there is a key or a ca-file, and no url that they are for".to_owned());
             }

@@ -153,7 +153,7 @@ pub(super) async fn update_log_head(
 }
 
 fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
-    let damaged = DatabaseError::Damaged("what it knows of an audit log");
+    let damaged = DatabaseError::Damaged("the stored head of an audit log");
     let (log, key, hash) = (
         LineHash::parse(&row.text(0)?),
         AuditPublicKey::parse(&row.text(1)?),

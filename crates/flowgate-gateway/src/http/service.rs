@@ -331,7 +331,7 @@ impl GatewayService {
     }
 
     fn chat(&self, api: Api) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway has no model routes: its operator starts it with --config";
+        let message = "this gateway has no model routes: its operator can enable them with --config";
         self.models.as_ref().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
     }
 
@@ -340,7 +340,7 @@ impl GatewayService {
     }
 
     fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway asks no people: its operator starts it with --config";
+        let message = "this gateway asks no people: its operator can enable that with --config";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 

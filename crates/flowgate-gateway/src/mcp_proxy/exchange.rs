@@ -51,7 +51,7 @@ impl ModelRoutes {
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         if matches!(request.slot, ClientSlot::ListeningStream(_)) && !request.streams {
-            let why = "what happens at a server is a stream: send `accept: text/event-stream`";
+            let why = "messages of a server are sent as a stream: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         let way = PendingReply::new(parts, request.streams && is_request, &request.conversation);

@@ -43,7 +43,7 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         if !request.streams {
-            let why = "what a server says unasked is a stream: send `accept: text/event-stream`";
+            let why = "messages of a server without a request are sent as a stream: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         if let Some(why) = self.freeze_of_server(request).await {
@@ -102,10 +102,10 @@ impl McpExchange<'_> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if self.received > MAX_UNSOLICITED {
-            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+            return Ok((Vec::new(), Some("the server sent too many messages before its answer")));
         }
         if self.routes.freeze_of_server(self.request).await.is_some() {
-            return Ok((Vec::new(), Some("this server is stopped by its operator")));
+            return Ok((Vec::new(), Some("an admin has frozen this server")));
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_for_it = of == Some(id) && message.get("id").is_none();

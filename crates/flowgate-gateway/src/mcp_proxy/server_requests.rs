@@ -234,7 +234,7 @@ impl<'e> McpExchange<'e> {
             return Ok((Vec::new(), Some("the answer of the server is larger than 4 MiB")));
         }
         if self.received > MAX_SERVER_MESSAGES {
-            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+            return Ok((Vec::new(), Some("the server sent too many messages before its answer")));
         }
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
@@ -243,7 +243,7 @@ impl<'e> McpExchange<'e> {
         let asked = SERVER_REQUEST_METHODS.into_iter().filter(|method| is_requested_method(&message, method));
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
-                return Ok((Vec::new(), Some("this server is stopped by its operator")));
+                return Ok((Vec::new(), Some("an admin has frozen this server")));
             }
         }
         Ok((self.apply_event(ProxyEvent::Server(text)).await?, None))

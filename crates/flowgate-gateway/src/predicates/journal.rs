@@ -68,7 +68,7 @@ impl PredicateJournal {
         self.state().left = Some(TURN_TIME);
     }
 
-    /// Begins the replay of a turn with its recorded answers: no source is asked.
+    /// Begins the replay of a turn with its recorded answers: no predicate service is called.
     pub(crate) fn begin_replay(&self, answered: Vec<RecordedPredicateAnswer>) {
         let mut state = self.state();
         (state.left, state.replayed) = (None, HashMap::new());

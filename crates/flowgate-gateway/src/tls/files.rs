@@ -1,5 +1,5 @@
-//! The PEM files of the gateway's certificate and key and of the authority of clients, and the TLS settings that they
-//! result in.
+//! Reads the PEM files of the gateway's certificate, of its key, and of the authority that issues client certificates,
+//! and builds the TLS settings from them.
 
 use std::fmt;
 use std::fs::Metadata;

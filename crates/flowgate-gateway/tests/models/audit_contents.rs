@@ -205,7 +205,7 @@ fn a_failed_deletion_of_content_is_reported() {
     let (gateway, mut lines) = home.start_with_log();
     let line = lines.next("failure");
     let told = line["message"].as_str().unwrap();
-    assert!(told.starts_with("content that is too old is not deleted: "), "{told}");
+    assert!(told.starts_with("expired content could not be deleted: "), "{told}");
     assert!(
         told.ends_with("line 1: no content that the log kept: take the line out, and ask again"),
         "{told}"
@@ -224,8 +224,8 @@ fn only_permitted_people_can_delete_content() {
         assert!(body.contains(expected.1), "{body}");
     };
     check(KEPT, "vic", json!({"client": "agent"}), (403, "a viewer may not do this"));
-    check(KEPT, "amy", json!({"client": "agent"}), (403, "name one of them as `tenant`"));
-    check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "name one of them"));
+    check(KEPT, "amy", json!({"client": "agent"}), (403, "set `tenant` to one of them"));
+    check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "acme"}), (200, r#"{"forgotten":0}"#));
     check(KEPT, "nobody", json!({"client": "agent"}), (401, "the key of a person"));
     check(KEPT, "bob", json!({}), (400, "with one of them or more"));

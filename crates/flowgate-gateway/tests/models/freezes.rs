@@ -112,7 +112,7 @@ fn a_freeze_stops_a_call_that_waits() {
     let body = json!({"model": "double", "messages": [{"role": "user", "content": "Mail Bob."}, {"role": "assistant", "content": agent.chat.get(1).map(text)}, {"role": "user", "content": "continue"}]});
     let headers = [("authorization", &*format!("Bearer {KEY}"))];
     let (status, answer) = gateway.post("/v1/chat/completions", &headers, &body.to_string());
-    assert_eq!((status, answer.contains("this tool is stopped by its operator")), (403, true), "{answer}");
+    assert_eq!((status, answer.contains("an admin has frozen this tool")), (403, true), "{answer}");
     switch(false);
     // The turn has ended, so the same call is a new question.
     agent.chat.truncate(0);

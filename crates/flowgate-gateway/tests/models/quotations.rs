@@ -204,7 +204,7 @@ fn a_source_that_is_none_is_refused() {
     let named = "`x-flowgate-source` is one of: typed, file, tool, retrieved, program";
     check(&[("x-flowgate-source", "me")], hello, named);
     let twice = [("x-flowgate-source", "typed"), ("x-flowgate-source", "file")];
-    check(&twice, hello, "is there twice");
+    check(&twice, hello, "occurs twice");
     let marked = r#"{"role":"user","content":"Hello.","flowgate":{"source":"me"}}"#;
     check(&[], marked, "`messages[0].flowgate.source` is none of typed");
     let marked = r#"{"role":"assistant","content":"Hello.","flowgate":{"source":"typed"}}"#;

@@ -147,7 +147,7 @@ fn a_freeze_stops_a_round() {
         let calls = bank.calls().len();
         let told = one.send("bank", &pay(51, "bob", more.as_ref().unwrap_or(&json!({}))), &[]).1.remove(0);
         // A freeze before the call is sent is reported as such; a freeze of an answer is reported like any failure.
-        let says = if asks { "stopped by its operator" } else { "no answer is shown" };
+        let says = if asks { "has frozen this" } else { "no answer is shown" };
         assert!(told.to_string().contains(says), "{what}: {told}");
         assert_eq!(bank.calls().len() - calls, usize::from(!asks), "{what}");
         freeze(false);

@@ -214,7 +214,7 @@ fn an_approval_is_used_when_its_call_goes_out() {
                 agent.says("continue");
             },
             0,
-            &["\"this tool is stopped by its operator\" []"],
+            &["\"an admin has frozen this tool\" []"],
         ),
     ];
     for (number, (act, used, causes)) in rows.into_iter().enumerate() {

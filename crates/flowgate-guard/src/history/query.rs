@@ -135,7 +135,8 @@ impl QuotationQuery {
     }
 }
 
-/// Adds the normal forms of one reading of the texts.
+/// Adds the normal forms of texts that were read in one way (see `readings`): letters and digits, symbols beyond ASCII,
+/// invisible characters, and, if there is markup, the text without it.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
     let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedText::new(texts));

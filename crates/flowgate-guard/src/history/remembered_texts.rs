@@ -1,4 +1,5 @@
-//! The normal forms in which a shown text is remembered, so that quotations of each reading of it are found.
+//! The normal forms of a shown text that are stored, so that a quotation is found however its author read the text: as
+//! source, rendered or decoded (see `readings`).
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;

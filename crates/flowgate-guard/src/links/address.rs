@@ -26,12 +26,13 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
     if let Some(port) = read.port() {
         written.push_str(&format!(":{port}"));
     }
-    // A renderer that does not know the host's top-level domain looks for a known one in what follows.
+    // If the top-level domain is unknown, some renderers look for a known one in the path and link that: such a path is
+    // encoded more strictly.
     let is_known = read
         .host_str()
         .and_then(|host| host.rsplit('.').next())
         .is_some_and(super::host_names::is_in_root_zone);
-    encode(read.path(), if is_known { UrlPart::Path } else { UrlPart::PathOfUnknown }, &mut written);
+    encode(read.path(), if is_known { UrlPart::Path } else { UrlPart::PathAfterUnknownDomain }, &mut written);
     if let Some(query) = read.query().filter(|query| !query.is_empty()) {
         written.push('?');
         encode(query, UrlPart::Query, &mut written);
@@ -77,7 +78,7 @@ fn is_label(label: &str) -> bool {
 enum UrlPart {
     Path,
     /// A path behind a host whose top-level domain is not in the root zone.
-    PathOfUnknown,
+    PathAfterUnknownDomain,
     Query,
 }
 

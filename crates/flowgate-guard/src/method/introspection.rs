@@ -1,4 +1,5 @@
-//! Introspection: a step is shown what the model [cites](crate::screener::introspection).
+//! Introspection: before a step, a model is asked which hidden regions the step needs, and the step is shown those that
+//! it [cites](crate::screener::introspection).
 
 use super::StepMethod;
 use crate::screener::Screener;

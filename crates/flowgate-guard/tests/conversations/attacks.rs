@@ -409,7 +409,7 @@ fn late_answers_and_cancelled_turns() {
 /// The parts of a list are labelled, and the author of one part prevents the list from being parsed: by a
 /// duplicate key, a quote, deep nesting, or a structured form that differs from the text.
 #[test]
-fn an_unparseable_list_carries_the_labels_of_its_parts() {
+fn an_unparsable_list_carries_the_labels_of_its_parts() {
     let parts = "
 label out.content[*] as untrusted, public if:
     (out: ToolOutput) is tool:list

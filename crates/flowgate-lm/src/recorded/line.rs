@@ -1,4 +1,4 @@
-//! The encoding of a recorded answer as a line, and the key of a request.
+//! Encodes a recorded answer as one line, and computes the lookup key by which a request finds its answer.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

@@ -284,8 +284,9 @@ async fn budgets() {
         assert_eq!(results[2].as_ref().unwrap_err().to_string(), why);
         assert_eq!(budget.token_count(), 7 * served as u64);
     };
-    check(Some(2), None, 2, "the model may not be asked any more: its requests are spent").await;
-    check(None, Some(7), 1, "the model may not be asked any more: its tokens are spent").await;
+    check(Some(2), None, 2, "the budget for requests to the model is exhausted: its requests are spent")
+        .await;
+    check(None, Some(7), 1, "the budget for requests to the model is exhausted: its tokens are spent").await;
 }
 
 #[tokio::test]

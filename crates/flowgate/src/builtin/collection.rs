@@ -86,11 +86,12 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 
-/// Returns the items of the first argument with parts of events resolved.
+/// Returns the items of the list in the first argument; an item that refers to a part of an event is replaced by its
+/// value.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
-        // A single answer in place of a list of answers: `any(x in list)`.
+        // `any(x in list)` passes one Boolean in place of a list of them: it counts as a list of one.
         return Ok(vec![list]);
     }
     let items = e.items(&list)?;

@@ -1,7 +1,8 @@
 //! Kinds of values: dates, numbers, addresses.
 //!
 //! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind
-//! may be endorsed. Any address satisfies `is_email`, including an attacker's, so an address has no canonical form.
+//! may be endorsed. E-mail addresses have none on purpose: `is_email` accepts an attacker's address too, so that it must
+//! not endorse.
 
 use serde_json::Value as Json;
 

@@ -314,8 +314,13 @@ pub(super) fn repeat_count(n: i64) -> usize {
 }
 
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
-    let type_error =
-        || EvalError::Type(format!("{} and {} cannot be computed with", left.type_name(), right.type_name()));
+    let type_error = || {
+        EvalError::Type(format!(
+            "this operator does not apply to {} and {}",
+            left.type_name(),
+            right.type_name()
+        ))
+    };
     match (operator, left, right) {
         (_, Value::Absent, _) | (_, _, Value::Absent) => return Ok(Value::Absent),
         (Arithmetic::Add, Value::Str(a), Value::Str(b)) => return Ok(Value::text(format!("{a}{b}"))),

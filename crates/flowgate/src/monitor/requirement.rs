@@ -226,7 +226,8 @@ impl Monitor {
         required
     }
 
-    /// Returns a reason for each part that depends on what the method hides.
+    /// Returns a reason to deny for each part of the call whose value is attributed to regions that the method hides:
+    /// the attribution and the view contradict each other.
     fn hidden_dependency_reasons(&self, attribution: &Attribution) -> Vec<Reason> {
         let named = attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
         let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(named);
@@ -234,7 +235,7 @@ impl Monitor {
         hidden
             .map(|(part, _)| {
                 let message = format!(
-                    "the {} method hides what this depends on, so the model could not have written it",
+                    "the {} method attributes this part to regions that it hid from the model",
                     attribution.method
                 );
                 Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }

@@ -80,7 +80,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Returns the outcome that follows from the reasons: deny takes precedence over ask.
+    /// Returns the outcome that follows from the reasons: deny takes precedence over confirm.
     pub fn outcome(&self) -> Outcome {
         let worst = self.reasons.iter().map(|reason| match reason.action {
             Action::Deny => Outcome::Deny,

@@ -204,7 +204,8 @@ fn needs_continuation(source: &str, tokens: &[Lexeme]) -> bool {
     })
 }
 
-/// Returns whether a line that begins here continues the previous one: no line begins with a binary operator.
+/// Returns whether the line that begins with this token continues the previous one. It does if the token is a binary
+/// operator, since no statement begins with one.
 fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     match token {
         Token::Name => matches!(source.get(span.clone()), Some("or" | "and" | "in" | "is" | "contains_only")),

@@ -105,7 +105,7 @@ impl AgentSpec {
         }
     }
 
-    /// Returns the tools that it may call, out of these.
+    /// Returns those of the offered tools that the delegated agent may call.
     pub(super) fn allowed_tools(&self, offered: &[OfferedTool]) -> Vec<OfferedTool> {
         let may = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,

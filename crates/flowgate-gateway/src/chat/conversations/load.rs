@@ -29,8 +29,8 @@ impl Conversations {
         found: &ConversationHandle,
         turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
-        let key =
-            random::bytes::<32>().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        let key = random::bytes::<32>()
+            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
         let name = (client.spec.name.as_str(), found.name());
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }

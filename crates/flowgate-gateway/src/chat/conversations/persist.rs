@@ -177,7 +177,8 @@ impl Conversations {
         if let Some(before) = &begun.record {
             session.join_external_state(before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
         }
-        let stamp = random::name().map_err(|_| DatabaseError::Damaged("the system gives no random bytes"))?;
+        let stamp = random::name()
+            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
         let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);

@@ -98,7 +98,7 @@ impl GatewayService {
     }
 
     fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway has no servers: its operator starts it with --config";
+        let message = "this gateway has no servers: its operator can enable them with --config";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 }

@@ -78,7 +78,7 @@ impl GatewayService {
 
     /// Refuses a request beside others of its connection.
     pub(crate) fn refuse_request(&self, error: RequestSlotError) -> HttpReply {
-        let effect = "a request beside others of its connection was refused with 503";
+        let effect = "one of several concurrent requests of a connection was refused with 503";
         let bound = match error {
             RequestSlotError::Full => CommandLineBound {
                 what: "open connections",

@@ -205,7 +205,7 @@ impl Compiler<'_> {
             SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular || glued(known))
         });
         if let Some(word) = sensitive.filter(|_| !is_choice) {
-            let message = format!("`{name}` names where something goes or what runs (`{word}`)");
+            let message = format!("`{name}` is a destination or a command (`{word}`)");
             let help = "leave it required; if you must, list the allowed values with `in [...]` or write `unsafe endorse`";
             return self.fail("endorse-sensitive", &expr.span, message, help);
         }

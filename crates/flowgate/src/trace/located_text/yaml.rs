@@ -198,7 +198,7 @@ impl YamlReader<'_> {
         Ok(())
     }
 
-    /// Closes a list or map: behind its bracket, or behind its last node.
+    /// Closes a list or map. A flow collection ends after its closing `bracket`, a block collection after its last node.
     fn close(&mut self, bracket: u8) -> Result<(), LocateError> {
         if self.flows.pop() == Some(true) {
             let end = self.layout.skip(self.at, true);
