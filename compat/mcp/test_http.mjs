@@ -316,7 +316,7 @@ test("a conversation that is stopped while a tool runs says so at once", async (
   assert.ok(answer.isError);
   assert.match(text(answer), /no answer is shown/);
   await stopped;
-  await assert.rejects(call(client, "get-sum", { a: 2, b: 3 }), /has frozen this server/);
+  await assert.rejects(call(client, "get-sum", { a: 2, b: 3 }), /has frozen this conversation/);
   await freeze(false);
   assert.match(text(await call(client, "get-sum", { a: 2, b: 3 })), /5/);
 });

@@ -1,19 +1,20 @@
-//! Model routes: agents' chats pass the guard on their way to a model.
+//! Model routes: the chats of agents pass the guard before a model receives them.
 //!
-//! An agent uses the gateway as its base URL instead of a provider; it needs no other change. The gateway decodes a
-//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::accept_messages) to
-//! the guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
-//! All routes take this one path, streaming or not.
+//! An agent uses the gateway instead of a provider as its base URL; the agent needs no other change. The gateway
+//! decodes a request of any supported API into a chat, [adds
+//! it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that the chat belongs
+//! to, and judges the output of the model before the agent receives any of that output. Streaming and non-streaming
+//! routes share this code. `http::service` calls it.
 //!
-//! * `clients`: clients by their keys; `request_quota`: how often they may ask.
+//! * `clients`: clients by their keys; `request_quota`: how often a client may send requests.
 //! * `prefix_cache`: the cache of decoded chat prefixes.
 //! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
 //! * `report`: the log line of a request.
 //! * `conversations`: the conversation that a request belongs to.
 //! * `quotations`: administration of the texts that clients were shown.
-//! * `turn`: one request, from its chat to its completion; `upstream_model`: the model that it asks.
+//! * `turn`: one request, from its chat to its completion; `upstream_model`: the model that the turn calls.
 //! * `stream`: streamed answers.
-//! * `maintenance`: periodic maintenance of the store.
+//! * `maintenance`: periodic maintenance of the database and the audit log.
 
 pub(crate) mod clients;
 pub(crate) mod conversations;
@@ -69,7 +70,7 @@ use turn::TurnRequest;
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
-/// The header in which a client declares the provenance of those parts of the user's messages that it does not mark.
+/// The header in which a client declares the provenance of those parts of user messages that have no mark of their own.
 pub(crate) const SOURCE: &str = "x-flowgate-source";
 
 /// The state that all model routes share.
@@ -83,7 +84,7 @@ pub(crate) struct ModelRoutes {
     /// Requests to MCP servers that are in progress.
     pub(crate) pending: PendingRequests,
     pub(crate) log: OperatorLog,
-    /// The bound on the memory of parsed JSON values.
+    /// The memory budget of parsed JSON values, which all requests share.
     pub(crate) values: ValueBudget,
     /// Cancelled when the gateway shuts down.
     pub(crate) closing: CancellationToken,
@@ -96,11 +97,11 @@ pub(crate) enum ClientLimit {
     Requests,
     /// Requests in parallel.
     Parallel,
-    /// Parallel streams of server messages that answer no request.
+    /// Parallel streams of MCP server messages that answer no request.
     Listening,
 }
 
-/// The refusal of a request for which the quota of its client has no room, or which cannot be counted.
+/// The refusal of a request that exceeds the quota of its client, or that the database could not count.
 #[derive(Debug)]
 pub(crate) struct QuotaRefusal {
     pub(crate) status: StatusCode,
@@ -110,7 +111,8 @@ pub(crate) struct QuotaRefusal {
 }
 
 impl QuotaRefusal {
-    /// Completes the reply that refuses the request. The refusal is logged already.
+    /// Adds the `retry-after` header, and marks the reply as logged, because the refusal was logged when the quota was
+    /// checked.
     pub(crate) fn add_to(&self, reply: HttpReply) -> HttpReply {
         reply.with_header("retry-after", &self.retry_after.to_string()).mark_logged()
     }
@@ -121,22 +123,22 @@ impl QuotaRefusal {
 pub(crate) struct ModelRouteRequest {
     pub(crate) api: Api,
     pub(crate) client: Arc<ClientState>,
-    /// The key for the upstream, if the client brings its own.
+    /// The key for the upstream, if the client sends its own.
     pub(crate) key: Option<String>,
-    /// The conversation, if the client names it.
+    /// The name of the conversation, if the client names one.
     pub(crate) conversation: Option<String>,
     /// Whether the client asks for an explanation of what is hidden from the model.
     explains: bool,
-    /// The provenance of unmarked parts of the user's messages, if the client declares it.
+    /// The provenance of unmarked parts of user messages, if the client declares a provenance.
     pub(crate) unmarked: Option<Source>,
     _at_work: ClientRequestSlot,
 }
 
 impl ModelRoutes {
-    /// Opens the store and starts its maintenance tasks.
+    /// Opens the database and starts its maintenance tasks.
     ///
     /// # Errors
-    /// If the store, the audit log or the webhook cannot be opened.
+    /// If the database, the audit log or the webhook cannot be opened.
     pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
@@ -157,7 +159,7 @@ impl ModelRoutes {
         started
     }
 
-    /// Starts what an open store needs.
+    /// Opens the audit log and the webhook, and starts the maintenance tasks of the open database `open`.
     async fn start(
         config: GatewayConfig,
         open: Arc<Database>,
@@ -191,8 +193,8 @@ impl ModelRoutes {
         Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing })
     }
 
-    /// Signs the audit log, stores its head and closes the store before the process exits. A killed process does neither; the next start
-    /// catches up.
+    /// Signs the audit log, stores its head and closes the database before the process exits. After a killed process,
+    /// the next start signs the log and stores its head.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
             let _ = self.sessions.store().persist_log_head().await;
@@ -203,12 +205,13 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of failing parts that do not stop the gateway from working.
+    /// Returns the names of failing witnesses that are optional, so that the gateway works without them.
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
         self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default()
     }
 
-    /// Returns the names of the parts that cannot be written now.
+    /// Returns which of these fail now: the database and the audit log, if they cannot be written, and an overdue
+    /// required witness.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
@@ -221,7 +224,7 @@ impl ModelRoutes {
         failing
     }
 
-    /// Writes a remark for the operator; it may contain names that others chose.
+    /// Writes a remark to the operator's log; a remark may contain names that clients chose.
     pub(crate) fn remark(&self, remark: &str) {
         self.log.write(LogEvent::Remark, "", Vec::new(), remark);
     }
@@ -246,10 +249,10 @@ impl ModelRoutes {
         self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
     }
 
-    /// Takes one request from the quota of a client, which gateways that share a database count together.
+    /// Takes one request from the quota of a client. Gateways that share a database share the quota.
     ///
     /// # Errors
-    /// If the quota is exhausted, or the database cannot count. The message tells the client what to do.
+    /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
     pub(crate) async fn take_request(
         &self,
         client: &ClientState,
@@ -307,7 +310,7 @@ impl ModelRoutes {
         Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
-    /// Answers a request. What is streamed before the turn ends goes to `parts`; the result is then `None`.
+    /// Answers a request. A streamed answer is sent to `parts`, and the result is then `None`.
     pub(crate) async fn answer(
         &self,
         received: &ModelRouteRequest,
@@ -368,7 +371,8 @@ impl ModelRoutes {
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, presence).await?;
-        // The cached prefix may contain messages that the history of this conversation does not.
+        // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
+        // whole body is decoded.
         let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
         let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
             Ok(whole) => whole,
@@ -431,7 +435,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Records that approved calls of a turn did not run, since the turn could not be stored.
+    /// Records that approved calls of a turn did not run, because the turn could not be stored.
     pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
         let cause = "the turn could not be kept";
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
@@ -514,7 +518,7 @@ impl ModelRoutes {
     }
 }
 
-/// Reads the header that declares the provenance of those parts of user messages that declare none themselves.
+/// Reads the header that declares the provenance of those parts of user messages that have no mark of their own.
 fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String> {
     let mut values = headers.get_all(SOURCE).iter();
     match (values.next(), values.next()) {
@@ -530,7 +534,7 @@ fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String
     }
 }
 
-/// Warns the operator of files that other users of the system can read.
+/// Warns the operator if other users of the system can read the database file or the audit log.
 fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match place {
         config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),
@@ -546,12 +550,12 @@ fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>,
     }
 }
 
-/// Reads the name of the conversation from the headers of a request.
+/// Reads the name of the conversation from the headers of a request; `None` if the client names none.
 pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
     let mut values = headers.get_all(CONVERSATION).iter();
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
     match value {
-        // Another reader of the request might use the other value.
+        // Refused, because another program that reads the request might use the other value.
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),

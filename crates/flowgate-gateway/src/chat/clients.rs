@@ -1,4 +1,5 @@
-//! Clients by their keys and certificates, and the texts that they were shown.
+//! Clients by their keys and certificates, with the state of each: the texts that it was shown, its quota and its
+//! counters.
 //!
 //! Model and MCP routes authenticate every request here.
 
@@ -14,46 +15,48 @@ use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::tls::client_certificate::ClientCertificate;
 
-/// The header of the client's key where `Authorization` contains the upstream's.
+/// The header with the client's key, if `Authorization` contains the key for the upstream.
 const KEY: &str = "x-flowgate-key";
 
 /// A client and its state.
 #[derive(Debug)]
 pub(crate) struct ClientState {
     pub(crate) spec: ClientSettings,
-    /// The texts that it was shown.
+    /// The texts that the client was shown.
     pub(crate) history: tokio::sync::Mutex<ClientHistory>,
-    /// The cache of its decoded chat prefixes.
+    /// The cache of the client's decoded chat prefixes.
     pub(crate) prefix_cache: PrefixCache,
     quota: RequestQuota,
     at_work: AtomicUsize,
-    /// The number of conversations begun by this process.
+    /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
-    /// The number of its listening streams.
+    /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
     /// The maximum number of bits of the shown texts that may leak through the choice of the user's words that are
     /// hidden.
     bits: AtomicU64,
-    /// Windows of text that were forgotten for lack of room: about one per byte of normalised text.
+    /// The number of text windows that were forgotten because the memory of quotations was full: about one per byte of
+    /// normalised text.
     forgotten: AtomicU64,
 }
 
-/// The texts that a client was shown, as far as they are loaded.
+/// The texts that a client was shown and that this process has loaded from the database.
 #[derive(Debug)]
 pub(crate) struct ClientHistory {
     pub(crate) client: history::ClientProfile,
-    /// The number of the next text that is not loaded.
+    /// The number of the first stored text that is not loaded.
     pub(crate) next: i64,
-    /// The clear count of the store at the last load.
+    /// How often the stored texts had been cleared when they were last loaded: another count means that they were
+    /// cleared since.
     pub(crate) cleared: i64,
     /// Whether the stored texts have been loaded.
     pub(crate) is_loaded: bool,
-    /// The time of the last ageing step.
+    /// The time at which stale texts were last forgotten.
     pub(crate) aged: Instant,
 }
 
 impl ClientHistory {
-    /// Forgets all texts, so that the stored ones are loaded again.
+    /// Forgets all texts, so that the next use loads the stored texts again.
     pub(crate) fn reset(&mut self) {
         self.client.quotations.clear(None);
         (self.next, self.is_loaded) = (0, false);
@@ -61,7 +64,7 @@ impl ClientHistory {
 }
 
 impl ClientState {
-    /// Returns an empty history for a replay: what the client was shown is part of the replayed inputs.
+    /// Returns an empty history for a replay, because the replayed inputs contain what the client was shown.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
@@ -71,7 +74,7 @@ impl ClientState {
         }
     }
 
-    /// Adds the bits that a turn may have leaked.
+    /// Adds the number of bits that a turn may have leaked through the choice of the words that are hidden.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
@@ -88,27 +91,27 @@ impl ClientState {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Makes the next use load the texts that it was shown again.
+    /// Forgets the texts in memory, so that the next use loads the stored texts again.
     pub(crate) async fn reload_history(&self) {
         self.history.lock().await.reset();
     }
 
-    /// Counts a new conversation, and returns whether to look for surplus ones. Looking is slow where there are many
-    /// conversations, and a small excess does not matter then.
+    /// Counts a new conversation, and returns whether to look for surplus conversations now. A client with a high limit
+    /// looks less often, because the query is slow for many conversations and a small excess does not matter.
     pub(crate) fn count_new_conversation(&self) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
-    /// Takes one request from the quota, as this gateway counts it.
+    /// Takes one request from the client's quota as counted by this gateway alone.
     ///
     /// # Errors
-    /// The number of seconds until the next request is allowed.
+    /// If the quota is exhausted: the number of seconds until the next request is allowed.
     pub(crate) fn take_request(&self) -> Result<(), u64> {
         self.quota.take(Instant::now())
     }
 }
 
-/// One of a client's parallel requests, released when it is dropped.
+/// A slot for one of a client's parallel requests, released on drop.
 #[derive(Debug)]
 pub(crate) struct ClientRequestSlot(Arc<ClientState>);
 
@@ -126,7 +129,7 @@ impl Drop for ClientRequestSlot {
     }
 }
 
-/// All clients.
+/// All clients of the configuration.
 #[derive(Debug)]
 pub(crate) struct Clients(Vec<Arc<ClientState>>);
 
@@ -173,8 +176,8 @@ impl Clients {
     /// Finds the client of a request by its key and by the certificate of its connection, and returns the key for the
     /// upstream if the client brings one.
     ///
-    /// A client with a key and a certificate shows both, and the certificate of a client is accepted with no key of
-    /// another one.
+    /// A client that is configured with a key and a certificate must present both. A certificate of one client together
+    /// with a key of another client is rejected.
     ///
     /// # Errors
     /// The reason why the request is rejected.
@@ -190,7 +193,7 @@ impl Clients {
                 (Some(value), None) => {
                     value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
                 }
-                // A reader of the other value could authenticate another client.
+                // Refused, because a program that reads the other value could authenticate another client.
                 (Some(_), Some(_)) => {
                     Err("`Authorization` and `x-api-key` are both present: send one of them")
                 }
@@ -221,7 +224,7 @@ impl Clients {
             (named, None) => named,
         };
         let key = own.as_deref().or(provider.as_deref());
-        // All keys are compared, so that the time does not reveal which one is close.
+        // All keys are compared, so that the time does not reveal which key is similar.
         let by_key = self.0.iter().fold(None, |found, client| {
             let is_own = key.is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key)));
             if is_own { Some(client) } else { found }
@@ -234,7 +237,7 @@ impl Clients {
                 return Err("this client has a certificate beside its key: connect with it");
             }
             (Some(client), _) => {
-                // If there is no other key, the value in the place of the provider's key is the gateway's.
+                // Without a separate header, the value of `Authorization` is the gateway's key and not the provider's.
                 let upstream = if own.is_some() { provider } else { None };
                 return Ok((Arc::clone(client), upstream));
             }
@@ -251,7 +254,8 @@ impl Clients {
         Ok((Arc::clone(client), provider))
     }
 
-    /// Finds the client of a request to a model: if its upstream takes the client's own key, that key must be present.
+    /// Finds the client of a request to a model. If the client's upstream takes the client's own key, that key must be
+    /// present.
     pub(crate) fn find(
         &self,
         headers: &HeaderMap,

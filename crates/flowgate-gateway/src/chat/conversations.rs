@@ -1,12 +1,14 @@
-//! Finds, holds and stores the conversation of a request.
+//! Finds, locks and stores the conversation of a request. The model routes and the MCP routes call this module.
 //!
-//! A client may name the conversation. Otherwise it is the one with whose history the request begins, up to a message
-//! that the model wrote there. If two conversations share that history, the request is ambiguous and begins a new one:
-//! text that only the conversation itself could have written is labelled top there.
+//! A client may name the conversation. Otherwise the request belongs to the conversation whose history is the longest
+//! prefix of the request's chat, up to a message that the model wrote. If two conversations share that history, the
+//! request is ambiguous and begins a new conversation; replies of the model that the new conversation did not produce
+//! are labelled top there.
 //!
-//! Conversations are [stored](crate::database) turn by turn. Those used last are in memory as well; the others are
-//! replayed from their stored inputs when they are needed. A conversation whose replay diverges is deleted and begins
-//! anew with an empty history: what its client then sends as the past is labelled top.
+//! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
+//! others are replayed from their stored inputs when they are needed. A conversation whose replay diverges is deleted
+//! and recreated with an empty history, so that earlier replies of the model which its client then sends are labelled
+//! top.
 
 mod cache;
 mod load;
@@ -42,56 +44,58 @@ use crate::random;
 use crate::recorder::AuditEntry;
 use crate::visibility::ReportedItems;
 
-/// The time for which a request waits for another gateway that holds its conversation.
+/// The time for which a request waits while another gateway holds the lease on its conversation.
 const HELD_ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The interval at which it asks again.
+/// The interval at which a request that waits for another gateway tries to take the lease again.
 const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
-/// The age of the stored time of last use beyond which a turn updates it.
+/// A turn updates the stored time of last use only if that time is older than this interval, to save writes.
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
-/// The approximate memory of the shortest conversation, in bytes.
+/// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes: measured, with a margin.
 pub(crate) const GROWTH: usize = 8;
 /// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
 const FOR_A_VALUE: usize = 600;
 
-/// A conversation, and the chat as its client holds it.
+/// A conversation in memory, with its history and what is needed to store its next turn.
 #[derive(Debug)]
 pub(crate) struct ConversationState {
     pub(crate) conversation: Conversation,
     pub(crate) history: History,
-    /// The record of its tenant's stores that it recalled last, in JSON.
+    /// The labels of the tenant's stores, in JSON, as the conversation last joined them.
     pub(crate) recalled: Option<String>,
-    /// The [number of memory changes](Conversation::memory_changes) at which its record equalled `recalled`.
+    /// The [number of memory changes](Conversation::memory_changes) at which the conversation's own record of store
+    /// labels equalled `recalled`.
     settled: Option<u64>,
-    /// Requests that carry the tools on offer, by which an unchanged offer is recognised without comparing it.
+    /// Requests that offered the current tools: a request with the same settings offers the same tools, so its tools
+    /// need not be compared.
     pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
-    /// Its unique number in the store.
+    /// The unique number of the conversation in the database.
     id: i64,
-    /// The time at which its last use was last stored.
+    /// When the time of last use was last written to the database.
     touched: Instant,
     /// The number of stored turns; `bytes` is their size.
     turns: i64,
     bytes: i64,
-    /// The number of JSON values in its stored turns.
+    /// The number of JSON values in the stored turns.
     values: usize,
-    /// The stored prefixes of chats that belong to it.
+    /// The digests of chat prefixes that are stored as belonging to the conversation.
     prefixes: Vec<ChatPrefixDigest>,
-    /// The state machines between its client and the MCP servers.
+    /// The state machines between the client and its MCP servers.
     pub(super) machines: ConversationProxies,
-    /// The inputs that are not stored yet, if any of them is of a machine.
+    /// The inputs that are not stored yet, if one of them belongs to an MCP state machine.
     unpersisted: Vec<StoredInput>,
-    /// The recorded answers of its extern predicates.
+    /// The recorded answers of extern predicates.
     pub(super) answers: PredicateJournal,
     /// The audit records of this turn.
     pub(crate) events: Vec<AuditEntry>,
-    /// Questions that were answered with a yes in this turn and whose calls go out with it.
+    /// Approvals whose calls are sent with this turn.
     pub(crate) used: Vec<ApprovalReference>,
-    /// Questions that were answered with a yes and whose calls do not run.
+    /// Approvals whose calls do not run.
     pub(crate) void: Vec<ApprovalReference>,
-    /// Whether the turn is not stored, because a question could not be asked or an input of MCP failed halfway.
+    /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
-    /// The explanations that the log already contains.
+    /// The explanations that were logged already and are not repeated.
     pub(crate) explained: ReportedItems,
 }
 
@@ -104,9 +108,9 @@ type ConversationKey = (String, String);
 pub(crate) struct Conversations {
     store: Arc<Database>,
     memory: Mutex<ConversationCache>,
-    /// The bytes of input that one conversation may store.
+    /// The maximum number of bytes of input that one conversation may store.
     most_bytes: i64,
-    /// The bound on the memory of parsed JSON values.
+    /// The memory budget of parsed JSON values.
     room: ValueBudget,
     pub(crate) log: OperatorLog,
 }
@@ -121,15 +125,15 @@ pub(crate) struct ConversationHandle {
 /// A conversation, locked against all other requests.
 ///
 /// If a request ends between its first use of the conversation and its [storage](Conversations::persist), by a panic or
-/// by a dropped future, the conversation is dropped from memory: the next request finds it as it was stored last.
+/// by a dropped future, the conversation is dropped from memory, so that the next request loads the last stored state.
 #[derive(Debug)]
 pub(crate) struct LockedConversation<'a> {
     session: tokio::sync::MutexGuard<'a, Option<ConversationState>>,
-    /// Whether it may differ from what is stored.
+    /// Whether the conversation in memory may differ from the stored one.
     is_unsettled: bool,
     key: &'a ConversationKey,
     store: &'a Database,
-    /// Its share of the memory for values.
+    /// The conversation's share of the memory budget of parsed values.
     _share: Option<ValueBudgetShare>,
 }
 
@@ -172,7 +176,7 @@ impl From<DatabaseError> for RequestError {
             _ => RequestErrorCause::Store("the database failed: look at its disk, its file and its server"),
         };
         let failure = Self::new(error.status(), error.client_message()).with_cause(cause);
-        // A client whose request conflicts with another one needs no detail in the log.
+        // A conflict between two requests of a client is no failure of the database, so the log needs no detail.
         if cause == RequestErrorCause::Request { failure } else { failure.with_detail(error.to_string()) }
     }
 }
@@ -194,7 +198,7 @@ impl Conversations {
         &self.store
     }
 
-    /// Finds the conversation that a client names, or that a chat continues.
+    /// Finds the conversation that a client names, or that a chat continues; if there is none, generates a new name.
     pub(crate) async fn find(
         &self,
         client: &ClientState,
@@ -221,14 +225,15 @@ impl Conversations {
         Ok(self.find_by_name(client, &name))
     }
 
-    /// Returns the conversation of this name.
+    /// Returns the conversation of a client with this name, whether or not it exists in the database.
     pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
         let key = (client.spec.name.clone(), name.to_owned());
         let slot = self.memory().slot(&key);
         ConversationHandle { key, slot }
     }
 
-    /// Waits until no other request holds a conversation, here or in another gateway, and brings it up to date.
+    /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are
+    /// not in memory.
     pub(crate) async fn lock<'f>(
         &'f self,
         client: &ClientState,
@@ -278,10 +283,11 @@ impl Conversations {
             *held.session = None;
         }
         if held.session.is_none() {
-            // It is replayed only if there is room for its stored inputs.
+            // The conversation is replayed only if the memory budget has room for its stored inputs.
             let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
             let before = self.reserve_memory(client, found, memory_of(opened.bytes, read)).await?;
-            // Boxed, because few turns need it, and each would reserve its room.
+            // Boxed, because few turns load a conversation, and an unboxed future would enlarge the future of every
+            // turn.
             *held.session = Some(Box::pin(self.load(client, found, opened)).await?);
             drop(before);
         }
@@ -291,7 +297,7 @@ impl Conversations {
         Ok(held)
     }
 
-    /// Reserves memory for a conversation for as long as it is in use.
+    /// Reserves memory for a conversation until the returned share is dropped.
     async fn reserve_memory(
         &self,
         client: &ClientState,
@@ -314,7 +320,7 @@ impl Conversations {
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
 
-    /// Deletes the least recently used conversations of a client beyond its limit, except those in use.
+    /// Deletes the least recently used conversations of a client beyond its limit, except `newest` and those in use.
     async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
         let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
         let surplus = self.store.least_recently_used(&client.spec.name, newest, most).await?;
@@ -339,7 +345,7 @@ impl Conversations {
         Ok(())
     }
 
-    /// Returns whether a conversation has room for another turn.
+    /// Returns whether a conversation may store another turn; logs the limit if it may not.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
         let has_bytes = session.bytes < self.most_bytes;
         let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
@@ -360,7 +366,7 @@ impl Conversations {
         has_room
     }
 
-    /// Brings up to date what a client was shown elsewhere, and the labels of its tenant's stores.
+    /// Loads the texts that a client was shown in other gateways, and joins the current labels of its tenant's stores.
     pub(crate) async fn catch_up(
         &self,
         client: &ClientState,
@@ -371,7 +377,7 @@ impl Conversations {
         if self.store.is_shared() || !history.is_loaded {
             let mut recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
             if recalled.cleared != history.cleared && history.next > 0 {
-                // It was cleared through another gateway.
+                // An admin has cleared the texts through another gateway.
                 history.reset();
                 recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
             }
@@ -380,7 +386,7 @@ impl Conversations {
                 history.client.quotations.note_forgotten();
             }
             load_history(&mut history.client, recalled.texts);
-            // Texts that were forgotten during loading had been reported before.
+            // Texts that are forgotten while loading were reported when they were forgotten first.
             history.client.quotations.take_full_sources();
         }
         if history.aged.elapsed() > client.spec.quotation_age / 2 {
@@ -391,7 +397,7 @@ impl Conversations {
         self.recall_external_state(client, session).await
     }
 
-    /// Joins the labels that other clients of the tenant have written to stores.
+    /// Joins the labels that other conversations of the tenant have written to stores.
     pub(crate) async fn recall_external_state(
         &self,
         client: &ClientState,
@@ -406,7 +412,7 @@ impl Conversations {
         })
     }
 
-    /// Logs the sources of which texts were forgotten.
+    /// Logs the sources of which texts were forgotten because the share of a source was full.
     fn report_full(&self, client: &ClientState, conversation: &str, full: &BTreeMap<String, u64>) {
         for (source, bytes) in full {
             client.add_forgotten(*bytes);
@@ -431,7 +437,7 @@ impl Conversations {
 }
 
 impl ConversationState {
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory of the conversation, in bytes.
     fn memory(&self) -> usize {
         memory_of(self.bytes, self.values.saturating_add(self.machines.value_count()))
     }
@@ -441,7 +447,7 @@ impl ConversationState {
         self.turns
     }
 
-    /// Joins the labels of the tenant's stores from their JSON record, unless that record is already recalled.
+    /// Joins the labels of the tenant's stores from their JSON record, unless that record was joined last.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
             let read: Value = serde_json::from_str(record).map_err(|_| "it is not JSON".to_owned())?;
@@ -465,7 +471,7 @@ fn hex(prefix: &ChatPrefixDigest) -> String {
 
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     for ShownText { source, label, text: normalized } in texts {
-        // A label that cannot be parsed becomes `null`, which names no label and therefore counts as top.
+        // A label that cannot be parsed becomes `null`, which is no label and therefore counts as top.
         let label = serde_json::from_str(&label).unwrap_or(Value::Null);
         client.quotations.restore_text(&RememberedText { source, label, normalized });
     }

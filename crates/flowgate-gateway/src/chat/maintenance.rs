@@ -1,6 +1,7 @@
-//! Periodic maintenance of the store and the audit log.
+//! Periodic maintenance of the database and the audit log: renews leases, expires questions and deletes old data.
 //!
-//! The model routes start these tasks when they open the store; a task ends when its object is dropped.
+//! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
+//! dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,20 +13,22 @@ use crate::database::Database;
 use crate::log::{LogEvent, OperatorLog};
 use crate::recorder::Recorder;
 
-/// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease.
+/// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease, so
+/// that a failed renewal can be retried.
 const HOLD: Duration = Duration::from_secs(8);
 /// The interval at which expired questions are marked.
 const EXPIRE: Duration = Duration::from_secs(30);
-/// The interval at which the head of the audit log is stored if it has advanced beyond the last turn.
+/// The interval at which the head of the audit log is stored if the log has grown since the last stored turn.
 const NOTE: Duration = Duration::from_secs(5);
-/// The interval at which old data is deleted.
+/// The interval at which old conversations, questions and texts are deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
-/// The interval at which expired content beside the audit log is deleted, which rewrites the whole file.
+/// The interval at which expired content in the content file of the audit log is deleted. It is long, because a
+/// deletion rewrites the whole file.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Starts the maintenance of a store. Conversations and questions unused for `retention` are deleted, and texts that
-/// clients were shown longer than `quotations` ago.
+/// Starts the maintenance of a database. Conversations and questions unused for `retention` are deleted, and so are
+/// texts that clients were shown longer than `quotations` ago.
 pub(super) fn spawn_tasks(
     store: &Arc<Database>,
     approvals: &Arc<ApprovalService>,
@@ -49,10 +52,11 @@ pub(super) fn spawn_tasks(
     }
     if store.is_shared() {
         let store = Arc::downgrade(store);
-        // A failed renewal is retried: a conversation whose hold has expired is not stored.
+        // A failed renewal is retried: a turn of a conversation whose lease has expired is not stored, so nothing is
+        // lost.
         tokio::spawn(run_periodically(HOLD, store, |store| async move { drop(store.renew_leases().await) }));
     }
-    // A failed write is retried, and the head is stored with the next turn as well.
+    // A failed write is retried at the next interval, and the next turn stores the head as well.
     let noted = Arc::downgrade(store);
     tokio::spawn(run_periodically(NOTE, noted, |store| async move { drop(store.persist_log_head().await) }));
     let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);

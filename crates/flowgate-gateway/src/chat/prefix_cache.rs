@@ -1,10 +1,10 @@
-//! Caches decoded chat prefixes, so that they are not decoded again.
+//! Caches decoded chat prefixes, so that a request that continues a chat decodes only its new messages.
 //!
-//! An agent sends its whole chat with each request, mostly with the same bytes as before. The decoded form of a
-//! message and its digests depend on its bytes alone: a chat that begins with the same bytes begins with the same
-//! messages. So only the bytes after a cached prefix are decoded, by the same decoder as everything else. The settings
-//! of a request (all of it except the messages, mainly its tools) are cached by the same rule. Only Chat Completions
-//! requests are cached; requests of other APIs are decoded completely.
+//! An agent sends its whole chat with each request, mostly with the same bytes as before. The decoded form of a message
+//! and its digests depend on its bytes alone: so a chat that begins with the same bytes begins with the same messages.
+//! Only the bytes after a cached prefix are decoded, by the same decoder as a whole body. The settings of a request
+//! (everything except the messages, mainly the tools) are cached in the same way. Only Chat Completions requests are
+//! cached; requests of other APIs are decoded completely.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,9 +25,9 @@ pub(crate) struct PrefixCache(Mutex<PrefixCacheState>);
 #[derive(Debug, Default)]
 struct PrefixCacheState {
     by_digest: HashMap<PrefixDigest, Arc<MessageDigests>>,
-    /// The number of messages in all of them.
+    /// The total number of messages in the prefixes of `by_digest`.
     messages: usize,
-    /// The previous generation of `by_digest`.
+    /// The previous generation of `by_digest`, dropped when `by_digest` is full.
     older: HashMap<PrefixDigest, Arc<MessageDigests>>,
     /// Requests without their messages, by the digest of their bytes without the messages.
     settings: HashMap<PrefixDigest, Arc<ReceivedRequest>>,
@@ -41,27 +41,28 @@ type PrefixDigest = [u8; 32];
 /// The limit on messages in one generation of a client's prefixes; when there are more, the older generation is
 /// dropped.
 const MAX_CACHED_MESSAGES: usize = 1 << 15;
-/// The maximum number of messages by which a cached prefix may be shorter than its chat.
+/// The lookup tries prefixes that are at most this number of messages shorter than the chat.
 const MAX_UNCACHED_MESSAGES: usize = 32;
-/// The limit on `settings_bytes`; when there are more, `settings` is cleared.
+/// The limit on `settings_bytes`; `settings` is cleared when the limit is exceeded.
 const MAX_SETTINGS_BYTES: usize = 1 << 20;
 
 /// A decoded request, of which a prefix may come from the cache.
 #[derive(Debug)]
 pub(crate) struct PartlyCachedRequest {
-    /// The request without its messages. Equal requests share it as long as it is cached.
+    /// The request without its messages. Requests with equal settings share one allocation while the settings are
+    /// cached.
     pub(crate) settings: Arc<ReceivedRequest>,
     /// The messages after the cached prefix.
     messages: Vec<Message>,
-    /// The provenance of their parts, as far as the client declares it.
+    /// The provenance of the parts of `messages`, where the client declares a provenance.
     sources: Sources,
     prefix: Option<(PrefixDigest, Arc<MessageDigests>)>,
-    /// The number of messages, and the digest of them all.
+    /// The number of all messages of the request, and their digest; `None` if they cannot be cached.
     all: Option<(usize, PrefixDigest)>,
 }
 
 impl PartlyCachedRequest {
-    /// Returns the whole chat. Unmarked parts come from `unmarked`, if that is given.
+    /// Returns the whole chat. Unmarked parts have the provenance `unmarked`, if that is given.
     pub(crate) fn chat(&self, unmarked: Option<Source>) -> SentChat<'_> {
         let chat = match &self.prefix {
             Some((_, prefix)) => SentChat::continuing(prefix, &self.messages),
@@ -71,7 +72,7 @@ impl PartlyCachedRequest {
     }
 }
 
-/// Sets the provenance of unmarked parts, if it is given.
+/// Sets the provenance of unmarked parts to `unmarked`, if that is given.
 pub(crate) fn with_default_provenance(
     mut sources: Sources,
     messages: &[Message],
@@ -104,8 +105,8 @@ impl PrefixCache {
         Ok(PartlyCachedRequest { settings: Arc::new(request), messages, sources, prefix: None, all: None })
     }
 
-    /// Decodes a request whose messages are at these positions. Any error leads to `None`: the caller decodes the
-    /// whole body and reports it.
+    /// Decodes a request whose messages are at these positions. Returns `None` on any error, because the caller then
+    /// decodes the whole body and reports the error.
     fn decode_after_prefix(
         &self,
         api: Api,
@@ -152,7 +153,7 @@ impl PrefixCache {
         Some(settings)
     }
 
-    /// Returns the longest cached prefix. The candidates are sorted, shortest first.
+    /// Returns the longest cached prefix among the candidates, which are sorted, shortest first.
     fn longest_cached(
         &self,
         prefixes: Vec<(usize, PrefixDigest)>,
@@ -195,7 +196,8 @@ impl PrefixCache {
     }
 }
 
-/// Returns the positions of a request's messages, if they are unambiguous and each item of the list is one message.
+/// Returns the byte ranges of a request's messages; `None` if the ranges are ambiguous or an item of the list is not
+/// exactly one message.
 fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
     let items = (api == Api::ChatCompletions).then(|| json::items(text, "messages"))??;
     (!items.is_empty()).then_some(items)
@@ -208,7 +210,7 @@ fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(
     let mut from = messages.first().map_or(0, |first| first.start);
     let shortest = messages.len().saturating_sub(MAX_UNCACHED_MESSAGES).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {
-        // The digest covers the bytes between messages.
+        // The digest also covers the bytes between messages.
         hash.update(text.get(from..message.end).unwrap_or_default());
         from = message.end;
         if count < messages.len() {
@@ -228,7 +230,7 @@ mod tests {
     const API: Api = Api::ChatCompletions;
 
     /// Decodes and caches a request, and returns the number of cached messages. The result must equal that of decoding
-    /// the whole.
+    /// the whole body.
     fn read(cache: &PrefixCache, text: &str) -> Result<usize, String> {
         let (request, whole) = (cache.decode(API, text), decode_whole(API, text));
         let (request, whole) = match (request, whole) {
@@ -276,13 +278,13 @@ mod tests {
         );
         check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
         check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
-        // With other settings.
+        // The same messages with other settings.
         check(&format!(r#"{{"stream":true,"messages":[{a},{b},{c}],"model":"m","seed":7}}"#), Ok(1));
         check(&format!(r#"{{"model":"m","messages":[{a},{b},{c},{b},{a}]}}"#), Ok(3));
-        // With other bytes, or at another position.
+        // The same messages with other bytes between them, or at another position.
         check(&format!(r#"{{"model":"m","messages":[{a}, {b},{c},{b},{a},{b}]}}"#), Ok(0));
         check(&format!(r#"{{"model":"m","messages":[{b},{a},{b}]}}"#), Ok(0));
-        // Errors are reported for the whole body.
+        // An error names its position in the whole body, not in the part after the prefix.
         let problem = |place: &str| {
             format!(
                 "this gateway does not pass on what it does not understand: `messages[{place}].role` is not supported"
@@ -311,7 +313,7 @@ mod tests {
         let continued = 4 * MAX_CACHED_MESSAGES / 4096;
         for name in 0..continued {
             ask(name, 4096);
-            // A continued chat is not dropped.
+            // A chat that is continued again and again is not dropped from the cache.
             let cached = ask(continued, name + 1);
             assert_eq!(cached, name);
             let state = cache.lock();

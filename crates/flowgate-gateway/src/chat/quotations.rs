@@ -1,4 +1,4 @@
-//! Administration of the texts that clients were shown: admins list and clear them.
+//! Administration of the texts that clients were shown: admins list and clear these texts.
 //!
 //! A list contains only sources, numbers and times, never the texts.
 
@@ -19,7 +19,7 @@ use flowgate_audit::AuditEvent;
 #[serde(deny_unknown_fields)]
 struct ClearQuotationsRequest {
     client: String,
-    /// The source to clear; all sources, if none is named.
+    /// The source to clear; `None` clears all sources.
     source: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"clients": shown})))
     }
 
-    /// Clears the remembered texts of a client, or of one source of it, in all gateways that share the store.
+    /// Clears the remembered texts of a client, or those from one source, in all gateways that share the database.
     pub(crate) async fn clear_quotations(
         &self,
         headers: &HeaderMap,
@@ -79,7 +79,7 @@ impl ModelRoutes {
         self.recorder.record(&[event.into()]).map_err(|error| database_error_reply(&error))?;
         let store = self.sessions.store();
         let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
-        // Whether or not clearing succeeded, the texts are loaded again before they are used.
+        // The texts are loaded again before their next use even if clearing failed, because the outcome may be unknown.
         client.reload_history().await;
         let cleared = cleared.map_err(|error| {
             let what = format!("quotations of {}", clear.client);

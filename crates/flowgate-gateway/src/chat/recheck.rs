@@ -1,8 +1,9 @@
 //! Compares the verdicts in an audit log with a replay of the conversations in the database.
 //!
-//! The guard reads no clock and draws no random number, so every verdict can be reproduced. A log whose chain is
-//! intact and whose verdicts equal the replayed ones was written by a gateway that judged so; a log with other
-//! verdicts was not. The audit command calls [`read_database_snapshot`] before it reads logs and [`recheck`] after.
+//! The guard reads no clock and draws no random number, so every verdict can be reproduced. A log whose chain is intact
+//! and whose verdicts equal the replayed ones was written by a gateway that judged so; a log with other verdicts was
+//! altered or written by another gateway. The audit command calls [`read_database_snapshot`] before it reads logs and
+//! [`recheck`] after.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,11 +23,11 @@ use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash};
 pub struct RecheckReport {
     /// Verdicts that the replay reproduced.
     pub same: u64,
-    /// Verdicts of turns that were never stored: their calls did not go out.
+    /// Verdicts of turns that were never stored, so that their calls were not sent.
     pub unkept: u64,
     /// Verdicts of conversations that were deleted, or that have another policy now.
     pub gone: u64,
-    /// Replayed verdicts that are older than the log and therefore not in it.
+    /// Replayed verdicts that are older than the log, so that the log does not contain them.
     pub earlier: u64,
     /// Conversations without verdicts in the log that cannot be replayed: their policy was changed, or their client
     /// was removed.
@@ -35,11 +36,11 @@ pub struct RecheckReport {
     pub differ: Vec<ReplayDifference>,
 }
 
-/// The contents of a database before logs are read. A turn is recorded before it is stored: whatever is in the
-/// database now must be in a log that is read later.
+/// The conversations and log anchors of a database, read before the logs. A turn is recorded before it is stored: so
+/// every turn in this snapshot must be in a log that is read later.
 #[derive(Debug, Clone, Default)]
 pub struct DatabaseSnapshot {
-    /// The database's anchors of logs.
+    /// The positions of audit logs that the database recorded with turns.
     pub anchors: DatabaseLogAnchors,
     conversations: Vec<ConversationListing>,
 }
@@ -47,11 +48,11 @@ pub struct DatabaseSnapshot {
 /// A conversation whose replay differs from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayDifference {
-    /// The client.
+    /// The name of the client.
     pub client: String,
-    /// The conversation.
+    /// The name of the conversation.
     pub conversation: String,
-    /// The difference.
+    /// A sentence that describes the difference.
     pub what: String,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for ReplayDifference {
 /// A verdict: the number of events before it, the tool, the outcome, and the digest of the call.
 type VerdictRow = (u64, String, String, String);
 
-/// The verdicts of logs, by conversation, with the policies under which they were given.
+/// The verdicts in audit logs, by conversation, with the policy under which each verdict was given.
 #[derive(Debug, Default)]
 pub struct LoggedVerdicts {
     verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
@@ -100,15 +101,16 @@ impl LoggedVerdicts {
     }
 }
 
-/// Reads the contents of a configuration's database.
+/// Reads the database that a configuration names.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the database cannot be read.
 pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot, DatabaseError> {
     run_blocking(async {
         let store = Database::read(&config.store.place).await?;
         let read = async |store: &Database| {
-            // Anchors are read before conversations: what is recorded in the meantime is in the log.
+            // Anchors are read before conversations, so that a turn stored in between is certainly in a log that is
+            // read later.
             Ok(DatabaseSnapshot {
                 anchors: store.anchors().await?,
                 conversations: store.conversations().await?,
@@ -122,7 +124,7 @@ pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot
 /// logs.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the database cannot be read.
 pub fn recheck(
     config: GatewayConfig,
     known: DatabaseSnapshot,
@@ -151,7 +153,7 @@ async fn recheck_conversations(
 ) -> Result<RecheckReport, DatabaseError> {
     let clients = Clients::new(config.clients);
     let mut rechecked = RecheckReport::default();
-    // Without an anchor of the log, conversations may be older than it.
+    // Without an anchor of the log, a conversation may be older than the log.
     let anchors = known.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let after = anchors.map(|anchor| anchor.after).min();
     for ConversationListing { id, client: name, name: conversation, turns } in known.conversations {
@@ -170,7 +172,7 @@ async fn recheck_conversations(
             continue;
         };
         past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
-        // Verdicts under another policy belong to a conversation that was recreated since.
+        // Verdicts under another policy belong to an earlier conversation of the same name.
         let of_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
             let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
             same.map(|(_, verdict)| verdict).collect()
@@ -215,8 +217,8 @@ struct ComparisonCounts {
     earlier: u64,
 }
 
-/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; what else is in
-/// a log belongs to turns that were not stored. The first verdicts of a conversation that `is_older` than the log may
+/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; further verdicts
+/// in a log belong to turns that were not stored. The first verdicts of a conversation that `is_older` than the log may
 /// be missing.
 fn compare(
     logs: &[Vec<VerdictRow>],
@@ -268,7 +270,7 @@ mod tests {
         };
         check(&[&[]], &[], false, Ok([0, 0, 0]));
         check(&[&[(1, "permit"), (2, "deny")]], &[(1, "permit"), (2, "deny")], false, Ok([2, 0, 0]));
-        // A turn that was tried, not stored, and tried again.
+        // The log of a turn that was not stored at first and was retried.
         let tried: VerdictTuples<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
         check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
         let missing = Err("`permit` for a call of send at event 1 is not in the log");
@@ -283,7 +285,7 @@ mod tests {
         // Two gateways continued the conversation alternately.
         let turns: VerdictTuples<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
         check(&[&[(1, "permit"), (3, "permit")], &[(2, "deny")]], turns, false, Ok([3, 0, 0]));
-        // The conversation began before the log did; from its first logged verdict on, none may be missing.
+        // The conversation began before the log did; from the first logged verdict on, no verdict may be missing.
         check(&[&[(3, "permit")]], turns, true, Ok([1, 0, 2]));
         check(
             &[&[(2, "deny")]],

@@ -1,5 +1,5 @@
-//! The log line of one request of an agent to a model: its outcome, the verdicts, and the time it took. It has no
-//! content.
+//! The log line of one request of an agent to a model: the outcome, the verdicts, and the duration. It contains no text
+//! of the chat.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::http::waiting_status::WaitingStatus;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
 use crate::secret::Secret;
 
-/// The outcome of a request, as far as it is known.
+/// The outcome of a request, collected while the request runs.
 #[derive(Debug)]
 pub(crate) struct RequestReport {
     begun: Instant,
@@ -30,9 +30,9 @@ pub(crate) struct RequestReport {
     ended: Option<TurnEnd>,
     upstream: Duration,
     failure: Option<(StatusCode, RequestErrorCause)>,
-    /// The detail of the failure.
+    /// The detail of the failure, for the log only.
     detail: Option<String>,
-    /// The explanation of what is hidden from the model, if the client asks for it.
+    /// The explanation of what is hidden from the model, if the client asks for an explanation.
     pub(crate) explained: Option<String>,
     /// The question that the turn waits for, if any.
     pub(crate) waits: Option<WaitingStatus>,
@@ -67,7 +67,7 @@ impl VerdictTotals {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Logs that a limit cut off the evaluation of calls.
+    /// Logs that a limit cut off the evaluation of calls, if that happened.
     pub(crate) fn report_limit(self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -102,7 +102,7 @@ impl RequestReport {
         }
     }
 
-    /// Sets the conversation of the request.
+    /// Sets the name of the conversation.
     pub(crate) fn set_conversation(&mut self, conversation: &str) {
         self.conversation = Some(conversation.to_owned());
     }
@@ -122,7 +122,7 @@ impl RequestReport {
         self.verdicts.count(judged);
     }
 
-    /// Adds time that models took.
+    /// Adds the time for which the request waited for models.
     pub(crate) fn add_upstream_time(&mut self, took: Duration) {
         self.upstream += took;
     }
@@ -132,13 +132,13 @@ impl RequestReport {
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Notes a request that was rejected before its failure could be noted.
+    /// Sets the outcome of a request that was rejected, unless a more specific failure was set before.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Writes the log line of the request. `key` is the key for the upstream, if the client brings one; it is hidden
-    /// in the name of the conversation.
+    /// Writes the log line of the request. `key` is the key for the upstream, if the client sends one; it is redacted
+    /// from the name of the conversation.
     pub(crate) fn write(self, log: &OperatorLog, client: &str, key: Option<&str>) {
         let name = self.conversation.as_ref().map(|name| match key {
             Some(key) => Secret::new(key).redacted_from(name),
@@ -199,7 +199,7 @@ fn name_of(ended: TurnEnd) -> &'static str {
     }
 }
 
-/// Explains a status of the gateway, without text of the request.
+/// Explains a status of the gateway by a constant that quotes nothing of the request.
 pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 => "the request cannot be understood; its client was told where",
@@ -219,7 +219,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Explains why a model's server did not answer, without text of the server, which may quote the prompt.
+/// Explains why a model's server did not answer, without text of the server, because that text may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;

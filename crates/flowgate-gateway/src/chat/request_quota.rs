@@ -1,12 +1,12 @@
 //! The quota of requests of a client, as one gateway counts it.
 //!
-//! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; this count
-//! then spares the database the requests that exceed the quota through one gateway alone.
+//! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; the count
+//! here then refuses requests that exceed the quota at this gateway alone, without a query.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A token bucket that refills over a minute.
+/// A token bucket that refills completely over one minute.
 #[derive(Debug)]
 pub(super) struct RequestQuota {
     per_minute: f64,
@@ -20,16 +20,16 @@ struct QuotaState {
 }
 
 impl RequestQuota {
-    /// Creates a full quota.
+    /// Creates a full quota of `per_minute` requests.
     pub(super) fn new(per_minute: u32) -> Self {
         let per_minute = f64::from(per_minute);
         Self { per_minute, state: Mutex::new(QuotaState { left: per_minute, since: Instant::now() }) }
     }
 
-    /// Takes one request.
+    /// Takes one request from the quota.
     ///
     /// # Errors
-    /// The number of seconds until the next request is allowed.
+    /// If the quota is exhausted: the number of seconds until the next request is allowed.
     pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;
@@ -60,7 +60,7 @@ mod tests {
         check(29, Err(2));
         check(30, Ok(()));
         check(31, Err(30));
-        // A pause of any length gives no more than one quota.
+        // A pause of any length refills the quota to its maximum and no further.
         check(3600, Ok(()));
         check(3600, Ok(()));
         check(3600, Err(31));

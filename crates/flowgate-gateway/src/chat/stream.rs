@@ -1,8 +1,8 @@
 //! Streamed answers of the model routes.
 //!
-//! Only text that will be in the final answer unchanged is released early, as the guard decides. Calls are released
-//! when the whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client
-//! that disconnects ends it.
+//! The guard decides which text is released early: only text that will be in the final answer unchanged. Calls are
+//! released after the whole message was judged. A client that reads slowly delays its own turn by back-pressure; a
+//! client that disconnects ends its turn.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub(crate) enum ReplyPart {
 
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// The number of parts that may wait for a client.
+/// The number of parts that may wait in the channel until the client reads them.
 const QUEUE_CAPACITY: usize = 16;
 
 /// Creates the channel of an answer, from the turn to the response.
@@ -42,7 +42,7 @@ pub(crate) fn reply_channel() -> (Sender<ReplyPart>, Receiver<ReplyPart>) {
     channel(QUEUE_CAPACITY)
 }
 
-/// The answer to one request, as far as it has been sent.
+/// The streamed answer to one request, while it is being sent.
 pub(crate) struct OutgoingReply {
     api: Api,
     conversation: String,
@@ -82,29 +82,30 @@ impl OutgoingReply {
         }
     }
 
-    /// Adds a header to the answer. It has no effect once the answer has begun.
+    /// Adds a header to the answer; has no effect after the answer has begun.
     pub(crate) fn header(&mut self, name: &'static str, value: String) {
         self.headers.push((name, value));
     }
 
-    /// Returns whether anything was sent: then no other reply is possible.
+    /// Returns whether anything was sent, after which no other reply is possible.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Returns the text that was sent.
+    /// Returns the text that was sent or is pending.
     pub(crate) fn sent_text(&self) -> &str {
         &self.sent
     }
 
-    /// Sends more text, as far as the channel takes it; [`flush`](Self::flush) sends the rest.
+    /// Sends more text without waiting. Parts that do not fit into the channel remain pending until
+    /// [`flush`](Self::flush).
     pub(crate) fn text(&mut self, piece: &str) {
         self.sent.push_str(piece);
         let events = self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default();
         self.send(&events);
     }
 
-    /// Sends the rest of the answer; or returns all of it, if nothing has been sent.
+    /// Sends the rest of the answer; if nothing was sent before, returns the whole answer as one reply instead.
     pub(crate) async fn finish(
         &mut self,
         completion: &Completion,
@@ -182,8 +183,8 @@ pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) ->
     SseEvent::new(name, body.to_string())
 }
 
-/// Builds a response with these headers that streams parts as they come. Its drop signals to the turn that the client
-/// has disconnected.
+/// Builds a response with these headers that streams parts as they come. Dropping the response signals to the turn that
+/// the client has disconnected.
 pub(crate) fn response(
     headers: &[(&'static str, String)],
     parts: Receiver<ReplyPart>,
@@ -198,8 +199,8 @@ pub(crate) fn response(
     response
 }
 
-/// Builds a response that streams events as they come. Its drop signals to their sender that the client has
-/// disconnected.
+/// Builds a response that streams events as they come. Dropping the response signals to the sender of the events that
+/// the client has disconnected.
 pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
     let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();

@@ -1,5 +1,5 @@
-//! Tests of the model routes without sockets: how the work of a request grows with the number of its messages, and what
-//! a request that is cut off leaves.
+//! Tests of the model routes without sockets: how the work of a request grows with the number of its messages, and that
+//! a cut-off request leaves no state.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -34,7 +34,7 @@ require trusted if:
     (call: ToolCall) is tool:send
 ";
 
-/// Starts a model that answers `ok`.
+/// Starts a model server that always answers `ok`, and returns its URL.
 fn model() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ fn body(messages: &[Value]) -> String {
 }
 
 /// The allocations for 90,000 messages in one body are at most linear in those for 5,625: no allocation for a message
-/// grows with the number of the others. The calling thread makes all of them.
+/// grows with the number of the others. The calling thread makes all allocations, so they can be counted there.
 #[test]
 fn work_grows_with_the_number_of_messages_and_no_faster() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -137,12 +137,13 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
         assert_eq!(reply.unwrap().status.as_u16(), 200);
         work
     };
-    // Lazily created state is created now.
+    // A first request creates the lazily created state, so that it is not counted.
     work(&answers(10));
     for (name, shape) in [("answers", answers as fn(usize) -> String), ("dialogue", dialogue)] {
         let (few, many) = (work(&shape(5_625)), work(&shape(90_000)));
         println!("{name}: {few:?} {many:?}");
-        // Sixteen times, and what trees and growing vectors add. Quadratic work comes to 256 times.
+        // Linear work grows sixteenfold, plus the overhead of trees and growing vectors; quadratic work would grow
+        // 256-fold.
         let is_linear = many.count_total < 20 * few.count_total && many.bytes_total < 24 * few.bytes_total;
         assert!(is_linear, "{name}: {few:?} {many:?}");
     }
@@ -150,8 +151,8 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
     assert!(estimated_memory(answers(90_000).as_bytes()) > ServerLimits::default().values / 4);
 }
 
-/// A request that ends between its use of a conversation and its storage, by a panic or a dropped future, leaves nothing
-/// in memory that is not stored; one that is stored leaves what it did.
+/// A request that ends between its use of a conversation and its storage, by a panic or a dropped future, leaves
+/// nothing unstored in memory; the effects of a stored request remain.
 #[tokio::test]
 async fn a_request_that_is_cut_off_leaves_nothing_in_memory() {
     let routes = routes().await;

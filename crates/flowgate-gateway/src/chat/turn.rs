@@ -1,6 +1,6 @@
 //! Runs one turn: from the decoded request of a client to the completion that it receives.
 //!
-//! The request's conversation is held while the turn runs. The model routes call [`run`] and store the outcome
+//! The request's conversation is locked while the turn runs. The model routes call [`run`] and store the outcome
 //! afterwards.
 
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ use crate::recorder::{self, AuditEntry};
 use crate::visibility;
 use flowgate_audit::AuditEvent;
 
-/// The number of tools that a client may offer.
+/// The maximum number of tools that one request may offer.
 const MAX_TOOLS: usize = 512;
 
 /// A request with everything needed to answer it.
@@ -49,9 +49,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) name: &'t str,
     /// The request without its messages.
     pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
-    /// Its messages.
+    /// The messages of the request.
     pub(crate) chat: &'t SentChat<'t>,
-    /// The client's key for the upstream, if it brings one.
+    /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
     pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
@@ -60,7 +60,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) explains: bool,
 }
 
-/// Rejects requests that no model may receive, before the chat is added to the conversation.
+/// Rejects a request for a model that the client may not use, or with too many tools, before its chat is added to the
+/// conversation.
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
@@ -79,7 +80,8 @@ fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// Adds a chat to its conversation and runs the agent until the client has to act.
+/// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
+/// person.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -118,7 +120,7 @@ pub(crate) async fn run(
             Decision::Allow => person.used.extend(asked),
             Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
-        // In the meantime others may have written to the stores that the question refers to.
+        // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
             session.join_external_state(&record).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
@@ -196,7 +198,7 @@ pub(crate) async fn run(
     (session.void, session.used) = used.into_iter().partition(is_void);
     session.events = take_audit_events(client, name, &mut turn);
     if turn.ended != Some(TurnEnd::Asked) {
-        // A freeze may have stopped calls since they were handed over.
+        // A freeze may have been ordered since the calls were permitted.
         let mut calls = turn.calls.iter();
         let stopped = loop {
             let Some(call) = calls.next() else { break None };
@@ -209,7 +211,8 @@ pub(crate) async fn run(
             session.withhold_calls(client, name, &mut turn, &why);
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
-        // Calls that were permitted before a person was asked depend on the consents of that time.
+        // Calls that were permitted before a person was asked depend on the standing consents in force then; if these
+        // consents have changed, the calls are withheld.
         let consents = match approvals.frozen_consents(&client.spec).await {
             Ok(consents) => consents,
             Err(error) => {
@@ -243,11 +246,11 @@ pub(crate) async fn run(
     Ok(completion)
 }
 
-/// The number of requests that a session remembers as carrying the tools on offer.
+/// The number of requests that a conversation remembers because they offer the current tools.
 const KNOWN_OFFERS: usize = 4;
 
 impl ConversationState {
-    /// Offers the tools of a request to the model.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already.
     fn offer(
         &mut self,
         client: &ClientSettings,
@@ -271,7 +274,7 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Withholds the calls of a turn: approvals that they used become void.
+    /// Withholds the calls of a turn, so that the approvals that these calls used become void.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
         self.void.append(&mut self.used);
         for call in &mut turn.calls {
@@ -285,7 +288,7 @@ impl ConversationState {
         }
     }
 
-    /// Adds the completion to the conversation as the message that the client receives.
+    /// Adds the completion to the history of the conversation, as the message that the client receives.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
         let mut history = client.history.lock().await;
@@ -303,7 +306,7 @@ fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<A
     judged.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
 }
 
-/// Builds the completion for a turn that waits for a person.
+/// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question.
 fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
@@ -319,7 +322,7 @@ fn waiting_completion(
     completion
 }
 
-/// Joins the model's replies into one text.
+/// Joins the model's replies into one text; a withheld reply is replaced by the rules that withheld it.
 fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
@@ -350,14 +353,14 @@ fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
         (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
-        // Calls that were not handed to the client are no reason to stop.
+        // The stop reason must not be calls if the client receives no calls.
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
     };
     Completion { text, calls, stop, usage: turn.spent.tokens }
 }
 
-/// Builds the offer of a client's tool from its description. Its label is up to the policy.
+/// Builds the offer of a client's tool from its description. The policy determines the label of the description.
 fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),
@@ -376,7 +379,7 @@ struct PersonApprover<'a> {
     used: Vec<ApprovalReference>,
     /// The question for which the turn waits.
     question: Option<ApprovalReference>,
-    /// Why a question could not be asked.
+    /// The reason why a question could not be asked; the turn then fails.
     failure: Option<DatabaseError>,
 }
 
@@ -388,7 +391,7 @@ impl Approver for PersonApprover<'_> {
                     Ok(answered) => answered,
                     Err(error) => {
                         self.failure = Some(error);
-                        // The error ends the turn, of which nothing is stored.
+                        // `run` returns the error, and nothing of the turn is stored.
                         return Decision::Later;
                     }
                 };
@@ -402,7 +405,7 @@ impl Approver for PersonApprover<'_> {
     }
 }
 
-/// A model whose first message follows the client's choice of tool.
+/// A model to whose first request of a turn the client's `tool_choice` applies.
 struct ToolChoiceModel<'a> {
     model: &'a dyn ChatModel,
     choice: &'a ToolChoice,
@@ -424,7 +427,8 @@ impl ChatModel for ToolChoiceModel<'_> {
             ToolChoice::Any => !request.tools.is_empty(),
             ToolChoice::Auto | ToolChoice::None => true,
         };
-        // A second message answers a denied call, and may have to explain it in text.
+        // The choice applies to the first message only: a later message answers a denied call, and may have to explain
+        // the denial in text.
         if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
             return self.model.complete(request, listener);
         }
@@ -437,7 +441,7 @@ impl ChatModel for ToolChoiceModel<'_> {
 struct TurnStreamer<'a> {
     turn: TurnRequest<'a>,
     stream: &'a mut Option<OutgoingReply>,
-    /// The text of the model's earlier replies.
+    /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     before: String,
     /// The record of the tenant's stores that the conversation recalled last.
     recalled: Option<String>,
@@ -445,7 +449,7 @@ struct TurnStreamer<'a> {
 
 impl Observer for TurnStreamer<'_> {
     fn before_need(&mut self, conversation: &Conversation) {
-        // The rest is sent at the end of the answer.
+        // The remaining text is sent at the end of the answer.
         if conversation.is_turn_over() {
             return;
         }
@@ -506,16 +510,17 @@ impl Observer for TurnStreamer<'_> {
     }
 }
 
-/// The constant message to a client for every failure of a model's server.
+/// The message to a client for every failure of a model's server. It is constant, because details could reveal hidden
+/// text.
 const NO_COMPLETION: &str =
     "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
 
-/// Converts a failure of a model. Whatever a model's server can choose, such as its status, the name of its error or
-/// the time to wait, goes to the log only: the server may have been shown hidden text, and no label and no rule of the
-/// policy covers an error.
+/// Converts a failure of a model. Everything that a model's server can choose, such as its status, the name of its
+/// error or the time to wait, is logged and not sent to the client, because the server may have been shown hidden text
+/// and the policy does not label errors.
 fn model_error(error: &Error) -> RequestError {
     let (status, message) = match error {
-        // These are decided in the gateway, before anything is sent.
+        // The gateway itself raises these errors before it sends anything, so their text is safe to show.
         Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
         Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
         _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),

@@ -1,7 +1,7 @@
-//! A wrapper of a model: it measures how long the model's server takes, and stops waiting when the client has
+//! A wrapper of a model that measures how long the model's server takes, and stops waiting when the client has
 //! disconnected.
 //!
-//! The module `turn` wraps every model that a turn may ask.
+//! The module `turn` wraps every model that a turn may call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use crate::http::client_presence::ClientPresence;
 
-/// A model that is asked on behalf of a client.
+/// A model that is called on behalf of a client.
 pub(super) struct UpstreamModel<'a> {
     model: &'a dyn ChatModel,
     client: &'a ClientPresence,

@@ -1,6 +1,7 @@
-//! The conversations in memory, and their eviction.
+//! The cache of conversations in memory.
 //!
-//! `Conversations` owns one; the least recently used conversations are evicted, except those in use.
+//! `Conversations` owns the cache. When a limit is exceeded, the least recently used conversations are evicted, except
+//! those in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use super::{ConversationCell, ConversationKey};
 use crate::background_drop::drop_in_background;
 
-/// The limit on conversations in memory, however small they are.
+/// The limit on the number of conversations in memory, whatever their size.
 const MAX_SLOTS: usize = 4096;
 
 /// The conversations in memory.
@@ -30,12 +31,13 @@ struct ConversationUse {
 }
 
 impl ConversationCache {
-    /// Keeps about `most` bytes.
+    /// Creates a cache for about `most` bytes of conversations.
     pub(super) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// Returns the slot of a conversation, and marks it as used now.
+    /// Returns the slot of a conversation, and marks the conversation as used now; the slot of an unknown conversation
+    /// is empty.
     pub(super) fn slot(&mut self, key: &ConversationKey) -> ConversationCell {
         self.clock += 1;
         let (slot, used) = self.slots.entry(key.clone()).or_default();
@@ -102,7 +104,7 @@ mod tests {
         drop(held);
         memory.set_size(&key("a"), 200);
         assert_eq!(left(&memory), ("a c".to_owned(), 300, 2));
-        // Even the conversation that is noted is evicted if it is too large.
+        // Even the conversation whose size is set now is evicted if it is too large.
         memory.set_size(&key("a"), 400);
         assert_eq!(left(&memory), ("c".to_owned(), 100, 1));
         memory.forget(&key("c"));

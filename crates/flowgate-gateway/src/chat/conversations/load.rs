@@ -1,6 +1,6 @@
-//! Loads a conversation: opens it in the database, and replays the turns that are not in memory.
+//! Loads a conversation: opens the conversation in the database, and replays the turns that are not in memory.
 //!
-//! [`Conversations::lock`] calls it for the conversation of a request, and `recheck` for every stored conversation.
+//! [`Conversations::lock`] loads the conversation of a request, and `recheck` replays every stored conversation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ impl Conversations {
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
-    /// Replays a conversation from its stored inputs; if the replay diverges, begins it anew.
+    /// Replays a conversation from its stored inputs; if the replay diverges, deletes and recreates it without turns.
     pub(super) async fn load(
         &self,
         client: &ClientState,
@@ -60,13 +60,13 @@ impl Conversations {
     }
 }
 
-/// Returns the number of turns whose inputs were read.
+/// Returns the number of turns whose inputs `opened` contains.
 pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
     i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
 }
 
-/// Replays the turns in `opened` on a conversation that already contains those before them. Returns `false` if the
-/// replay diverges.
+/// Replays the turns in `opened` on a conversation that contains the earlier turns. Returns `false` if the replay
+/// diverges.
 pub(super) fn replay_missing(
     client: &ClientState,
     session: Option<&mut ConversationState>,
@@ -88,7 +88,7 @@ pub(super) fn replay_missing(
     true
 }
 
-/// Replays all turns of a conversation with its key, and returns the verdicts.
+/// Replays all turns of a conversation under the key of its digests, and returns the verdicts.
 pub(in crate::chat) fn replay(
     client: &ClientState,
     key: &str,
@@ -115,7 +115,7 @@ fn replay_stored(
     Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
 }
 
-/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
+/// Creates an empty conversation of a client. The answers of its extern predicates are added to the predicate journal.
 fn new_conversation(
     client: &ClientState,
     key: [u8; 32],

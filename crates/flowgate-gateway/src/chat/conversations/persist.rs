@@ -1,7 +1,7 @@
-//! Stores a turn: the inputs of its conversation, with everything that follows from them.
+//! Stores a turn: the inputs of its conversation, and the state that changes with them.
 //!
 //! A turn is stored in one transaction with its changes to questions, to the labels of its tenant's stores and to the
-//! texts that its client was shown.
+//! texts that its client was shown. The model routes and the MCP routes call it before they send the reply.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -21,8 +21,8 @@ use crate::log::LogEvent;
 use crate::random;
 
 impl Conversations {
-    /// Stores the inputs of a turn, with everything that follows from them. Only then may the part of the turn be sent
-    /// that could not be released early.
+    /// Stores the inputs of a turn, and the state that changes with them. Until this succeeds, the caller may send only
+    /// the text that the guard released early.
     pub(crate) async fn persist(
         &self,
         client: &ClientState,
@@ -40,13 +40,13 @@ impl Conversations {
             let sentence = format!("a predicate has no answer, and what asks it fails: {why}");
             self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
         }
-        // A rejected request is no turn.
+        // A rejected request has no inputs, so there is no turn to store.
         let is_empty = !session.has_unpersisted_inputs();
         if is_empty && session.used.is_empty() && session.void.is_empty() {
             held.is_unsettled = false;
             return Ok(self.store.release_lease(&client.spec.name, found.name()).await?);
         }
-        // The lock orders what a client was shown in memory as it is ordered in the store.
+        // The lock gives the texts that a client was shown the same order in memory as in the database.
         let mut history = client.history.lock().await;
         session.conversation.memorize(&mut history.client, &mut session.history);
         let learned = history.client.quotations.take_learned();
@@ -70,7 +70,7 @@ impl Conversations {
         }
     }
 
-    /// Drops a conversation from memory that is ahead of the store.
+    /// Drops a conversation from memory because its last turn could not be stored, and converts the error.
     pub(crate) async fn evict_unpersisted(
         &self,
         found: &ConversationHandle,
@@ -81,7 +81,7 @@ impl Conversations {
         error.into()
     }
 
-    /// Drops a conversation from memory; the next request finds it as it was stored last.
+    /// Drops a conversation from memory, so that the next request loads the last stored state, and releases its lease.
     async fn drop_turn(&self, found: &ConversationHandle, held: &mut LockedConversation<'_>) {
         *held.session = None;
         let _ = self.store.release_lease(&found.key.0, found.name()).await;
@@ -96,7 +96,8 @@ impl Conversations {
         learned: &history::LearnedTexts,
     ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
         let (spec, name) = (&client.spec, found.name());
-        // Most turns change nothing but their conversation: these wait for no other turn of the tenant.
+        // Most turns change only their conversation. They skip the tenant's lock, and so wait for no other turn of the
+        // tenant.
         let is_alone = session.used.is_empty()
             && session.void.is_empty()
             && learned.texts.is_empty()
@@ -159,8 +160,8 @@ impl Conversations {
         Ok(session.settled == now)
     }
 
-    /// Begins the transaction of a turn with its changes to questions. Returns the new record of its tenant's stores as
-    /// well, if the turn changes it.
+    /// Begins the transaction of a turn with its changes to questions. Also returns the new record of the labels of its
+    /// tenant's stores, if the turn changes that record.
     async fn begin_turn(
         &self,
         client: &ClientState,
@@ -171,7 +172,7 @@ impl Conversations {
             used: ids(std::mem::take(&mut session.used)),
             void: ids(std::mem::take(&mut session.void)),
         };
-        // Joins the labels that others of the tenant have written to stores in the meantime with those of this
+        // Labels that other conversations of the tenant have written to stores since are joined with the labels of this
         // conversation.
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
@@ -187,8 +188,8 @@ impl Conversations {
     }
 }
 
-/// Returns the texts that a client was shown in a turn, if there are any; `next` is the first that it does not know of
-/// those that others have stored.
+/// Returns the texts that a client was shown in a turn, if there are any; `next` is the number of the first stored text
+/// that this gateway has not loaded.
 fn new_shown_texts(client: &str, next: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
     if learned.texts.is_empty() && learned.full.is_empty() {
         return None;
@@ -205,7 +206,7 @@ fn new_shown_texts(client: &str, next: i64, learned: &history::LearnedTexts) -> 
 
 /// Returns the digests of `prefixes` that are not in `others`, in hexadecimal.
 fn digests_not_in(prefixes: &[ChatPrefixDigest], others: &[ChatPrefixDigest]) -> Vec<String> {
-    // Two versions of a chat mostly share their first prefixes.
+    // Two versions of a chat mostly share their first prefixes, which need no hash set.
     let same = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
     let others: HashSet<&ChatPrefixDigest> = others.iter().skip(same).collect();
     prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).map(hex).collect()

@@ -1,4 +1,5 @@
-//! The inputs of a conversation in their stored form: those of its chat and of the servers' state machines, in order.
+//! The inputs of a conversation in their stored form: those of its chat and of the MCP servers' state machines, in
+//! order. `persist` writes this form, and `load` replays it.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;
@@ -12,13 +13,13 @@ use crate::config::ClientSettings;
 use crate::mcp_proxy::proxies::ServerProxyEvent;
 use crate::predicates::journal::RecordedPredicateAnswer;
 
-/// An element of the stored inputs of a conversation, which are in order.
+/// An element of the ordered list of stored inputs of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StoredInput {
-    /// Inputs of its chat.
+    /// Consecutive inputs of the chat.
     Chat(Vec<Input>),
-    /// An input of a server's state machine.
+    /// An input of an MCP server's state machine.
     Server(ServerProxyEvent),
 }
 
@@ -32,7 +33,7 @@ struct StoredTurn {
 }
 
 impl StoredTurn {
-    /// Reads a stored row: a list, if it has only chat inputs.
+    /// Parses a stored row. A turn with chat inputs only is stored as a plain list.
     fn read(row: &str) -> serde_json::Result<Self> {
         if row.starts_with('[') {
             let steps = vec![StoredInput::Chat(serde_json::from_str(row)?)];
@@ -43,7 +44,7 @@ impl StoredTurn {
 }
 
 impl ConversationState {
-    /// Hands an input to the machine of a server. Returns the actions that follow, and the verdicts.
+    /// Hands an input to the state machine of a server. Returns the resulting actions, and the verdicts.
     pub(crate) fn handle_proxy_event(
         &mut self,
         client: &ClientSettings,
@@ -59,8 +60,8 @@ impl ConversationState {
         (out, judged)
     }
 
-    /// Returns the actions for a server's message that changes nothing and is therefore not stored; `None` if it must
-    /// be processed as an input.
+    /// Returns the actions for a server's message that changes no state and is therefore not stored; `None` if the
+    /// message must be processed as an input.
     pub(crate) fn handle_stateless_message(
         &mut self,
         client: &ClientSettings,
@@ -71,22 +72,22 @@ impl ConversationState {
         machine.handle_stateless_message(&mut self.conversation, text.as_bytes())
     }
 
-    /// Returns the approved tools of a server, as far as its machine has received them.
+    /// Returns the approved tools of a server, if its state machine has received them.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
         self.machines.pins(server)
     }
 
-    /// Returns an open question of a machine.
+    /// Returns an open question of the state machine of a server.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
         self.machines.question(server, name)
     }
 
-    /// Returns whether it has inputs that are not stored yet.
+    /// Returns whether the conversation has inputs that are not stored yet.
     pub(super) fn has_unpersisted_inputs(&self) -> bool {
         !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
     }
 
-    /// Returns whether it has inputs, or approvals that were used, that are not stored yet.
+    /// Returns whether the conversation has inputs or used approvals that are not stored yet.
     pub(crate) fn has_unpersisted_changes(&self) -> bool {
         self.has_unpersisted_inputs() || !self.used.is_empty()
     }
@@ -123,10 +124,10 @@ impl ConversationState {
                 self.machines.handle_event(&mut self.conversation, &client.spec, &put);
                 judged.extend(self.machines.take_judgements(&put.server));
             }
-            // The history of the client includes what it was shown by machines.
+            // Texts that MCP servers showed to the client are added to the client's history.
             judged.extend(self.conversation.replay(&mut own, &mut self.history, &inputs).ok()?);
         }
-        // Calls that ran were recorded when they first ran.
+        // Calls that ran are discarded, because they were recorded when they first ran.
         self.conversation.drain_taken_calls();
         Some(judged)
     }
