@@ -41,6 +41,8 @@ struct ConsentedArgument {
 struct UpperBound {
     label: PartialLabel,
     span: Span,
+    /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
+    is_strict: bool,
     denies: bool,
     /// Whether it also allows what flows to it; otherwise it only restricts.
     grants: bool,
@@ -200,9 +202,19 @@ impl Monitor {
                     let target = statement.target.as_ref();
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
+                    let is_strict = statement.is_strict;
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
-                    limits.push(UpperBound { label, span, denies, grants, is_harmless, ceiling, nodes });
+                    limits.push(UpperBound {
+                        label,
+                        span,
+                        is_strict,
+                        denies,
+                        grants,
+                        is_harmless,
+                        ceiling,
+                        nodes,
+                    });
                     Ok(())
                 });
                 missed |= evaluator.missed;
@@ -342,13 +354,15 @@ impl Monitor {
         let in_target: Vec<Option<Vec<bool>>> =
             limits.iter().map(|limit| limit.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
+        // A view is all that the model was shown; any other attribution is an estimate.
+        let is_estimate = matches!(attribution.decision, CallDependency::Regions(_));
         for (id, node) in document.nodes().iter().enumerate() {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             let mut unbounded = space.all();
-            let mut exceeded: Vec<(DimensionSet, Option<&UpperBound>)> = Vec::new();
+            let mut exceeded: Vec<(DimensionSet, Label, Option<&UpperBound>)> = Vec::new();
             for (limit, target) in limits.iter().zip(&in_target) {
                 let speaks_of_it = target.as_ref().is_none_or(|target| is_in(target, id));
                 // A bound on an argument also bounds the decision, but allows nothing there.
@@ -356,25 +370,28 @@ impl Monitor {
                     if speaks_of_it && limit.grants {
                         unbounded = unbounded.without(limit.label.dims);
                     }
-                    if node.label.flows_to(&limit.ceiling) {
+                    let is_strict = limit.is_strict && is_decision && is_estimate;
+                    let label = if is_strict { node.label.join(&call.context) } else { node.label };
+                    if label.flows_to(&limit.ceiling) {
                         continue;
                     }
                     let over = space.exceeded_dimensions(
-                        &node.label,
+                        &label,
                         &limit.label.label,
                         limit.label.dims.without(lifted),
                     );
-                    exceeded.push((over, Some(limit)));
+                    exceeded.push((over, label, Some(limit)));
                 }
             }
             if !unbounded.is_empty() {
                 exceeded.push((
                     space.exceeded_dimensions(&node.label, &Label::BOTTOM, unbounded.without(lifted)),
+                    node.label,
                     None,
                 ));
             }
             let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
-            for (mut over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
+            for (mut over, label, limit) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     let covered = over.without(over.without(consent.label.dims));
                     let covered = covered.without(space.exceeded_dimensions(
@@ -410,7 +427,7 @@ impl Monitor {
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
-                reasons.push(self.excess_reason(event, &node.label, over, limit, part.clone(), attribution));
+                reasons.push(self.excess_reason(event, &label, over, limit, part.clone(), attribution));
             }
         }
         reasons
@@ -449,7 +466,13 @@ impl Monitor {
         };
         let action = if limit.is_some_and(|limit| limit.denies) { Action::Deny } else { Action::Ask };
         let name = part.strip_prefix("arguments.").map(|path| path.split(['.', '[']).next().unwrap_or(path));
-        let source = name.map_or(&attribution.decision, |name| attribution.argument(name));
+        let is_strict = limit.is_some_and(|limit| limit.is_strict)
+            && !matches!(attribution.decision, CallDependency::View(_));
+        let source = match name {
+            Some(name) => attribution.argument(name),
+            None if is_strict => &CallDependency::Everything,
+            None => &attribution.decision,
+        };
         let secret = over.without(space.integrity());
         Reason {
             statement: limit.map(|limit| limit.span.clone()),

@@ -273,13 +273,14 @@ impl<'a> Compiler<'a> {
                 });
                 Ok(())
             }
-            StatementKind::Require { label, target, denies, body } => {
+            StatementKind::Require { label, target, is_strict, denies, body } => {
                 self.require_lattice(&span)?;
                 let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
                 let query = self.granting_query(scope);
-                self.plan.requirements.push(Requirement { span, label, target, denies: *denies, query });
+                let (is_strict, denies) = (*is_strict, *denies);
+                self.plan.requirements.push(Requirement { span, label, target, is_strict, denies, query });
                 Ok(())
             }
             StatementKind::Payload { target, body } => {

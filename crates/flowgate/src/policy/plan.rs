@@ -92,6 +92,8 @@ pub(crate) struct Requirement {
     pub(crate) label: LabelPlan,
     /// The argument that is restricted; `None` is the whole call.
     pub(crate) target: Option<TargetPath>,
+    /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
+    pub(crate) is_strict: bool,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: CompiledQuery,

@@ -32,8 +32,8 @@ pub(crate) enum StatementKind {
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL if: ...`
     Label { target: Expr, label: Vec<Expr>, body: ConditionBody },
-    /// `require LABEL [for TARGET] [else deny] if: ...`
-    Require { label: Vec<Expr>, target: Option<Expr>, denies: bool, body: ConditionBody },
+    /// `require LABEL [for TARGET] [decided by everything] [else deny] if: ...`
+    Require { label: Vec<Expr>, target: Option<Expr>, is_strict: bool, denies: bool, body: ConditionBody },
     /// `payload TARGET if: ...`
     Payload { target: Expr, body: ConditionBody },
     /// `consent LABEL for TARGET if: ...`

@@ -68,11 +68,17 @@ impl Parser<'_> {
                 } else {
                     None
                 };
+                let is_strict = self.eat_word("decided");
+                if is_strict {
+                    let help = "write `require LABEL decided by everything if:`";
+                    self.expect_word("by", help)?;
+                    self.expect_word("everything", help)?;
+                }
                 let denies = self.eat_word("else");
                 if denies {
                     self.expect_word("deny", "write `require LABEL else deny if:`")?;
                 }
-                Ok(StatementKind::Require { label, target, denies, body: self.body()? })
+                Ok(StatementKind::Require { label, target, is_strict, denies, body: self.body()? })
             }
             "payload" => {
                 self.advance();
