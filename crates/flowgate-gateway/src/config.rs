@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::policy::Policy;
+use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::RemoteModel;
@@ -142,6 +143,8 @@ pub struct ClientSettings {
     pub small_model: Option<String>,
     /// The method that chooses the view of each step.
     pub method: Method,
+    /// How the steps are labelled.
+    pub step_labels: StepLabelling,
     /// Whether a person uses it interactively.
     pub interactive: bool,
     /// The extent to which its user messages are trusted.
@@ -225,7 +228,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The version of the stored form of conversations.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;
@@ -519,7 +522,10 @@ impl ConfigReader<'_> {
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
         let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
         let trusted = user_messages.name();
-        let basis = serde_json::json!([FORMAT, source, method.name(), trusted, spec.pinned, named]);
+        let step_labels = StepLabelling::from(spec.step_labels);
+        let labelling = format!("{step_labels:?}");
+        let basis =
+            serde_json::json!([FORMAT, source, method.name(), labelling, trusted, spec.pinned, named]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(ClientSettings {
             basis,
@@ -536,6 +542,7 @@ impl ConfigReader<'_> {
             servers,
             small_model: spec.small_model,
             method,
+            step_labels,
             interactive: spec.interactive,
             user_messages,
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),

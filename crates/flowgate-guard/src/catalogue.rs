@@ -60,8 +60,9 @@ pub(crate) struct CatalogueEntry {
     name: String,
     /// The event of the description, if it is not the operator's.
     event: Option<EventId>,
-    /// The arguments that are payload, whatever else a call contains.
-    pub(crate) payload: Vec<String>,
+    /// The arguments that may be slots: those that are payload, whatever else a call contains, and those that a standing
+    /// consent names.
+    pub(crate) slots: Vec<String>,
 }
 
 impl Catalogue {
@@ -107,10 +108,13 @@ impl Catalogue {
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
-            let payload = monitor.payload_arguments(&offered.tool);
+            let mut slots = monitor.payload_arguments(&offered.tool);
+            slots.extend(monitor.consent_arguments(&offered.tool));
+            slots.sort();
+            slots.dedup();
             let name = unique_name(&offered.tool, &taken);
             taken.insert(name.clone());
-            self.entries.push(CatalogueEntry { offered, name, event, payload });
+            self.entries.push(CatalogueEntry { offered, name, event, slots });
         }
         Ok(())
     }
@@ -122,6 +126,12 @@ impl Catalogue {
         label: &'c Label,
     ) -> impl Iterator<Item = &'c CatalogueEntry> + 'c {
         self.entries.iter().filter(move |known| known.is_visible_at(monitor, label))
+    }
+
+    /// Returns what the descriptions of the tools contribute to the label of a view at `bound`.
+    pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
+        let described = self.entries.iter().filter_map(|known| known.event);
+        described.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))
     }
 
     /// Returns the tools that servers describe, with the labels of their descriptions.
@@ -165,7 +175,7 @@ impl CatalogueEntry {
         described.is_none_or(|event| event.label.flows_to(label))
     }
 
-    /// Returns the specification for the model. With `slots`, payload arguments may be slots.
+    /// Returns the specification for the model. With `slots`, some arguments may be slots.
     pub(crate) fn spec(&self, slots: bool) -> ToolSpec {
         let mut parameters = Arc::clone(&self.offered.parameters);
         if !parameters.is_object() {
@@ -173,7 +183,7 @@ impl CatalogueEntry {
         }
         let properties = parameters.get("properties").and_then(Value::as_object);
         let has = |argument: &String| properties.is_some_and(|properties| properties.contains_key(argument));
-        if slots && self.payload.iter().any(has) {
+        if slots && self.slots.iter().any(has) {
             let properties = Arc::make_mut(&mut parameters).get_mut("properties");
             if let Some(properties) = properties.and_then(Value::as_object_mut) {
                 self.add_slot_schemas(properties);
@@ -183,7 +193,7 @@ impl CatalogueEntry {
     }
 
     fn add_slot_schemas(&self, properties: &mut Map<String, Value>) {
-        for argument in &self.payload {
+        for argument in &self.slots {
             if let Some(schema) = properties.get_mut(argument) {
                 *schema = json!({"anyOf": [schema.take(), slot::slot_schema()]});
             }

@@ -45,7 +45,7 @@ pub use need::{Need, ToolAnswer};
 pub use postpone::CONTINUE;
 pub use replay::ReplayDiverged;
 pub use running_turn::RunningTurn;
-pub use settings::ConversationSettings;
+pub use settings::{ConversationSettings, StepLabelling};
 pub use turn::{CallVerdict, HandedOverCall, ModelReply, Turn, TurnEnd, TurnUsage, VoidedCall};
 
 use crate::approve::Decision;
@@ -103,21 +103,30 @@ impl Conversation {
         let strictest = tools.strictest_requirement(&monitor);
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
         let drafts = settings.method.start_drafts();
-        Ok(Self {
+        let labels = StepLabels::new(base, settings.step_labels);
+        let mut conversation = Self {
             monitor,
             settings,
             clearance,
             tools,
             items: ConversationItems::default(),
             phase: ConversationPhase::User,
-            labels: StepLabels::new(base),
+            labels,
             step: PendingStep::default(),
             drafts,
             turn: RunningTurn::default(),
             handed: HandedOverCalls::default(),
             numbers: UniqueNumbers::default(),
             journal: Journal::default(),
-        })
+        };
+        conversation.set_base_label(base);
+        Ok(conversation)
+    }
+
+    /// Sets the base label of the following turns.
+    fn set_base_label(&mut self, base: Label) {
+        let hidden = self.settings.hides_context.then(|| self.monitor.greatest_message_label(&base));
+        self.labels.set_lowest(base, hidden.unwrap_or(Label::BOTTOM));
     }
 
     /// The monitor, which holds the labels and the trace.
@@ -135,7 +144,7 @@ impl Conversation {
         &mut self.journal
     }
 
-    /// The lowest label of a step.
+    /// The bound of the lowest steps: they are shown only what flows to this label.
     pub fn base_label(&self) -> &Label {
         self.labels.base()
     }
@@ -168,6 +177,7 @@ impl Conversation {
             can_look: self.settings.method.has_look(),
             can_slot: self.settings.method.has_slots(),
             tag,
+            floats_from: None,
         }
     }
 
@@ -235,7 +245,7 @@ impl Conversation {
 
     /// Whether the step in progress is above the lowest label.
     pub fn is_raised(&self) -> bool {
-        self.step.view().is_some_and(|view| view.label != *self.labels.base())
+        self.step.view().is_some_and(|view| view.bound != *self.labels.base())
     }
 
     fn last_step(&self) -> Option<&ModelStep> {

@@ -7,7 +7,7 @@ use flowgate::monitor::{Judgement, ReasonKind};
 use serde_json::{Value, json};
 
 /// Returns the refusal of a call that was judged.
-pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, payload: &[String]) -> String {
+pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[String]) -> String {
     let reasons: Vec<Value> = judgement
         .reasons
         .iter()
@@ -25,8 +25,8 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, payload: &[St
     let mut advice: Vec<String> = Vec::new();
     if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {
         advice.push("call the tool before looking at hidden text, with what the user said".to_owned());
-        if !payload.is_empty() {
-            advice.push(format!("use a $slot for hidden text; it can fill {}", payload.join(", ")));
+        if !slots.is_empty() {
+            advice.push(format!("use a $slot for hidden text; it can fill {}", slots.join(", ")));
         }
     }
     if judgement.reasons.iter().any(|reason| reason.kind == ReasonKind::Rule) {

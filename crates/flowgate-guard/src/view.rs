@@ -19,13 +19,15 @@ use crate::catalogue::Catalogue;
 use crate::redact::{HiddenContent, HiddenRegions, Redactor};
 use crate::slot;
 
-pub(crate) use items::{ConversationItems, ViewPrefix};
+pub(crate) use items::{ConversationItems, ViewPrefix, ViewSummary};
 
 /// What a model is shown for one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// The label of the view, and of everything that the model generates from it.
+    /// The label of everything that the model generates from the view: at least the join of what the view shows.
     pub label: Label,
+    /// The upper bound on the labels of what the view shows; `label` flows to it.
+    pub bound: Label,
     /// The chat and the tools.
     pub request: Arc<Request>,
     /// The hidden regions.
@@ -49,6 +51,8 @@ pub(crate) enum ConversationItem {
 pub(crate) struct ModelStep {
     /// The label of the view, and so of everything here except the answers.
     pub(crate) label: Label,
+    /// The upper bound on the labels of what the view showed.
+    pub(crate) bound: Label,
     pub(crate) names: HiddenRegions,
     pub(crate) text: String,
     pub(crate) calls: Vec<StepCall>,
@@ -98,20 +102,26 @@ pub(crate) struct ViewBuilder<'a> {
     /// If set, the view shows everything that flows to this label, and puts what it would hide between tags with this
     /// nonce.
     pub(crate) tag: Option<(&'a str, Label)>,
+    /// If set, the label of the view floats: it is the join of this label and of what the view shows. Otherwise it is the
+    /// bound.
+    pub(crate) floats_from: Option<Label>,
 }
 
 impl ViewBuilder<'_> {
-    /// Builds the view at `label`.
+    /// Builds the view at the bound `label`.
     pub(crate) fn build(&self, label: Label) -> View {
         let names = HiddenRegions::with_tagging(self.tag);
         self.build_from(label, ViewPrefix { names, ..ViewPrefix::default() }).0
     }
 
-    /// Builds the view at `label` from a known beginning, and returns it with the number of calls that it shows.
-    pub(crate) fn build_from(&self, label: Label, begun: ViewPrefix) -> (View, usize) {
-        let ViewPrefix { mut messages, mut names, mut calls, items, tools } = begun;
+    /// Builds the view at the bound `label` from a known beginning, and returns it with the state from which a longer one
+    /// is built.
+    pub(crate) fn build_from(&self, label: Label, begun: ViewPrefix) -> (View, ViewSummary) {
+        let ViewPrefix { mut messages, mut names, summary, items, tools } = begun;
+        let ViewSummary { mut calls, mut shown } = summary;
         let hid = !names.is_empty();
         for item in self.items.iter().skip(items) {
+            shown = shown.join(&self.item_label(item, &label));
             match item {
                 ConversationItem::Message(event) => {
                     messages.extend(self.message(*event, false, &label, &mut names))
@@ -138,7 +148,52 @@ impl ViewBuilder<'_> {
         let tools = tools.filter(|_| hides == hid).unwrap_or_else(|| self.tools(&label, hides));
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
-        (View { label, request: Arc::new(request), names }, calls)
+        let carried = self
+            .floats_from
+            .map_or(label, |start| start.join(&shown).join(&self.catalogue.view_label(self.monitor, &label)));
+        let view = View { label: carried, bound: label, request: Arc::new(request), names };
+        (view, ViewSummary { calls, shown })
+    }
+
+    /// Returns what an item contributes to the label of a view at `bound`: see [`Monitor::view_label`].
+    fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
+        match item {
+            ConversationItem::Message(event) => self.event_label(*event, false, bound),
+            ConversationItem::ClientMessage(event) => self.event_label(*event, true, bound),
+            // A step above the bound is absent from the view, and so is everything in it.
+            ConversationItem::Step(step) if !step.label.flows_to(bound) => Label::BOTTOM,
+            ConversationItem::Step(step) => {
+                let answers = step.calls.iter().map(|made| self.answer_label(&made.answer, bound));
+                answers.fold(step.label, |joined, label| joined.join(&label))
+            }
+        }
+    }
+
+    fn event_label(&self, id: EventId, is_known: bool, bound: &Label) -> Label {
+        let existence = self.monitor.trace().existence_label(id);
+        if is_known {
+            return self.monitor.view_label(id, bound);
+        }
+        // A message whose existence is hidden is absent from the view.
+        if existence.flows_to(bound) {
+            existence.join(&self.monitor.view_label(id, bound))
+        } else {
+            Label::BOTTOM
+        }
+    }
+
+    fn answer_label(&self, answer: &CallOutcome, bound: &Label) -> Label {
+        match answer {
+            CallOutcome::Pending | CallOutcome::HandedOver(_) => Label::BOTTOM,
+            CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => {
+                // What decided the label of a refusal is unknown, so a hidden one counts as the bound.
+                if label.flows_to(bound) { *label } else { *bound }
+            }
+            // A look is decided by its step. What it showed is not shown here, but where its label flows to the bound.
+            CallOutcome::Looked(label) if label.flows_to(bound) => *label,
+            CallOutcome::Looked(_) => Label::BOTTOM,
+            CallOutcome::Output(id) => self.event_label(*id, true, bound),
+        }
     }
 
     /// Returns the tools on offer in a view at `label`; `hides` states whether the view hides anything.

@@ -14,6 +14,7 @@ mod external_state;
 mod failure;
 mod floors;
 mod fork;
+mod frame_bounds;
 mod labelling;
 mod push_error;
 mod reasons;
@@ -23,6 +24,7 @@ mod requirement;
 mod stores;
 mod tool_bounds;
 mod verdict;
+mod view_label;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -103,7 +103,10 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
         .map_err(|error| InputError(format!("the system's random generator failed: {error}")))?;
-    let settings = ConversationSettings::new(options.method(), DigestKey::new(key));
+    let settings = ConversationSettings {
+        step_labels: options.step_labels(),
+        ..ConversationSettings::new(options.method(), DigestKey::new(key))
+    };
     let full = |error| InputError(format!("the session cannot start: {error}"));
     let mut session = monitor();
     let knows = shared.stores().recall(&mut session)?;

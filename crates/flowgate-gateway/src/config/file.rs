@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use flowgate_guard::conversation::StepLabelling;
 use serde::Deserialize;
 
 use super::UserMessageTrust;
@@ -164,6 +165,24 @@ pub(super) enum ApiSpec {
     Messages,
 }
 
+/// How steps are labelled.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum StepLabelSpec {
+    #[default]
+    Floating,
+    Fixed,
+}
+
+impl From<StepLabelSpec> for StepLabelling {
+    fn from(spec: StepLabelSpec) -> Self {
+        match spec {
+            StepLabelSpec::Floating => Self::Floating,
+            StepLabelSpec::Fixed => Self::Fixed,
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ClientSpec {
@@ -178,6 +197,8 @@ pub(super) struct ClientSpec {
     pub(super) mcp: Vec<String>,
     pub(super) small_model: Option<String>,
     pub(super) method: Option<String>,
+    #[serde(default)]
+    pub(super) step_labels: StepLabelSpec,
     #[serde(default)]
     pub(super) interactive: bool,
     pub(super) user_messages: Option<UserMessageTrust>,

@@ -58,7 +58,7 @@ fn problems_are_named_with_their_place() {
     check(UPSTREAM.to_owned(), "it names no client: write [clients.NAME] with key-from, upstream and policy");
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-        "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+        "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
     );
     check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
     check(

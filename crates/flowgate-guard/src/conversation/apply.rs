@@ -45,7 +45,7 @@ pub(super) enum InputOutcome {
     Merged(Result<MergeSummary, PushError>),
     /// The labels of external state were joined, or their record is malformed.
     Joined(Result<(), ExternalStateError>),
-    /// The label of the accepted step, if there is one.
+    /// The bound of the accepted step, if there is one.
     Stands(Option<Label>),
     /// The turn so far, which waits for a person.
     Asked(Turn),
@@ -67,7 +67,7 @@ impl InputOutcome {
         if let Self::Joined(result) = self { result } else { Ok(()) }
     }
 
-    /// The label of the accepted step.
+    /// The bound of the accepted step.
     pub(super) fn standing_label(&self) -> Option<Label> {
         if let Self::Stands(label) = self { *label } else { None }
     }

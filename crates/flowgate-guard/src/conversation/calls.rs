@@ -49,7 +49,7 @@ impl Conversation {
                 if self.waits_for_answers() { ConversationPhase::User } else { ConversationPhase::Generate };
             return None;
         };
-        let (label, call) = (step.label, made.call.clone());
+        let (bound, call) = (step.bound, made.call.clone());
         if index >= self.settings.calls {
             self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
             return None;
@@ -67,7 +67,7 @@ impl Conversation {
             return None;
         }
         let is_offered = self.turn.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
-        let known = self.tools.catalogue().find(&self.monitor, &label, &call.name).filter(|_| is_offered);
+        let known = self.tools.catalogue().find(&self.monitor, &bound, &call.name).filter(|_| is_offered);
         let Some(known) = known else {
             self.refuse_malformed(index, "there is no tool of this name", "call one of the tools on offer");
             return None;
@@ -76,11 +76,11 @@ impl Conversation {
             self.refuse_malformed(index, ambiguous.message, ambiguous.advice);
             return None;
         }
-        let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
+        let (tool, slots) = (known.offered.tool.clone(), known.slots.clone());
         let hidden = self.last_step().map_or(0, |step| step.names.len());
         let mut open = Vec::new();
         for (name, value) in &arguments {
-            let can_refer = self.settings.method.has_slots() && payload.contains(name);
+            let can_refer = self.settings.method.has_slots() && slots.contains(name);
             let is_slot = self.settings.method.has_slots() && slot::has_slot(value);
             match slot::slot_from_placeholders(value, hidden) {
                 // A slot's instruction may name the regions that it is filled from.
@@ -118,7 +118,7 @@ impl Conversation {
                         return None;
                     }
                     Ok(None) => {}
-                    Ok(Some(_)) if !payload.contains(name) => {
+                    Ok(Some(_)) if !slots.contains(name) => {
                         let advice = "write the value, or look at the region first";
                         self.refuse_malformed(index, "this argument cannot be filled by a slot", advice);
                         return None;
@@ -140,7 +140,7 @@ impl Conversation {
 
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
-        let (mut label, look) = (step.label, slot::parse_look(arguments));
+        let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
         let found = look.and_then(|look| {
             for name in &look.names {
                 let hidden = step.names.get(name).ok_or("there is no hidden region of this name")?;
@@ -159,7 +159,6 @@ impl Conversation {
         }
         self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));
-        let below = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.monitor.raise_stores_for_view(&below, &label);
         self.labels.add_output(&label);
         self.labels.add_look(label, look.then_return);
@@ -174,7 +173,7 @@ impl Conversation {
         let failed = failed.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
-        let (label, hidden) = (step.label, step.names.all().len());
+        let (label, bound, hidden) = (step.label, step.bound, step.names.all().len());
         let judged_arguments = arguments.clone();
         let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
@@ -206,7 +205,7 @@ impl Conversation {
             }
             Verdict::Permit(permit) => self.redeem_permit(index, permit),
             Verdict::Confirm(question) => {
-                if label != *self.labels.base() {
+                if bound != *self.labels.base() {
                     self.turn.outcome.spent.bits += self.settings.method.question_bits();
                 }
                 Some(self.ask_person(index, question))
@@ -269,10 +268,10 @@ impl Conversation {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         let known = self.last_step().and_then(|step| {
             let name = &step.calls.get(index)?.call.name;
-            self.tools.catalogue().find(&self.monitor, &label, name)
+            self.tools.catalogue().find(&self.monitor, &step.bound, name)
         });
-        let (tool, payload) = known.map(|known| (known.offered.tool.clone(), known.payload.clone())).unzip();
-        let text = refusal::judged_refusal(judgement, verdict, &payload.unwrap_or_default());
+        let (tool, slots) = known.map(|known| (known.offered.tool.clone(), known.slots.clone())).unzip();
+        let text = refusal::judged_refusal(judgement, verdict, &slots.unwrap_or_default());
         // A denial that depends on hidden text is hidden itself.
         let label = judgement.decided.join(&label);
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });

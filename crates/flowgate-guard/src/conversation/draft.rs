@@ -17,21 +17,21 @@ impl Conversation {
         if self.step.take_is_draft() {
             let DraftVerdict { label, bits } = self.judge_draft(&view, &completion);
             self.turn.outcome.spent.bits += bits;
-            if label != view.label {
+            if label != view.bound {
                 if self.drafts.as_ref().is_some_and(|drafts| drafts.keeps_drafts()) {
                     self.step.keep_draft(view, completion);
                 }
                 self.phase = ConversationPhase::Showing(label);
                 return None;
             }
-            self.monitor.raise_stores_for_view(self.labels.base(), &view.label);
+            self.monitor.raise_stores_for_view(self.labels.base(), &view.bound);
             return Some((view, completion));
         }
         match first {
             // From the smaller view the model makes no call, but the draft made one: the draft is accepted.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 self.turn.outcome.spent.bits += 1;
-                self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.label);
+                self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.bound);
                 Some(draft)
             }
             _ => Some((view, completion)),
@@ -40,19 +40,19 @@ impl Conversation {
 
     /// Returns the label at which the step has to be generated; it is that of the view if the draft is accepted.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
-        let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.label, bits: 0 } };
+        let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.bound, bits: 0 } };
         let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {
-            let known = self.tools.catalogue().find(&self.monitor, &view.label, &call.name)?;
+            let known = self.tools.catalogue().find(&self.monitor, &view.bound, &call.name)?;
             Some(DraftCall {
                 index,
                 tool: known.offered.tool.clone(),
-                payload: known.payload.clone(),
+                slots: known.slots.clone(),
                 arguments: call.arguments.clone(),
             })
         });
         drafts.judge(&Draft {
             monitor: &self.monitor,
-            label: view.label,
+            label: view.bound,
             level: self.labels.level_label(),
             base: *self.labels.base(),
             has_calls: !completion.calls.is_empty(),

@@ -11,12 +11,12 @@ use flowgate::trace::{Message, TraceEntry};
 use flowgate_lm::chat::Completion;
 
 use super::phase::ConversationPhase;
-use super::{Conversation, ModelReply, Need, TurnEnd, blocking_messages};
+use super::{Conversation, ModelReply, Need, StepLabelling, TurnEnd, blocking_messages};
 use crate::links;
 use crate::placeholder;
 use crate::redact::{HiddenRegion, HiddenRegions};
 use crate::screener::TaggedChat;
-use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewPrefix};
+use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewBuilder, ViewPrefix};
 
 impl Conversation {
     pub(super) fn next_generation(&mut self) -> Option<Need> {
@@ -123,25 +123,44 @@ impl Conversation {
         self.show(label)
     }
 
-    fn show(&mut self, label: Label) -> Need {
+    fn show(&mut self, bound: Label) -> Need {
         // A roster is valid for one turn only.
         let has_roster = self.turn.roster.is_some();
-        let begun = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&label) };
-        let (view, calls) = self.view_builder(None).build_from(label, begun);
+        let begun = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
+        let floats_from = self.float_from(&bound);
+        let builder = ViewBuilder { floats_from, ..self.view_builder(None) };
+        let (view, summary) = builder.build_from(bound, begun);
         debug_assert_eq!(
             view,
-            self.view_at(label),
+            builder.build(bound),
             "a continued view must equal the view that is computed from the trace"
         );
         if !has_roster {
-            self.items.cache_view(view.clone(), calls);
+            self.items.cache_view(view.clone(), summary);
+        }
+        if let Some(before) = self.labels.record_step(&bound, &view.label)
+            && self.settings.step_labels == StepLabelling::Floating
+            && !self.settings.method.shows_everything()
+        {
+            // An observer who sees that no step was labelled higher must not learn what such a step wrote.
+            self.monitor.raise_stores_for_view(&before, &view.label);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());
         Need::Complete(view)
     }
 
-    /// Takes the model's next message. Returns the label of the accepted step, if there is one.
+    /// Returns the least label of a step with this bound, if its label floats.
+    fn float_from(&self, bound: &Label) -> Option<Label> {
+        let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
+        match self.settings.step_labels {
+            // Nothing that it could have been shown is hidden, so what it was shown is all that it depends on.
+            StepLabelling::Floating if shows_all => Some(self.labels.least()),
+            _ => self.labels.float_from(bound),
+        }
+    }
+
+    /// Takes the model's next message. Returns the bound of the accepted step, if there is one.
     pub(super) fn take_completion(&mut self, completion: Completion) -> Option<Label> {
         let view = self.step.take_view()?;
         self.turn.outcome.spent.messages += 1;
@@ -149,7 +168,7 @@ impl Conversation {
         let (view, completion) = self.settle_draft(view, completion)?;
         if self.settings.method.raises_level() {
             // What this turn has done so far stays visible until the turn ends.
-            self.labels.raise_level(&view.label);
+            self.labels.raise_level(&view.bound);
         }
         let Completion { text, calls, stop, .. } = completion;
         self.turn.outcome.stop = stop;
@@ -158,10 +177,11 @@ impl Conversation {
         if !text.is_empty() {
             self.add_reply(&text, view.label, view.names.len());
         }
-        let (has_calls, label) = (!calls.is_empty(), view.label);
+        let (has_calls, bound) = (!calls.is_empty(), view.bound);
         let calls = calls.into_iter().map(|call| StepCall { call, answer: CallOutcome::Pending }).collect();
         self.items.push(ConversationItem::Step(ModelStep {
             label: view.label,
+            bound,
             names: view.names,
             text,
             calls,
@@ -170,7 +190,7 @@ impl Conversation {
         if !has_calls {
             self.end_level(None);
         }
-        Some(label)
+        Some(bound)
     }
 
     /// Ends the step, to which the model gave no answer.

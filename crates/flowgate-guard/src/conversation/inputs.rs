@@ -112,8 +112,8 @@ impl Conversation {
         need
     }
 
-    /// Accepts the model's next message. Returns the label of the step that is accepted now: of this message, or of the
-    /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
+    /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is accepted now: of
+    /// this message, or of the draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
         self.submit(Input::Completed(completion)).standing_label()
     }

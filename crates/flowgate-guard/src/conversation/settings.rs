@@ -27,6 +27,22 @@ pub struct ConversationSettings {
     pub expires: Duration,
     /// The key for digests of calls: random bytes that the caller provides.
     pub key: DigestKey,
+    /// How a step is labelled that is shown no more than the bound of the lowest steps.
+    pub step_labels: StepLabelling,
+    /// Whether it can be a secret that [context was added](crate::conversation::Conversation::add_context), such as a
+    /// memory that was retrieved. The label of every step then includes the greatest label that such a message could
+    /// have had, because the label of a step would otherwise reveal that there was none.
+    pub hides_context: bool,
+}
+
+/// How the lowest steps of a conversation are labelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StepLabelling {
+    /// A step carries the join of what it was shown and of the decisions that led to it.
+    #[default]
+    Floating,
+    /// Every step carries the bound of what it could have been shown: the strictest requirement on offer.
+    Fixed,
 }
 
 impl ConversationSettings {
@@ -42,6 +58,8 @@ impl ConversationSettings {
             calls: 64,
             expires: Duration::from_secs(600),
             key,
+            step_labels: StepLabelling::default(),
+            hides_context: false,
         }
     }
 }

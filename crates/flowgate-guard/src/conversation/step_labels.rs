@@ -3,8 +3,16 @@
 //! The part owns the stack of levels and decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above
 //! the base label, and each level is at or above the one below it unless a method raised that one.
+//!
+//! **Labels that float.** The label of a level bounds what its steps are shown. A step on the base label carries less than
+//! that, if what it was shown does. Steps above the base label carry the label of their level: what they were shown was
+//! chosen, and the base label hides it afterwards. If the base label changes such that events which one step was shown are
+//! hidden from a later one, or if it rises above a label that was raised, which of these events are hidden could depend
+//! on their content; from then on, every step carries its bound. `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
+
+use super::settings::StepLabelling;
 
 /// A label at which steps are generated until the model writes a message without calls.
 #[derive(Debug, Clone, Copy)]
@@ -31,12 +39,63 @@ pub(super) struct StepLabels {
     chosen: Option<Label>,
     /// The join of the labels of all steps of this turn that could have produced output.
     output: Label,
+    /// Whether steps on the base label carry less than that.
+    floats: bool,
+    /// The least label of a step that floats.
+    least: Label,
+    /// The least label of a step that floats, from the next turn on.
+    next_least: Label,
+    /// The join of the labels of all steps on a base label.
+    reached: Label,
+    /// Whether a step was shown something.
+    has_steps: bool,
+    /// Whether a step was shown more than the base label allows.
+    has_raised: bool,
 }
 
 impl StepLabels {
     /// Creates the labels of a conversation without a turn.
-    pub(super) fn new(base: Label) -> Self {
-        Self { base, lowest: base, floor: Label::BOTTOM, levels: Vec::new(), chosen: None, output: base }
+    pub(super) fn new(base: Label, labelling: StepLabelling) -> Self {
+        Self {
+            base,
+            lowest: base,
+            floor: Label::BOTTOM,
+            levels: Vec::new(),
+            chosen: None,
+            output: base,
+            floats: labelling == StepLabelling::Floating,
+            least: Label::BOTTOM,
+            next_least: Label::BOTTOM,
+            reached: Label::BOTTOM,
+            has_steps: false,
+            has_raised: false,
+        }
+    }
+
+    /// Returns the least label of a step with this bound, if its label floats. Then the step carries the join of that and
+    /// of what it is shown.
+    pub(super) fn float_from(&self, bound: &Label) -> Option<Label> {
+        (self.floats && *bound == self.base).then(|| self.least())
+    }
+
+    /// The least label of a step of this turn, whatever it is shown.
+    pub(super) fn least(&self) -> Label {
+        self.least.join(&self.floor)
+    }
+
+    /// Records that a step with this bound and this label is shown something. Returns the join of the labels of the
+    /// earlier steps on a base label, if this one raises it.
+    pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<Label> {
+        self.has_steps = true;
+        if *bound != self.base {
+            self.has_raised = true;
+            return None;
+        }
+        // The step could produce output, whether or not it does.
+        self.output = self.output.join(label);
+        let before = self.reached;
+        self.reached = before.join(label);
+        (self.reached != before).then_some(before)
     }
 
     /// The lowest label of a step of this turn.
@@ -51,9 +110,13 @@ impl StepLabels {
 
     /// Begins a turn at the base label of the tools on offer and of the tasks accepted so far.
     pub(super) fn begin_turn(&mut self) {
-        self.base = self.lowest.join(&self.floor);
+        let base = self.lowest.join(&self.floor);
+        // Events that earlier steps were shown stay visible, and no others become so.
+        let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
+        self.floats &= is_compatible || !self.has_steps;
+        (self.base, self.least) = (base, self.next_least);
         self.restart_levels();
-        self.output = self.base;
+        self.output = if self.floats { self.least() } else { self.base };
     }
 
     /// Leaves one level, at the base label.
@@ -61,9 +124,9 @@ impl StepLabels {
         self.levels = vec![StepLevel { label: self.base, then_return: false, steps: 0 }];
     }
 
-    /// Sets the base label of the following turns.
-    pub(super) fn set_lowest(&mut self, lowest: Label) {
-        self.lowest = lowest;
+    /// Sets the base label of the following turns, and the least label of their steps.
+    pub(super) fn set_lowest(&mut self, lowest: Label, least: Label) {
+        (self.lowest, self.next_least) = (lowest, least);
     }
 
     /// Raises the lower bound on everything in this conversation, from the next turn on.
@@ -129,6 +192,7 @@ impl StepLabels {
     /// in one message count as one look.
     pub(super) fn add_look(&mut self, label: Label, then_return: bool) {
         let is_fresh = self.is_fresh();
+        self.has_raised = true;
         match self.levels.last_mut().filter(|_| is_fresh) {
             Some(level) => {
                 level.label = level.label.join(&label);
@@ -165,7 +229,7 @@ mod tests {
 
     #[test]
     fn looks_of_one_message_are_one_level() {
-        let mut labels = StepLabels::new(Label::BOTTOM);
+        let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
         labels.begin_turn();
         labels.count_step();
         assert!(!labels.has_room_for_look(1) && labels.has_room_for_look(2));

@@ -45,8 +45,8 @@ pub struct DraftCall {
     pub index: usize,
     /// The tool.
     pub tool: Tool,
-    /// The arguments that are payload.
-    pub payload: Vec<String>,
+    /// The arguments that can be left to a slot.
+    pub slots: Vec<String>,
     /// The arguments, as the model wrote them.
     pub arguments: String,
 }

@@ -2,7 +2,7 @@
 //! if they are less than everything.
 //!
 //! The label is the join of the current level and of the labels of the regions that the arguments come from, except for
-//! payload arguments, which can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
+//! arguments that can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
 //! method of that name](crate::influence::provenance). The choice can reveal as many bits as the space of labels has.
 
 use flowgate::label::Label;
@@ -68,7 +68,7 @@ impl DraftProvenance {
             let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
             let entry = TraceEntry::from(call_of_draft);
             for (argument, source) in &self.session.attribute(trace, &entry).arguments {
-                if !call.payload.contains(argument) {
+                if !call.slots.contains(argument) {
                     needed = needed.join(&source_label(source, trace, &draft.label));
                 }
             }

@@ -30,7 +30,16 @@ pub(crate) struct ConversationItems {
 struct CachedView {
     view: View,
     items: usize,
-    calls: usize,
+    summary: ViewSummary,
+}
+
+/// What a longer view needs to know of the messages of a shorter one.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct ViewSummary {
+    /// The number of calls in the messages.
+    pub(crate) calls: usize,
+    /// What the messages contribute to the label of the view.
+    pub(crate) shown: Label,
 }
 
 /// The known beginning of a view.
@@ -40,8 +49,8 @@ pub(crate) struct ViewPrefix {
     pub(crate) messages: Messages,
     /// The regions hidden in these messages.
     pub(crate) names: HiddenRegions,
-    /// The number of calls in these messages.
-    pub(crate) calls: usize,
+    /// The calls in these messages, and their labels.
+    pub(crate) summary: ViewSummary,
     /// The number of these items.
     pub(crate) items: usize,
     /// The tools on offer; valid as long as it does not change whether the view hides anything.
@@ -90,24 +99,24 @@ impl ConversationItems {
         self.shown = None;
     }
 
-    /// Takes the cached view if it was built at `label`; the result is empty while a caller still holds that view.
-    pub(crate) fn take_prefix(&mut self, label: &Label) -> ViewPrefix {
+    /// Takes the cached view if it was built at this bound; the result is empty while a caller still holds that view.
+    pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
         let same =
-            self.shown.take().filter(|shown| shown.view.label == *label && shown.items <= self.all.len());
-        let Some(CachedView { view: View { request, names, .. }, items, calls }) = same else {
+            self.shown.take().filter(|shown| shown.view.bound == *bound && shown.items <= self.all.len());
+        let Some(CachedView { view: View { request, names, .. }, items, summary }) = same else {
             return ViewPrefix::default();
         };
         match Arc::try_unwrap(request) {
             Ok(Request { messages, tools, .. }) => {
-                ViewPrefix { messages, names, calls, items, tools: Some(tools) }
+                ViewPrefix { messages, names, summary, items, tools: Some(tools) }
             }
             Err(_) => ViewPrefix::default(),
         }
     }
 
     /// Caches a view of all items, built with all tools on offer.
-    pub(crate) fn cache_view(&mut self, view: View, calls: usize) {
-        self.shown = Some(CachedView { view, items: self.all.len(), calls });
+    pub(crate) fn cache_view(&mut self, view: View, summary: ViewSummary) {
+        self.shown = Some(CachedView { view, items: self.all.len(), summary });
     }
 }
 
@@ -135,7 +144,7 @@ mod tests {
     fn view(messages: usize) -> View {
         let messages = (0..messages).map(|_| Message::User(Vec::new())).collect();
         let request = Arc::new(Request { messages, ..Request::default() });
-        View { label: Label::BOTTOM, request, names: HiddenRegions::default() }
+        View { label: Label::BOTTOM, bound: Label::BOTTOM, request, names: HiddenRegions::default() }
     }
 
     /// The cache is valid until an item in it may have changed.
@@ -144,7 +153,7 @@ mod tests {
         let check = |change: fn(&mut ConversationItems), label: Label, expected: usize| {
             let mut items = ConversationItems::default();
             items.extend((0..3).map(|id| ConversationItem::Message(EventId(id))));
-            items.cache_view(view(3), 0);
+            items.cache_view(view(3), ViewSummary::default());
             items.push(ConversationItem::Message(EventId(3)));
             change(&mut items);
             let begun = items.take_prefix(&label);
@@ -179,6 +188,7 @@ mod tests {
             let (label, text) = (Label::BOTTOM, text.to_owned());
             ConversationItem::Step(ModelStep {
                 label,
+                bound: label,
                 names: HiddenRegions::default(),
                 text,
                 calls: Vec::new(),
@@ -205,7 +215,7 @@ mod tests {
         let mut items = ConversationItems::default();
         items.push(ConversationItem::Message(EventId(0)));
         let held = view(1);
-        items.cache_view(held.clone(), 0);
+        items.cache_view(held.clone(), ViewSummary::default());
         assert_eq!(items.take_prefix(&Label::BOTTOM).items, 0);
         assert_eq!(held, view(1));
     }

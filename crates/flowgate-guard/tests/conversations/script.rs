@@ -81,6 +81,24 @@ impl ScriptedConversation {
         words: DescriptionAuthor,
         stores: Option<&Value>,
     ) -> Self {
+        Self::started(policy, method, (words, stores), |_| ())
+    }
+
+    /// Creates a run with changed settings.
+    pub(crate) fn with_settings(
+        policy: &str,
+        method: Method,
+        change: impl Fn(&mut ConversationSettings),
+    ) -> Self {
+        Self::started(policy, method, (DescriptionAuthor::Operator, None), change)
+    }
+
+    fn started(
+        policy: &str,
+        method: Method,
+        (words, stores): (DescriptionAuthor, Option<&Value>),
+        change: impl Fn(&mut ConversationSettings),
+    ) -> Self {
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
@@ -98,7 +116,8 @@ impl ScriptedConversation {
             monitor
         };
         let tools = ["list", "read", "send"].map(offered).to_vec();
-        let settings = ConversationSettings::new(method, DigestKey::new([7; 32]));
+        let mut settings = ConversationSettings::new(method, DigestKey::new([7; 32]));
+        change(&mut settings);
         let begin = move || Conversation::new(monitor(), tools.clone(), settings.clone()).unwrap();
         let mut conversation = begin();
         conversation.journal_mut().start();

@@ -21,16 +21,20 @@ pub(crate) struct PolicyWriter<'a> {
     pub(crate) declared: DeclaredPolicy,
     /// The word that the predicate `is_mine` compares with.
     pub(crate) word: &'static str,
+    /// Whether the tools accept much more than what most text carries, so that the labels of steps can float.
+    accepts_much: bool,
 }
 
 pub(crate) fn policy(
     random: &mut Random,
     space: &CaseDimensions,
     tools: &CaseTools,
+    accepts_much: bool,
 ) -> (String, DeclaredPolicy) {
     let declared = DeclaredPolicy { shapes: space.shapes(), tools: tools.all(), ..DeclaredPolicy::default() };
     let word = random.of_list(&["me", "you"]);
-    let mut writer = PolicyWriter { random, space, tools, text: space.declaration(), declared, word };
+    let text = space.declaration();
+    let mut writer = PolicyWriter { random, space, tools, text, declared, word, accepts_much };
     writer.predicates();
     writer.clearances();
     writer.messages();
@@ -175,8 +179,18 @@ impl PolicyWriter<'_> {
         self.declared.descriptions.push(LabelDeclaration { pattern, target, capture, grant, condition });
     }
 
+    /// Decides by chance, more rarely where the tools are to accept much.
+    fn narrows(&mut self, percent: usize) -> bool {
+        let rarely = if self.accepts_much { percent / 6 } else { percent };
+        self.chance(rarely)
+    }
+
     fn calls(&mut self, tool: usize) {
         match self.random.below(6) {
+            0 | 3..=5 if self.accepts_much => {
+                let label = self.space.high(self.random).text;
+                self.call(tool, &format!("require {label}"), &[]);
+            }
             0 => {}
             1 | 2 => {
                 let pattern = self.call(tool, "require top", &[]);
@@ -191,11 +205,11 @@ impl PolicyWriter<'_> {
                 self.call(tool, &format!("require {label}"), &[]);
             }
         }
-        if self.chance(20) {
+        if self.narrows(20) {
             let label = self.label().text;
             self.call(tool, &format!("require {label} for call.arguments.a"), &[]);
         }
-        if self.chance(20) {
+        if self.narrows(20) {
             let label = self.label().text;
             let condition = self.random.of_list(&[
                 "call.arguments.a == \"me\"",
@@ -206,7 +220,7 @@ impl PolicyWriter<'_> {
             ]);
             self.call(tool, &format!("require {label}"), &[condition]);
         }
-        if self.chance(40)
+        if self.narrows(40)
             && let Some((element, _)) = self.space.computed(self.random, "call.arguments.a")
         {
             let place = self.random.of_list(&["", " for call.arguments.b"]);

@@ -8,7 +8,7 @@ use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::{Message, TraceEntry};
 use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{Conversation, ConversationSettings, Method};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, StepLabelling};
 use flowgate_guard::history::{ClientProfile, MessageTemplate};
 use serde_json::{Value, json};
 
@@ -60,7 +60,9 @@ impl NoninterferenceCase {
     pub(crate) fn case(seed: u64, method: Method) -> Self {
         let mut random = Random::new(seed);
         let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
-        let (text, declared) = policy(&mut random, &space, &tools);
+        // Not drawn from the same source, so that the other cases stay what they are.
+        let accepts_much = Random::of(&format!("accepts much {seed}")).chance(40);
+        let (text, declared) = policy(&mut random, &space, &tools, accepts_much);
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
         let observer = space.observer(&mut random);
@@ -114,7 +116,14 @@ impl NoninterferenceCase {
         let mut settings = ConversationSettings::new(self.method, DigestKey::new([1; 32]));
         settings.steps = 4;
         settings.levels = 4;
+        settings.step_labels = if self.floats() { StepLabelling::Floating } else { StepLabelling::Fixed };
+        settings.hides_context = self.hides_memory();
         settings
+    }
+
+    /// Whether the labels of steps float; in some cases they are fixed.
+    pub(crate) fn floats(&self) -> bool {
+        !self.seed.is_multiple_of(5)
     }
 
     /// Whether the replay of a session's serialised journal does not diverge.

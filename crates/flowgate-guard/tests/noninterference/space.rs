@@ -170,6 +170,21 @@ impl CaseDimensions {
         if random.chance(60) { self.bottom() } else { self.label(random) }
     }
 
+    /// Generates a point that is high in most dimensions, and names all of them.
+    pub(crate) fn high(&self, random: &mut Random) -> WrittenLabel {
+        let (integrity, secrecy) = (usize::from(random.chance(30)), 1 + random.below(2));
+        let mut parts = vec![
+            (INTEGRITY[integrity].to_owned(), 0, DimensionElement::Rank(integrity as u64)),
+            (SECRECY[secrecy].to_owned(), 1, DimensionElement::Rank(secrecy as u64)),
+        ];
+        for (index, extra) in self.0.iter().enumerate() {
+            let top = (format!("{}.top", extra.name()), extra.shape().top());
+            let (text, element) = if random.chance(60) { top } else { extra.element(random) };
+            parts.push((text, index + 2, element));
+        }
+        WrittenLabel::of(parts)
+    }
+
     /// Generates a default label. Unnamed dimensions are at their top.
     pub(crate) fn unlabelled(&self, random: &mut Random) -> (String, OracleLabel) {
         let (integrity, secrecy) = [(0, 0), (1, 1)][random.below(2)];

@@ -26,6 +26,13 @@ impl RunState<'_> {
         self.case.sees(label)
     }
 
+    /// Whether the observer may see a turn of this session that has no further steps.
+    fn sees_turns(&self, session: &ObservedSession) -> bool {
+        let least =
+            OracleLabel::of_names(&self.case.declared.shapes, &session.conversation.reply_label_names());
+        least.flows_to(&self.case.level)
+    }
+
     pub(crate) fn log(&mut self, line: String) {
         self.run.log.push(line);
     }
@@ -122,7 +129,7 @@ impl RunState<'_> {
         let labels = first.filter(|_| self.replay).and_then(|first| first.labels.get(turn));
         let most = first.filter(|_| self.replay).and_then(|first| first.screenings.get(turn).copied());
         let mut written = Vec::new();
-        let mut is_visible = self.sees(session.conversation.base_label());
+        let mut is_visible = self.sees_turns(session);
         self.taint.follow(&mut session.followed, &session.conversation);
         loop {
             let steps = session.labels.last().map_or(0, Vec::len);
@@ -156,17 +163,17 @@ impl RunState<'_> {
                     let completion = streamed(&completion, self.case.seed);
                     let stands = session.conversation.accept_completion(completion.clone());
                     written.push((view, shown, completion));
-                    let Some(label) = stands else {
+                    let Some(bound) = stands else {
                         self.run.met.insert("a draft that is written again");
                         continue;
                     };
                     // Drafts that were generated again are discarded.
-                    let stood = written.drain(..).find(|(view, ..)| view.label == label);
+                    let stood = written.drain(..).find(|(view, ..)| view.bound == bound);
                     let (view, shown, completion) = stood.expect("one of them stands");
-                    let names = session.conversation.monitor().to_names(&label);
+                    let names = session.conversation.monitor().to_names(&bound);
                     session.labels.last_mut().expect("a turn").push(names);
                     is_visible &=
-                        self.sees(&label) && !completion.calls.iter().any(|call| call.name == "look");
+                        self.sees(&view.label) && !completion.calls.iter().any(|call| call.name == "look");
                     self.wrote(session, view, &shown, completion);
                 }
                 // The first run ended its turn here, whether there was a step to ask for or not.
@@ -248,6 +255,12 @@ impl RunState<'_> {
         shown: &str,
         completion: Completion,
     ) {
+        if view.label != view.bound {
+            self.run.met.insert("a step that carries less than its bound");
+        }
+        if self.sees(&view.label) && !self.sees(&view.bound) {
+            self.run.met.insert("a step that the observer sees because its label floats");
+        }
         if self.sees(&view.label) {
             self.log(format!("sees {shown}"));
             if let Some(reply) =

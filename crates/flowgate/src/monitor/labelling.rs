@@ -71,6 +71,7 @@ impl Monitor {
         let mut tool: Option<Tool> = None;
         let mut influence = PossibleInfluence::Of(Vec::new());
         let mut reads: Vec<usize> = Vec::new();
+        let mut is_unsolicited = false;
         let mut applicable = std::sync::Arc::clone(&self.messages);
         match &entry.body {
             EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
@@ -95,6 +96,7 @@ impl Monitor {
                     _ => Some("several calls have the id that the output answers"),
                 };
                 if let Some(problem) = problem {
+                    is_unsolicited = true;
                     reasons.push(Reason::new(ReasonKind::Unsolicited, Action::Log, problem));
                     (base, floor) = (plan.space.top(), plan.space.top());
                     influence = PossibleInfluence::All;
@@ -148,6 +150,7 @@ impl Monitor {
         self.trace.record_store_read(id, &reads);
         if let Some(event) = self.trace.event_mut(id) {
             given.raise_blocks(&mut event.document);
+            event.document.origin.is_irregular = is_unsolicited;
         }
         if is_declared
             && self
@@ -158,12 +161,16 @@ impl Monitor {
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
                 event.document.set_subtree(0, plan.space.top());
+                event.document.origin.is_irregular = true;
             }
         }
+        // The outcome of a failed call depends on what any answer of its tool would depend on.
+        let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
         if let Some(event) = self.trace.event_mut(id) {
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
             event.document.raise(&floor.join(&given.whole));
+            event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(given.whole));
         }
         self.trace.update_labels(id, &seen);
         (id, reasons.into_iter().map(|reason| EventFinding { event: id, reason }).collect())
@@ -205,6 +212,7 @@ impl Monitor {
         }
         if let Some(event) = self.trace.event_mut(id) {
             event.document.set_subtree(0, plan.space.top());
+            event.document.origin.is_irregular = true;
         }
         let message = "statements raise labels that others rely on, in a circle, so the event is unlabelled";
         reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));

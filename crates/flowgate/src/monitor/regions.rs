@@ -2,24 +2,41 @@
 
 use crate::eval::{Frame, Value};
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPath, TargetStep};
-use crate::trace::{Document, EventId, NodeContent, NodeId, PathStep, Trace};
+use crate::trace::{Document, EventId, NodeContent, NodeId, Path, PathStep, Trace};
 
-/// Returns the texts where the statement expects structure, such as a declared list that cannot be read as
-/// one. It is unknown which part of the text the statement refers to, so it applies to all of it.
-pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
+/// Returns the path from the event to the region that a statement labels: to the rows, and from there to the region.
+/// `None` if the rows are computed.
+pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetStep>> {
     let variables = &statement.query.variables;
-    // From the event down: the paths to the rows, and from there to the region.
-    let mut steps: Vec<TargetStep> = Vec::new();
     let mut root = statement.target.root;
     let mut ways: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
     while root != 0 {
         let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
-        let Some((next, way)) = domain.and_then(domain_path) else { return vec![0] };
+        let (next, way) = domain.and_then(domain_path)?;
         ways.push(vec![TargetStep::Each]);
         ways.push(way);
         root = next;
     }
-    ways.into_iter().rev().for_each(|way| steps.extend(way));
+    Some(ways.into_iter().rev().flatten().collect())
+}
+
+/// Whether a statement labels a part of the region at `path`, so that it matters in which form the region is.
+pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
+    let Some(steps) = statement_path(statement) else { return true };
+    let matches = |(step, at): (&TargetStep, &PathStep)| match (step, at) {
+        (TargetStep::Key(key), PathStep::Key(name)) => key == name,
+        (TargetStep::Index(index), PathStep::Index(at)) => index == at,
+        (TargetStep::Each, _) => true,
+        _ => false,
+    };
+    let goes_below = steps.len() > path.0.len() || statement.target.capture.is_some();
+    goes_below && steps.iter().zip(&path.0).all(matches)
+}
+
+/// Returns the texts where the statement expects structure, such as a declared list that cannot be read as
+/// one. It is unknown which part of the text the statement refers to, so it applies to all of it.
+pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
+    let Some(steps) = statement_path(statement) else { return vec![0] };
     let is_text = |node: NodeId| {
         document
             .node(node)

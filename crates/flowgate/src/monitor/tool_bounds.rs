@@ -108,6 +108,26 @@ impl Monitor {
         names
     }
 
+    /// Returns the arguments of this tool that a standing consent names. Whether the consent applies to a call depends on
+    /// the call.
+    pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
+        let plan = &self.policy.plan;
+        let applicable = applicable_statements::statements_for_tool(plan, tool).consents;
+        let consents = applicable.iter().filter_map(|index| plan.consents.get(*index));
+        let mut names: Vec<String> = consents
+            .filter(|consent| self.ambiguity_reason(plan, &consent.query, Some(tool)).is_none())
+            .filter_map(|consent| match consent.target.steps.as_slice() {
+                [TargetStep::Key(first), TargetStep::Key(name)] if **first == *"arguments" => {
+                    Some(name.to_string())
+                }
+                _ => None,
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Returns whether every call of a tool is permitted at a label without a question, whatever its
     /// arguments and the trace are.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {

@@ -69,6 +69,17 @@ pub struct Document {
     pub twins_differ: bool,
     /// Whether the event has too many parts to be decomposed.
     pub is_oversize: bool,
+    /// What the labels depend on besides statements about the event.
+    pub(crate) origin: LabelOrigin,
+}
+
+/// What the labels of an event depend on besides the statements about it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LabelOrigin {
+    /// The join of the labels that were joined into every node: those of the call and of the stores that it reads.
+    pub(crate) raised: Label,
+    /// Whether the labels depend on how the event came about, such as an answer to no call.
+    pub(crate) is_irregular: bool,
 }
 
 impl Document {
@@ -178,6 +189,11 @@ impl Document {
             node.declared = node.declared.union(partial.dims);
         }
         raised
+    }
+
+    /// Returns the join of what statements have read in order to label a node, and of other lower bounds on its label.
+    pub(crate) fn floor_of(&self, id: NodeId) -> Label {
+        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor)
     }
 
     /// Returns the label of the root: of the fact that the event exists.

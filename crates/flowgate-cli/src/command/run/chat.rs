@@ -156,7 +156,7 @@ impl TerminalChat<'_> {
         code
     }
 
-    /// Returns the label of the next step.
+    /// Returns the bound of the next step: it is shown what flows to this label.
     fn next_label(&self) -> Label {
         let base = *self.conversation.base_label();
         if !self.method.shows_everything() {
@@ -173,7 +173,7 @@ impl TerminalChat<'_> {
 
     fn print_labels(&self) {
         let monitor = self.conversation.monitor();
-        self.shell.print(&format!("the next step   {}", self.describe_label(&self.next_label())));
+        self.shell.print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let id = flowgate::trace::EventId(index);
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };

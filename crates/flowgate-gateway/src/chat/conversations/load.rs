@@ -123,6 +123,7 @@ fn new_conversation(
 ) -> Result<Conversation, RequestError> {
     let settings = ConversationSettings {
         expires: client.spec.approval_ttl,
+        step_labels: client.spec.step_labels,
         ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
     };
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Document, DocumentNode, MAX_NODES, NodeContent, NodeId};
+use super::{Document, DocumentNode, LabelOrigin, MAX_NODES, NodeContent, NodeId};
 use crate::label::{DimensionSet, Label};
 use crate::trace::event::{EventBody, Output};
 use crate::trace::located_text::{self, LocateError};
@@ -14,7 +14,13 @@ use crate::trace::path::PathStep;
 impl Document {
     /// Builds the tree of an event with every node labelled `label`.
     pub fn new(body: &EventBody, label: Label) -> Self {
-        let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false, is_oversize: false };
+        let mut document = Self {
+            nodes: Vec::new(),
+            defect: None,
+            twins_differ: false,
+            is_oversize: false,
+            origin: LabelOrigin::default(),
+        };
         let root = document.add(0, PathStep::Key("".into()), NodeContent::Map, label);
         match body {
             EventBody::Message(message) => {

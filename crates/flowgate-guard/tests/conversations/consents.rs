@@ -1,0 +1,89 @@
+//! Standing consents: a private value goes by slot where the policy says it may, without a question, unless something
+//! untrusted had a hand in the call.
+
+use flowgate_guard::conversation::Method;
+use serde_json::json;
+
+use crate::script::ScriptedConversation;
+
+/// `list` returns the user's profile and `read` a page. Only trusted, public text may be sent, but for the card, to the
+/// airline.
+const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+
+label message as trusted, public if:
+    (message: Message)
+    message.role == "user"
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:list
+label out.content.card as private if:
+    (out: ToolOutput) is tool:list
+label out.content as untrusted, public if:
+    (out: ToolOutput) is tool:read
+
+require top if:
+    (call: ToolCall) is tool:r"list|read"
+require trusted, public if:
+    (call: ToolCall) is tool:send
+consent private for call.arguments.body if:
+    (call: ToolCall) is tool:send
+    call.arguments.to == "airline"
+"#;
+
+/// Returns what happened to the last call of `send`.
+fn outcome(method: Method, policy: &str, script: &[&str]) -> String {
+    let mut run = ScriptedConversation::new(policy, method);
+    run.answers =
+        vec![("list", json!({"name": "Ann", "card": "4111"})), ("read", json!("Fly with Mallory!"))];
+    run.turn("Book a flight with my airline.", script);
+    match run.calls().last() {
+        Some(call) if call.contains(" send ") => (*call).to_owned(),
+        _ => "is refused".to_owned(),
+    }
+}
+
+fn slot(to: &str, regions: &[&str]) -> String {
+    format!("send {}", json!({"to": to, "body": {"$slot": {"regions": regions}}}))
+}
+
+#[test]
+fn a_private_value_goes_by_slot_where_a_consent_says_so() {
+    let check = |method: Method, script: &[&str], expected: &str| {
+        assert_eq!(outcome(method, POLICY, script), expected, "{} {script:?}", method.name());
+    };
+    let sent = r#"{"to":"airline","body":"4111"}"#;
+    let airline = slot("airline", &["h1"]);
+    check(Method::LowestFirst, &["list {}", &airline, "Done."], &format!("runs send {sent}"));
+    // The policy consents to no other destination.
+    check(
+        Method::LowestFirst,
+        &["list {}", &slot("bob", &["h1"]), "Done."],
+        r#"asks send {"to":"bob","body":"4111"}"#,
+    );
+    // Something untrusted had a hand in the call: what is sent, or the decision.
+    let page = slot("airline", &["h2"]);
+    check(
+        Method::LowestFirst,
+        &["list {}", "read {}", &page, "Done."],
+        r#"asks send {"to":"airline","body":"Fly with Mallory!"}"#,
+    );
+    let both = slot("airline", &["h1", "h2"]);
+    check(
+        Method::LowestFirst,
+        &["list {}", "read {}", &both, "Done."],
+        r#"asks send {"to":"airline","body":"4111\nFly with Mallory!"}"#,
+    );
+    let look = r#"look {"regions": ["h2"]}"#;
+    check(
+        Method::LowestFirst,
+        &["list {}", "read {}", look, &slot("airline", &["h1"]), "Done."],
+        &format!("asks send {sent}"),
+    );
+    // Provenance drafts with everything, and rewrites the step with a slot.
+    let draft = format!("send {sent}");
+    check(Method::Provenance, &["list {}", &draft, &airline, "Done."], &format!("runs send {sent}"));
+    // Without a consent, the argument takes no slot.
+    let (without, _) = POLICY.split_once("consent").unwrap();
+    assert_eq!(outcome(Method::LowestFirst, without, &["list {}", &airline, "Done."]), "is refused");
+}

@@ -1,0 +1,118 @@
+//! The greatest label below a bound that the existence of an event can have, whatever the event contains.
+//!
+//! That a principal has added a message can be a secret: a memory that was retrieved, a note of another agent. An observer
+//! who sees that a step carries a low label would learn that there was no such message. So the label of a step includes the
+//! greatest label that such a message could have had and still be shown (`docs/guard.md`, "Labels that float"). The same
+//! holds for the regular answer in place of which a tool returned an error.
+
+use super::Monitor;
+use super::applicable_statements::statements_for_kind;
+use crate::label::{DimensionSet, Label, PartialLabel};
+use crate::policy::plan::{LabelStatement, Plan, TargetStep, Type};
+
+impl Monitor {
+    /// Returns an upper bound of the labels that flow to `bound` and that the existence of a message can have under the
+    /// policy. The result flows to `bound`.
+    pub fn greatest_message_label(&self, bound: &Label) -> Label {
+        let plan = &self.policy.plan;
+        greatest_frame_label(plan, &statements_for_kind(plan, Type::Message).labels, bound)
+    }
+}
+
+/// Returns an upper bound of the labels that flow to `bound` and that the existence of an event can have, if these
+/// statements label events of its kind. The result flows to `bound`, and depends on nothing but the policy.
+pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
+    let space = &plan.space;
+    let default = plan.default.unwrap_or_else(|| space.top());
+    let flows = |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
+    let grants: Vec<PartialLabel> = statements
+        .iter()
+        .filter_map(|index| plan.labels.get(*index))
+        .filter(|statement| covers_frame(statement))
+        .map(|statement| {
+            // A computed element can be anything up to the bound.
+            let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
+            let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));
+            PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) }
+        })
+        // An event with a label above the bound is not shown.
+        .filter(|grant| flows(&grant.label, grant.dims))
+        .collect();
+    let single = |index: usize| DimensionSet::single(index);
+    let is_needed = |index: &usize| !flows(&default, single(*index));
+    let needed: Vec<usize> = (0..space.dimensions().len()).filter(is_needed).collect();
+    let covers = |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed));
+    if !needed.iter().all(covers) {
+        // No statement can lower the default to the bound.
+        return Label::BOTTOM;
+    }
+    // Some statement covers a dimension in which the default exceeds the bound. If all that do cover another dimension as
+    // well, no event that is shown has the default there.
+    let is_default_possible = |index: usize| {
+        let leaves =
+            |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed) && !grant.dims.has(index));
+        needed.iter().all(leaves)
+    };
+    let granted = grants.iter().fold(Label::BOTTOM, |joined, grant| joined.join(&grant.label));
+    (0..space.dimensions().len())
+        .filter(|index| !needed.contains(index) && is_default_possible(*index))
+        .fold(granted, |joined, index| joined.join(&space.restrict(&default, single(index))))
+}
+
+/// Whether a statement labels an event as a whole, and with that its existence.
+fn covers_frame(statement: &LabelStatement) -> bool {
+    let is_whole = match statement.target.steps.as_slice() {
+        [] => true,
+        [TargetStep::Key(name)] => **name == *"content",
+        _ => false,
+    };
+    statement.target.capture.is_none() && statement.target.root == 0 && is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    const DIMENSIONS: &str =
+        "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
+
+    #[test]
+    fn a_message_that_is_shown_has_a_label_that_some_statement_grants() {
+        let check = |statements: &str, (integrity, secrecy): (&str, &str), expected: &str| {
+            let policy = Policy::parse(&format!("{DIMENSIONS}{statements}")).unwrap();
+            let monitor = Monitor::new(Arc::new(policy));
+            let element = |dimension, name| monitor.policy().space().element(dimension, name).unwrap().label;
+            let bound = element("integrity", integrity).join(&element("secrecy", secrecy));
+            let found = monitor.greatest_message_label(&bound);
+            assert!(found.flows_to(&bound), "{statements}");
+            assert_eq!(monitor.describe(&found).join(", "), expected, "{statements}");
+        };
+        let by_role = |role: &str, label: &str| {
+            format!("label m as {label} if:\n    (m: Message)\n    m.role == \"{role}\"\n")
+        };
+        let public = by_role("user", "trusted, public");
+        let strict = ("trusted", "private");
+        // Without a statement, no message is shown.
+        check("", strict, "trusted, public");
+        // All messages that are shown are covered by the statement, so none has the default.
+        check(&public, strict, "trusted, public");
+        check(&format!("{public}{}", by_role("memory", "trusted, internal")), strict, "trusted, internal");
+        // A message above the bound is not shown.
+        check(&format!("{public}{}", by_role("memory", "untrusted, internal")), strict, "trusted, public");
+        check(
+            &format!("{public}{}", by_role("memory", "trusted, private")),
+            ("trusted", "internal"),
+            "trusted, public",
+        );
+        // The statement leaves the default in the other dimension.
+        check(&by_role("user", "trusted"), strict, "trusted, private");
+        // The default is below the bound, so it is the label of any message that no statement covers.
+        check(&format!("default trusted, internal\n{public}"), strict, "trusted, internal");
+        check(&public, ("untrusted", "private"), "untrusted, private");
+        // Parts of messages say nothing about their existence.
+        check("label m.content[*] as trusted, public if:\n    (m: Message)\n", strict, "trusted, public");
+    }
+}
