@@ -15,6 +15,7 @@ mod failure;
 mod floors;
 mod fork;
 mod frame_bounds;
+mod grants;
 mod labelling;
 mod push_error;
 mod reasons;
@@ -33,6 +34,7 @@ use serde_json::Map;
 
 pub use attribution::{Attribution, CallDependency};
 pub use floors::Floors;
+pub use grants::Grant;
 pub use push_error::PushError;
 pub use verdict::{
     AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
@@ -103,6 +105,8 @@ pub struct Monitor {
     answered: std::collections::HashSet<EventId>,
     /// The withdrawn consents, by the start of their spans.
     withdrawn: std::collections::BTreeSet<usize>,
+    /// What a person has approved for the rest of the session.
+    grants: Vec<Grant>,
     reserved: Vec<(EventId, Arc<PermitDropFlag>)>,
     version: u64,
 }
@@ -156,6 +160,7 @@ impl Monitor {
             unpermitted: std::collections::HashSet::new(),
             answered: std::collections::HashSet::new(),
             withdrawn: std::collections::BTreeSet::new(),
+            grants: Vec::new(),
             reserved: Vec::new(),
             version: 0,
         }

@@ -82,7 +82,7 @@ impl Monitor {
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         let influence = possible_influence(attribution);
-        let mut entry_kept = entry.clone();
+        let (original, mut entry_kept) = (entry.clone(), entry.clone());
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
 
         if let Some(call) = self.trace.event_mut(event) {
@@ -126,6 +126,9 @@ impl Monitor {
         };
         if let Some(call) = self.trace.event_mut(event) {
             call.decided = judgement.decided;
+        }
+        if let EventBody::Call(call) = &original.body {
+            self.apply_grants(call, &mut judgement);
         }
         let most = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);
         let access = self.access(tool.clone(), required.is_harmless);

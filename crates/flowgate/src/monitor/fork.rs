@@ -59,6 +59,7 @@ impl Monitor {
             unpermitted: self.unpermitted.clone(),
             answered: self.answered.clone(),
             withdrawn: self.withdrawn.clone(),
+            grants: self.grants.clone(),
             reserved: self.reserved.clone(),
             version: self.version,
         }

@@ -43,6 +43,8 @@ struct UpperBound {
     span: Span,
     /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
     is_strict: bool,
+    /// Whether a person may approve an excess for the rest of the session.
+    is_grantable: bool,
     denies: bool,
     /// Whether it also allows what flows to it; otherwise it only restricts.
     grants: bool,
@@ -202,13 +204,14 @@ impl Monitor {
                     let target = statement.target.as_ref();
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
-                    let is_strict = statement.is_strict;
+                    let (is_strict, is_grantable) = (statement.is_strict, statement.is_grantable);
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
                     limits.push(UpperBound {
                         label,
                         span,
                         is_strict,
+                        is_grantable,
                         denies,
                         grants,
                         is_harmless,
@@ -478,6 +481,7 @@ impl Monitor {
             statement: limit.map(|limit| limit.span.clone()),
             part: Some(part),
             regions: self.exceeding_regions(event, source, &bound, over),
+            is_grantable: limit.is_some_and(|limit| limit.is_grantable),
             categories: space.describe(label, secret, &self.roster),
             label: carried,
             required: allowed,

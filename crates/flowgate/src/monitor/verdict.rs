@@ -111,6 +111,8 @@ pub struct Reason {
     pub required: Vec<String>,
     /// The regions that brought the label in, nearest first, with their labels.
     pub regions: Vec<(Region, Vec<String>)>,
+    /// Whether a person may approve it for the rest of the session: see [`Monitor::approve_for_session`](super::Monitor::approve_for_session).
+    pub is_grantable: bool,
     /// The kinds of confidential data in it, in the words of the policy.
     pub categories: Vec<String>,
     /// The events that a rule refers to.
@@ -128,6 +130,7 @@ impl Reason {
             label: Vec::new(),
             required: Vec::new(),
             regions: Vec::new(),
+            is_grantable: false,
             categories: Vec::new(),
             events: Vec::new(),
         }
@@ -144,6 +147,8 @@ pub enum ReasonKind {
     Undeclared,
     /// Standing consent covers what the call carries.
     Consent,
+    /// A person has approved it for the rest of the session.
+    Granted,
     /// A rule matches.
     Rule,
     /// A rule could not be evaluated.
@@ -171,6 +176,7 @@ impl ReasonKind {
             Self::Requirement => "requirement",
             Self::Undeclared => "undeclared",
             Self::Consent => "consent",
+            Self::Granted => "granted",
             Self::Rule => "rule",
             Self::RuleError => "rule-error",
             Self::Hidden => "hidden",
@@ -366,6 +372,7 @@ mod tests {
             (ReasonKind::Requirement, "requirement"),
             (ReasonKind::Undeclared, "undeclared"),
             (ReasonKind::Consent, "consent"),
+            (ReasonKind::Granted, "granted"),
             (ReasonKind::Rule, "rule"),
             (ReasonKind::RuleError, "rule-error"),
             (ReasonKind::Hidden, "hidden"),

@@ -273,14 +273,22 @@ impl<'a> Compiler<'a> {
                 });
                 Ok(())
             }
-            StatementKind::Require { label, target, is_strict, denies, body } => {
+            StatementKind::Require { label, target, is_strict, is_grantable, denies, body } => {
                 self.require_lattice(&span)?;
                 let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
                 let query = self.granting_query(scope);
-                let (is_strict, denies) = (*is_strict, *denies);
-                self.plan.requirements.push(Requirement { span, label, target, is_strict, denies, query });
+                let (is_strict, is_grantable, denies) = (*is_strict, *is_grantable, *denies);
+                self.plan.requirements.push(Requirement {
+                    span,
+                    label,
+                    target,
+                    is_strict,
+                    is_grantable,
+                    denies,
+                    query,
+                });
                 Ok(())
             }
             StatementKind::Payload { target, body } => {
@@ -331,7 +339,9 @@ impl<'a> Compiler<'a> {
                 self.plan.endorsements.push(Endorsement { target: target_plan, label, canonical, query });
                 Ok(())
             }
-            StatementKind::Rule { action, message, body } => self.rule(span, *action, message, body),
+            StatementKind::Rule { action, message, is_grantable, body } => {
+                self.rule(span, (*action, *is_grantable), message, body)
+            }
         }
     }
 

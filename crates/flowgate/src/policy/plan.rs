@@ -94,6 +94,8 @@ pub(crate) struct Requirement {
     pub(crate) target: Option<TargetPath>,
     /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
     pub(crate) is_strict: bool,
+    /// Whether a person may approve what exceeds the requirement for the rest of the session.
+    pub(crate) is_grantable: bool,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: CompiledQuery,
@@ -127,6 +129,8 @@ pub(crate) struct Endorsement {
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
+    /// Whether a person may approve a match for the rest of the session.
+    pub(crate) is_grantable: bool,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<CompiledExpr>,
     pub(crate) kwargs: Vec<(Arc<str>, CompiledExpr)>,

@@ -32,16 +32,23 @@ pub(crate) enum StatementKind {
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL if: ...`
     Label { target: Expr, label: Vec<Expr>, body: ConditionBody },
-    /// `require LABEL [for TARGET] [decided by everything] [else deny] if: ...`
-    Require { label: Vec<Expr>, target: Option<Expr>, is_strict: bool, denies: bool, body: ConditionBody },
+    /// `require LABEL [for TARGET] [decided by everything] [grant conversation] [else deny] if: ...`
+    Require {
+        label: Vec<Expr>,
+        target: Option<Expr>,
+        is_strict: bool,
+        is_grantable: bool,
+        denies: bool,
+        body: ConditionBody,
+    },
     /// `payload TARGET if: ...`
     Payload { target: Expr, body: ConditionBody },
     /// `consent LABEL for TARGET if: ...`
     Consent { label: Vec<Expr>, target: Expr, body: ConditionBody },
     /// `[unsafe] endorse TARGET as LABEL if: ...`
     Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: ConditionBody },
-    /// `raise | ask | log MESSAGE if: ...`
-    Rule { action: Action, message: Expr, body: ConditionBody },
+    /// `raise | ask | log MESSAGE [grant conversation] if: ...`
+    Rule { action: Action, message: Expr, is_grantable: bool, body: ConditionBody },
     /// `NAME := VALUE`
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`

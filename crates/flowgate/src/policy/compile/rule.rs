@@ -19,7 +19,7 @@ impl Compiler<'_> {
     pub(super) fn rule(
         &mut self,
         span: Span,
-        action: Action,
+        (action, is_grantable): (Action, bool),
         message: &Expr,
         body: &ConditionBody,
     ) -> CompileResult<()> {
@@ -49,6 +49,7 @@ impl Compiler<'_> {
         let ops = query.order(0);
         let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         self.plan.rules.push(Rule {
+            is_grantable,
             span,
             action,
             args,

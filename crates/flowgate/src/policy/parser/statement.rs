@@ -74,11 +74,19 @@ impl Parser<'_> {
                     self.expect_word("by", help)?;
                     self.expect_word("everything", help)?;
                 }
+                let is_grantable = self.grant()?;
                 let denies = self.eat_word("else");
                 if denies {
                     self.expect_word("deny", "write `require LABEL else deny if:`")?;
                 }
-                Ok(StatementKind::Require { label, target, is_strict, denies, body: self.body()? })
+                Ok(StatementKind::Require {
+                    label,
+                    target,
+                    is_strict,
+                    is_grantable,
+                    denies,
+                    body: self.body()?,
+                })
             }
             "payload" => {
                 self.advance();
@@ -345,7 +353,20 @@ impl Parser<'_> {
         self.advance();
         // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
-        Ok(StatementKind::Rule { action, message, body: self.body()? })
+        let is_grantable = action == Action::Ask && self.grant()?;
+        Ok(StatementKind::Rule { action, message, is_grantable, body: self.body()? })
+    }
+
+    /// Parses `grant conversation`, if it is there.
+    fn grant(&mut self) -> ParseResult<bool> {
+        let is_grantable = self.eat_word("grant");
+        if is_grantable {
+            self.expect_word(
+                "conversation",
+                "a grant holds for one conversation: write `grant conversation`",
+            )?;
+        }
+        Ok(is_grantable)
     }
 
     /// Parses a region: a postfix expression.
