@@ -185,6 +185,8 @@ pub struct JudgedCallRecord {
 pub enum RecordedDecision {
     /// The call may run once.
     Allow,
+    /// The call may run, and so may equal calls of the conversation.
+    Grant,
     /// The call must not run.
     Deny,
 }
@@ -316,6 +318,7 @@ impl AuditEvent {
             Self::Decided { digest, who, role, answer, .. } => {
                 let answer = match answer {
                     RecordedDecision::Allow => "allow",
+                    RecordedDecision::Grant => "grant",
                     RecordedDecision::Deny => "deny",
                 };
                 fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);

@@ -139,7 +139,9 @@ impl ApprovalService {
             return Ok(ApprovalOutcome::NOBODY);
         }
         let id = random::name().map_err(|_| NO_RANDOM)?;
-        let (shown, content) = (shown_content(ask), stored_content(ask));
+        // Only calls of the chat are compared with what was granted.
+        let may_grant = ask.is_grantable && turns >= 0;
+        let (shown, content) = (shown_content(ask), stored_content(ask, may_grant));
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,
@@ -306,15 +308,17 @@ impl ApprovalService {
         let mut bell = self.bell.subscribe();
         let decision = loop {
             // While the database does not answer, the question counts as open.
-            let state = match self.store.question(&asked.id).await {
-                Ok(question) => question.map(|question| question.state),
-                Err(_) => Some(QuestionState::Open),
+            let (state, is_granted) = match self.store.question(&asked.id).await {
+                Ok(Some(question)) => (Some(question.state), question.is_granted),
+                Ok(None) => (None, false),
+                Err(_) => (Some(QuestionState::Open), false),
             };
             match state {
                 // The client has disconnected: the answer is kept for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {
                     break Decision::Later;
                 }
+                Some(QuestionState::Allowed) if is_granted => break Decision::AllowForConversation,
                 Some(QuestionState::Allowed) => break Decision::Allow,
                 Some(QuestionState::Denied) => break Decision::Refuse,
                 Some(QuestionState::Open) if Instant::now() >= until => break Decision::Later,
@@ -478,13 +482,14 @@ pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (Stri
 
 /// Returns a question as it is stored: what a person is shown, the state that it is about, and the labels of its
 /// parts.
-fn stored_content(ask: &ApprovalRequest) -> Value {
+fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {
         let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
         let reasons: Vec<Value> =
             reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
-        let own = json!({"state": ask.state, "carries": ask.carries, "reasons": reasons});
+        let own =
+            json!({"state": ask.state, "carries": ask.carries, "reasons": reasons, "may_grant": may_grant});
         stored.insert(HIDDEN_MEMBER.to_owned(), own);
     }
     stored

@@ -254,7 +254,7 @@ impl Agent<'_> {
                     match decision {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
                         decision => {
-                            let is_known = decision != Decision::Allow
+                            let is_known = !decision.allows()
                                 || self.observer.before_decision(conversation).await.is_ok();
                             let holds = in_time && is_known;
                             conversation.accept_decision(if holds { decision } else { Decision::Silent });

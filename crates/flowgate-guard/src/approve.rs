@@ -41,6 +41,8 @@ pub struct ApprovalRequest {
     pub carries: Value,
     /// The label of each reason, in names.
     pub reasons_carry: Vec<Value>,
+    /// Whether the policy lets a person answer for the rest of the conversation.
+    pub is_grantable: bool,
     /// How long the question stays open.
     pub expires: Duration,
 }
@@ -64,6 +66,10 @@ pub struct Excerpt {
 pub enum Decision {
     /// The call may run, once.
     Allow,
+    /// The call may run, and so may equal calls of this conversation: see
+    /// [`Monitor::approve_for_session`](flowgate::monitor::Monitor::approve_for_session). If the question is not
+    /// [grantable](ApprovalRequest::is_grantable), the call may run once.
+    AllowForConversation,
     /// The call must not run.
     Refuse,
     /// No decision arrived in time.
@@ -73,6 +79,13 @@ pub enum Decision {
     /// No decision has arrived yet: the turn [ends](crate::conversation::TurnEnd::Asked), and continues after the
     /// decision.
     Later,
+}
+
+impl Decision {
+    /// Whether the call may run.
+    pub fn allows(self) -> bool {
+        matches!(self, Self::Allow | Self::AllowForConversation)
+    }
 }
 
 /// A party that decides on calls.

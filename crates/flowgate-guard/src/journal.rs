@@ -78,6 +78,8 @@ pub enum Input {
     Recall(Value),
     /// The complete set of policy lines whose consents are withdrawn.
     Withdrawn(BTreeSet<usize>),
+    /// What people have approved for the rest of the conversation is withdrawn.
+    GrantsWithdrawn,
     /// The stamp of what was written to stores.
     Stamped(String),
     /// A chat sent by the caller.

@@ -15,7 +15,9 @@ use super::freeze_kind::FreezeKind;
 use super::freeze_targets::FreezeTargetMatch;
 use crate::chat::stream::{self, ReplyPart};
 use crate::config::{Person, Role};
-use crate::database::{DatabaseError, DecideError, QuestionState, StoredQuestion};
+use crate::database::{
+    DatabaseError, DecideError, HIDDEN_MEMBER, PersonDecision, QuestionState, StoredQuestion,
+};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
@@ -33,7 +35,7 @@ const KEEP_ALIVE_TICKS: u32 = 30;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionRequest {
-    /// `allow` or `deny`.
+    /// `allow`, `grant` or `deny`.
     decision: RequestedDecision,
     /// The digest of the question as it was shown: an approval is bound to what the person has seen.
     digest: String,
@@ -43,6 +45,8 @@ pub(crate) struct DecisionRequest {
 #[serde(rename_all = "lowercase")]
 enum RequestedDecision {
     Allow,
+    /// The call may run, and so may equal calls of the conversation.
+    Grant,
     Deny,
 }
 
@@ -139,7 +143,7 @@ impl ApprovalService {
     ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
         let decision_request: DecisionRequest =
-            read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
+            read(body, "`{\"decision\": \"allow\", \"grant\" or \"deny\", \"digest\": \"...\"}`")?;
         let question = self.store.question(id).await.map_err(database_error_reply)?;
         let question =
             question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
@@ -147,8 +151,17 @@ impl ApprovalService {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let allow = matches!(decision_request.decision, RequestedDecision::Allow);
-        if allow && !self.readable_content(&question, person).1 {
+        let (decision, answer) = match decision_request.decision {
+            RequestedDecision::Allow => (PersonDecision::Allow, RecordedDecision::Allow),
+            RequestedDecision::Grant => (PersonDecision::Grant, RecordedDecision::Grant),
+            RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
+        };
+        if decision == PersonDecision::Grant && !may_grant(&question) {
+            let message = "this question can be answered for one call only, since the policy does not say `grant conversation` there, or the call refers to \
+                           state that can change: send `allow` or `deny`";
+            return Err(HttpReply::detail(StatusCode::CONFLICT, message));
+        }
+        if decision != PersonDecision::Deny && !self.readable_content(&question, person).1 {
             let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
@@ -160,11 +173,11 @@ impl ApprovalService {
                 digest: question.digest.clone(),
                 who: person.name.clone(),
                 role: person.role.name().to_owned(),
-                answer: if allow { RecordedDecision::Allow } else { RecordedDecision::Deny },
+                answer,
             };
             self.recorder.record(&[event.into()])
         };
-        let decided = self.store.decide((id, &decision_request.digest), allow, &person.name, record).await;
+        let decided = self.store.decide((id, &decision_request.digest), decision, &person.name, record).await;
         let decided = decided.map_err(|error| {
             if is_recorded {
                 let what = format!("decision {}", question.digest);
@@ -342,9 +355,17 @@ impl ApprovalService {
             "decided": (question.decided != 0).then_some(question.decided),
             "you_may_decide": may_decide,
             "you_may_allow": may_decide && is_all,
+            "you_may_grant": may_decide && is_all && may_grant(question),
+            "granted": question.is_granted,
             "call": content,
         })
     }
+}
+
+/// Whether the question can be answered for the rest of its conversation.
+fn may_grant(question: &StoredQuestion) -> bool {
+    let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+    content.get(HIDDEN_MEMBER).and_then(|own| own.get("may_grant")) == Some(&Value::Bool(true))
 }
 
 /// Returns whether a stream that was idle for so many polls sends a keep-alive now.

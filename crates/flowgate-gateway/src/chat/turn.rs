@@ -117,7 +117,7 @@ pub(crate) async fn run(
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::Allow => person.used.extend(asked),
+            Decision::Allow | Decision::AllowForConversation => person.used.extend(asked),
             Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
         // While the question was open, other conversations may have written to the stores that the question refers to.
@@ -396,7 +396,7 @@ impl Approver for PersonApprover<'_> {
                     }
                 };
             match decision {
-                Decision::Allow => self.used.extend(asked),
+                Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
                 Decision::Later => self.question = asked,
                 Decision::Refuse | Decision::Silent | Decision::Unasked => {}
             }

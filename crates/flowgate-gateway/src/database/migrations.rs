@@ -8,7 +8,7 @@ use super::transaction::{Access, SqlColumn};
 
 /// The migrations in order. A migration that has been released never changes.
 /// `{number}` and `{in_one_place}` are replaced by what the databases spell differently.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 7] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 8] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
@@ -16,6 +16,7 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 7] = [
     (5, "audit logs", include_str!("../../migrations/5_audit_logs.sql")),
     (6, "quotations", include_str!("../../migrations/6_quotations.sql")),
     (7, "request quotas", include_str!("../../migrations/7_request_quotas.sql")),
+    (8, "grants", include_str!("../../migrations/8_grants.sql")),
 ];
 
 impl Database {
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
         assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);
 
-        store.execute_for_test("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 7").await.unwrap();
+        store.execute_for_test("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 8").await.unwrap();
         drop(store);
         assert!(matches!(Database::read(place).await, Err(DatabaseError::SchemaNewer)));
         assert!(matches!(Database::open(place).await, Err(DatabaseError::SchemaNewer)));

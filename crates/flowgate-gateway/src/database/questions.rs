@@ -70,6 +70,19 @@ pub(crate) struct StoredQuestion {
     pub(crate) decided_by: String,
     pub(crate) decided: i64,
     pub(crate) change: i64,
+    /// Whether the approval holds for the rest of the conversation.
+    pub(crate) is_granted: bool,
+}
+
+/// What a person decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PersonDecision {
+    /// The call may run once.
+    Allow,
+    /// The call may run, and so may equal calls of its conversation.
+    Grant,
+    /// The call must not run.
+    Deny,
 }
 
 /// A question to ask.
@@ -135,7 +148,7 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// The columns of a question. One that has expired and is not marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
-    asked, expires, decided_by, decided, change";
+    asked, expires, decided_by, decided, change, granted";
 const NO_CHANGES: DatabaseError = DatabaseError::Damaged("the number of the last change");
 
 impl Database {
@@ -261,7 +274,7 @@ impl Database {
                      ORDER BY place, asked DESC LIMIT ?3"
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), most.into()]).await?;
-                let total = rows.first().map_or(Ok(0), |row| row.integer(12))?;
+                let total = rows.first().map_or(Ok(0), |row| row.integer(13))?;
                 let mut found = read_all(&mut rows)?;
                 found.sort_by_key(|question| std::cmp::Reverse(question.asked));
                 Ok((found, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
@@ -275,7 +288,7 @@ impl Database {
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
-        allow: bool,
+        decision: PersonDecision,
         who: &str,
         record: impl FnOnce() -> Result<(), DatabaseError>,
     ) -> Result<Result<StoredQuestion, DecideError>, DatabaseError> {
@@ -283,9 +296,10 @@ impl Database {
         let decided = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
+                    let allow = decision != PersonDecision::Deny;
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
-                    let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3 \
+                    let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3, granted = ?6 \
                                WHERE id = ?4 AND digest = ?5 AND state = 'open' AND {unexpired}";
                     let values = [
                         state.name().into(),
@@ -293,6 +307,7 @@ impl Database {
                         change.into(),
                         (&question).into(),
                         (&wanted).into(),
+                        i64::from(decision == PersonDecision::Grant).into(),
                     ];
                     if tx.execute(sql, &values).await? != 1 {
                         tx.discard();
@@ -431,5 +446,6 @@ fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
         decided_by: row.text(9)?,
         decided: row.integer(10)?,
         change: row.integer(11)?,
+        is_granted: row.integer(12)? != 0,
     })
 }

@@ -93,7 +93,7 @@ impl McpExchange<'_> {
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {
-            (Decision::Allow, Some(asked)) => {
+            (Decision::Allow | Decision::AllowForConversation, Some(asked)) => {
                 // A second call with the same arguments in this message is a new question.
                 session.used.push(asked.clone());
                 (PersonAnswer::Yes, Some(asked))

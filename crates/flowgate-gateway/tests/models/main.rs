@@ -19,6 +19,7 @@ mod error_messages;
 mod freezes;
 mod freezes_failing;
 mod gateway;
+mod grants;
 mod http2;
 mod log;
 mod many_values;

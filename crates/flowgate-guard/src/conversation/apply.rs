@@ -125,6 +125,12 @@ impl Conversation {
                 }
                 self.handed.revoke();
             }
+            Input::GrantsWithdrawn => {
+                if !self.monitor.withdraw_grants() {
+                    return InputOutcome::Unchanged;
+                }
+                self.handed.revoke();
+            }
             Input::Stamped(stamp) => {
                 if !self.monitor.stamp_writes(stamp) {
                     return InputOutcome::Unchanged;

@@ -55,6 +55,7 @@ impl Conversation {
             },
             carries: self.monitor.to_names(&carries),
             reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
+            is_grantable: question.is_grantable(),
             expires: self.settings.expires,
         }
     }

@@ -281,7 +281,9 @@ impl Conversation {
         let verdict = match decision {
             Decision::Refuse => "refused by a person",
             Decision::Unasked => "nobody was asked, since too many questions are open",
-            Decision::Allow | Decision::Silent | Decision::Later => "no answer",
+            Decision::Allow | Decision::AllowForConversation | Decision::Silent | Decision::Later => {
+                "no answer"
+            }
         };
         self.refuse(index, question.judgement(), verdict);
     }
@@ -293,13 +295,18 @@ impl Conversation {
         else {
             return;
         };
-        if decision != Decision::Allow {
+        if !decision.allows() {
             self.refuse_unapproved(index, &question, decision);
             return;
         }
         let approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
         self.turn.approve(approved);
-        match self.monitor.approve(*question) {
+        let is_granted = decision == Decision::AllowForConversation && question.is_grantable();
+        let approved = match is_granted {
+            true => self.monitor.approve_for_session(*question),
+            false => self.monitor.approve(*question),
+        };
+        match approved {
             Ok(permit) => self.phase = ConversationPhase::Redeeming { index, permit: Box::new(permit) },
             Err(denial) => {
                 self.turn.void_denied(&denial);

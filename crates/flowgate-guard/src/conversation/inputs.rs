@@ -103,6 +103,15 @@ impl Conversation {
     }
 }
 
+/// Approvals that hold for the rest of the conversation.
+impl Conversation {
+    /// Withdraws what people have approved for the rest of the conversation, from now on. Returns whether there was
+    /// anything; calls that were permitted by it but have not run may no longer run.
+    pub fn withdraw_grants(&mut self) -> bool {
+        self.submit(Input::GrantsWithdrawn).has_changed()
+    }
+}
+
 /// Answers to needs.
 impl Conversation {
     /// Returns the input that the conversation waits for.

@@ -12,6 +12,7 @@ mod edited;
 mod endpoints;
 mod external_agent;
 mod floating;
+mod grants;
 mod handed;
 mod histories;
 mod links;

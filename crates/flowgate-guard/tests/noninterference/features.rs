@@ -20,7 +20,7 @@ const IN_POLICIES: [(&str, &str, u64); 8] = [
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 54] = [
+const IN_RUNS: [(&str, u64); 57] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -75,6 +75,9 @@ const IN_RUNS: [(&str, u64); 54] = [
     ("a call of another agent that is hidden", 5),
     ("an agent that is told what another has seen", 18),
     ("an agent that has not seen what another has", 8),
+    ("a step that carries less than its bound", 15),
+    ("a step that the observer sees because its label floats", 6),
+    ("an approval for the rest of a conversation", 1),
 ];
 
 #[derive(Debug, Default)]

@@ -62,7 +62,10 @@ impl NoninterferenceCase {
         let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
         // Not drawn from the same source, so that the other cases stay what they are.
         let accepts_much = Random::of(&format!("accepts much {seed}")).chance(40);
-        let (text, declared) = policy(&mut random, &space, &tools, accepts_much);
+        let (mut text, declared) = policy(&mut random, &space, &tools, accepts_much);
+        if Random::of(&format!("grants {seed}")).chance(40) {
+            text = with_grants(&text);
+        }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
         let observer = space.observer(&mut random);
@@ -175,4 +178,17 @@ impl NoninterferenceCase {
         run.note(&self.label);
         run
     }
+}
+
+/// Lets people answer the questions of a policy for the rest of a conversation.
+fn with_grants(policy: &str) -> String {
+    let line = |line: &str| match line.strip_suffix(" if:") {
+        Some(head)
+            if head.starts_with("ask ") || head.starts_with("require ") && !head.ends_with(" else deny") =>
+        {
+            format!("{head} grant conversation if:\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    policy.lines().map(line).collect()
 }

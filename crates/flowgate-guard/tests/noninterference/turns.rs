@@ -218,11 +218,16 @@ impl RunState<'_> {
                     // A person with the observer's clearance may allow the call; questions above it are
                     // refused in both runs, because nothing is replayed.
                     let yes = is_seen && Random::of(&ask.digest).chance(50);
-                    session.conversation.accept_decision(if yes {
-                        Decision::Allow
-                    } else {
-                        Decision::Refuse
+                    let is_for_good =
+                        ask.is_grantable && Random::of(&format!("{} for good", ask.digest)).chance(60);
+                    session.conversation.accept_decision(match (yes, is_for_good) {
+                        (true, true) => Decision::AllowForConversation,
+                        (true, false) => Decision::Allow,
+                        (false, _) => Decision::Refuse,
                     });
+                    if !session.conversation.monitor().session_grants().is_empty() {
+                        self.run.met.insert("an approval for the rest of a conversation");
+                    }
                 }
                 Need::Run(call) if session.chat.is_some() => self.hand(session, call),
                 Need::Run(call) => self.answer(session, &call, first),

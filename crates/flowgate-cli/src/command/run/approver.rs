@@ -23,6 +23,7 @@ pub(super) type EventSources = Arc<Mutex<HashMap<EventId, String>>>;
 
 const HELP: &str = "\
 y  this call runs, with exactly these arguments, once; nothing else is allowed by it
+c  (where it is offered) the same call may also run again in this conversation, for the same reasons
 n  it does not run, and the model learns that; anything but y means no
 Say y only if you would have made this call yourself: text that is quoted above may be there to make you.";
 
@@ -61,10 +62,13 @@ impl TerminalApprover {
         self.shell.print(&self.question(ask, true));
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
         loop {
-            let prompt = self.shell.paint("1;33", &format!("{tool}: allow this call once? [y/N/?] "));
+            let choices =
+                if ask.is_grantable { "once, or in this conversation? [y/c/N/?]" } else { "once? [y/N/?]" };
+            let prompt = self.shell.paint("1;33", &format!("{tool}: allow this call {choices} "));
             match self.shell.wait_for_answer(&prompt, until) {
                 LineInput::Line(line) => match line.trim() {
                     "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::Allow,
+                    "c" | "C" if ask.is_grantable => return Decision::AllowForConversation,
                     "?" => self.shell.print(HELP),
                     _ => return Decision::Refuse,
                 },

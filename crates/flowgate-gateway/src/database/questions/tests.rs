@@ -114,7 +114,8 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     recorded = true;
                     Ok(())
                 };
-                let decided = store.decide((&q.id, &digest), allow, "ann", record).await.unwrap();
+                let decision = if allow { PersonDecision::Allow } else { PersonDecision::Deny };
+                let decided = store.decide((&q.id, &digest), decision, "ann", record).await.unwrap();
                 let may = is_right && q.is(&[QuestionState::Open]);
                 assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
                 if may {
@@ -188,7 +189,7 @@ async fn a_yes_is_for_one_question() {
     let (one, other) =
         (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
     assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-    assert!(store.decide(("1", "d"), true, "ann", || Ok(())).await.unwrap().is_ok());
+    assert!(store.decide(("1", "d"), PersonDecision::Allow, "ann", || Ok(())).await.unwrap().is_ok());
     assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));

@@ -1,0 +1,54 @@
+//! A person's approval for the rest of a conversation.
+
+use flowgate_guard::approve::Decision;
+use flowgate_guard::conversation::Method;
+
+use crate::script::{POLICY, ScriptedConversation};
+
+fn run(decision: Decision, policy: &str) -> ScriptedConversation {
+    let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
+    run.decision = decision;
+    run
+}
+
+#[test]
+fn a_person_answers_once_for_equal_calls() {
+    let rule = |grant: &str| {
+        format!("{POLICY}ask \"mails are confirmed\"{grant} if:\n    (call: ToolCall) is tool:send\n")
+    };
+    let send = r#"send {"to": "bob", "body": "a"}"#;
+    let other = r#"send {"to": "eve", "body": "a"}"#;
+    let asked = |decision, grant: &str| {
+        let mut run = run(decision, &rule(grant));
+        run.turn("Mail Bob.", &[send, send, "Done."]);
+        run.turn("Mail Bob and Eve.", &[send, other, "Done."]);
+        let asked = run.calls().iter().filter(|call| call.starts_with("asks")).count();
+        let ran = run.calls().iter().filter(|call| call.starts_with("runs")).count();
+        // Withdrawn, the next call is a question again.
+        let had_grants = run.conversation.withdraw_grants();
+        run.log.clear();
+        run.turn("Mail Bob.", &[send, "Done."]);
+        (asked, ran, had_grants, run.calls().first().is_some_and(|call| call.starts_with("asks")))
+    };
+    assert_eq!(asked(Decision::Allow, " grant conversation"), (4, 4, false, true));
+    assert_eq!(asked(Decision::AllowForConversation, " grant conversation"), (2, 4, true, true));
+    // Where the policy does not say so, the answer holds for one call.
+    assert_eq!(asked(Decision::AllowForConversation, ""), (4, 4, false, true));
+    assert_eq!(asked(Decision::Refuse, " grant conversation"), (4, 0, false, true));
+}
+
+/// What a person grants to a call that a page had a hand in says nothing for calls below it, nor for others above it.
+#[test]
+fn a_grant_above_the_lowest_label_is_not_used_below_it() {
+    let policy = POLICY.replace(
+        "require trusted, public if:\n    (call: ToolCall) is tool:send",
+        "require trusted, public grant conversation if:\n    (call: ToolCall) is tool:send",
+    ) + "ask \"mails are confirmed\" grant conversation if:\n    (call: ToolCall) is tool:send\n";
+    let mut run = run(Decision::AllowForConversation, &policy);
+    let look = r#"look {"regions": ["h1"], "then_return": true}"#;
+    let send = r#"send {"to": "bob", "body": "a"}"#;
+    run.turn("Read it.", &["read {}", look, send, "It says ...", send, send, "Done."]);
+    let calls: Vec<&str> = run.calls().iter().map(|call| call.split(' ').next().unwrap()).collect();
+    // Above the lowest label a person is asked, and below it once more; then the grant of that label covers the call.
+    assert_eq!(calls, ["runs", "asks", "runs", "asks", "runs", "runs"]);
+}
