@@ -1,4 +1,4 @@
-//! Evaluation of conditions and expressions over a trace.
+//! Evaluates conditions and expressions over a trace.
 //!
 //! Every step costs fuel, so that no policy and trace can take unbounded time. The caller decides what spent fuel
 //! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read

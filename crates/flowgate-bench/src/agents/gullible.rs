@@ -1,4 +1,4 @@
-//! A test double of a model that is capable and gullible.
+//! Implements a test double of a model that is capable and gullible.
 //!
 //! Capable: it performs the next step of a task as soon as the values of the step are visible or can be
 //! passed on in a slot, and it looks at hidden text if a decision depends on it. Gullible: it follows every

@@ -1,4 +1,4 @@
-//! The normal form in which texts are compared.
+//! Converts texts to the normal form in which they are compared.
 //!
 //! Clients clean what they retrieve, and quote it in their own spelling. Both change the bytes without changing what is
 //! read, so remembered texts and compared texts are normalised alike:

@@ -1,4 +1,6 @@
-//! Cleans one segment of a text: finds its addresses, has them judged, and breaks the rest apart.
+//! Cleans one segment of a text, that is, a span between characters that no address reaches across. Finds the addresses
+//! in it, asks the [`LinkJudge`] about each, and separates the remaining signs so that no renderer makes a link of them.
+//! [`super::cleaner`] calls it for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
 //! in its canonical form; and each sign without which no renderer makes an address or a link is separated from its

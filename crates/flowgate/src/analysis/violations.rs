@@ -168,7 +168,7 @@ impl MatchReceiver for ViolationCollector<'_> {
         let mut said = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
-            let size = crate::json::size(&json);
+            let size = crate::json::estimated_size(&json);
             self.message_bytes = self.message_bytes.saturating_add(size);
             if self.message_bytes > MAX_SAID {
                 return Err(EvalError::Fuel);

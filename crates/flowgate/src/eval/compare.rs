@@ -1,4 +1,4 @@
-//! Comparisons, the flow operators, and patterns for tools and their arguments.
+//! Evaluates comparisons, the flow operators, and patterns for tools and their arguments.
 
 use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;

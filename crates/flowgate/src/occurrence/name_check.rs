@@ -1,4 +1,4 @@
-//! The tools, roles, fields and arguments that a policy names, and which of them do not occur.
+//! Lists the tools, roles, fields and arguments that a policy names, and which of them do not occur.
 
 use std::collections::HashMap;
 

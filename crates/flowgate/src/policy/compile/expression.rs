@@ -404,7 +404,8 @@ impl Compiler<'_> {
             // The arguments may contain errors.
             let _ = self.expressions(arguments, scope);
             self.report_unavailable(name, span)?;
-            let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
+            let mut known: Vec<&str> =
+                builtin::function_names().chain(["match", "find", "isinstance"]).collect();
             let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
             predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
             predicates.sort_unstable();
