@@ -235,6 +235,8 @@ pub fn analyze_steps_naively(
 /// Evaluates one event.
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
+/// Appends the entries to a trace one by one, and evaluates each new event by `step`. Returns one analysis for each
+/// entry.
 fn analyze_each_event(
     policy: &Policy,
     entries: Vec<TraceEntry>,

@@ -446,6 +446,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Binds the variable `slot` to each of the values that have the type `ty`, and continues the search with `rest`.
+    /// Returns whether `found` ended the search.
     fn descend_each(
         &mut self,
         slot: VariableSlot,

@@ -271,6 +271,7 @@ impl RuleMatcher {
     }
 }
 
+/// Searches the matches of a rule by its `ops`, and reports matches and failures.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],

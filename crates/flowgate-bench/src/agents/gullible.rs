@@ -365,6 +365,8 @@ fn placeholder_name(text: &str) -> Option<String> {
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
+/// Looks up `field` in the answer to the step `step`: in the answer itself or, if it is a list, in the row whose key
+/// has this value.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {

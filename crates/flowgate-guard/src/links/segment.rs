@@ -246,6 +246,8 @@ impl SegmentReader<'_, '_> {
         self.decide(written, "", start, end)
     }
 
+    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form, or
+    /// `None` if it has none, and `prefix` completes it to a URL. Returns the end of the address if it is permitted.
     fn decide(
         &mut self,
         written: Option<String>,
@@ -433,6 +435,7 @@ impl SegmentReader<'_, '_> {
     }
 }
 
+/// Writes `source` with the `edits` of its characters `plain`, and the permitted `addresses` in their canonical form.
 fn write(
     source: &str,
     plain: &[RenderedChar],

@@ -45,6 +45,7 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
+    /// Adds the failure of the rule with this index, unless the same failure was added before.
     fn fail(&mut self, index: usize, rule: &Rule, kind: EvaluationFailureKind, message: String) {
         if self.failed.insert((index, message.clone())) {
             let statement = rule.span.clone();
@@ -59,6 +60,8 @@ impl<'a> ViolationCollector<'a> {
         self.analysis
     }
 
+    /// Returns the key of a match of the rule with this index: it identifies the match across analyses of a growing
+    /// trace. `frame` contains the values of the rule's variables.
     fn violation_key(
         &mut self,
         index: usize,

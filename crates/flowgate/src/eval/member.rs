@@ -350,6 +350,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Evaluates `object[from:to]`. As in Python, a negative bound counts from the end.
     pub(super) fn slice(
         &mut self,
         object: &CompiledExpr,

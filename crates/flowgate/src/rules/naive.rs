@@ -23,6 +23,7 @@ pub(crate) fn match_event(
     matches(context, Some(id), fuel, report);
 }
 
+/// Reports all matches of all rules; with `new`, only those that concern this event.
 fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
