@@ -1,4 +1,4 @@
-//! A database's record of its audit logs, and the detection of losses on either side.
+//! Compares an audit log with what its database has recorded of it, and detects losses on either side.
 //!
 //! A log is written before the turn that it describes is stored, so it may be ahead of its database, but never behind.
 //! A database without an anchor for a log that contains events is not the one that the log was written with. The
@@ -183,7 +183,7 @@ mod tests {
             check(&lines[..count], &shared(&[anchor]), Some(there));
         }
         // Emptied; created again; truncated and continued by a party with the key.
-        check(&[], &one, Some("the log is missing that the database knows, up to line 4"));
+        check(&[], &one, Some("the log that the database has recorded up to line 4"));
         check(&[], &shared(&[anchor]), Some("there is no log here"));
         let (other, _) = log("other");
         let others: Vec<&str> = other.lines().collect();
@@ -194,9 +194,13 @@ mod tests {
         );
         let mut rewritten = lines[..2].to_vec();
         rewritten.extend(&others[2..]);
-        check(&rewritten, &one, Some("the log is not the one that its database knows: line 4"));
+        check(
+            &rewritten,
+            &one,
+            Some("the log differs from the one that its database has recorded, whose line 4"),
+        );
         // A database without a record of a log with events was deleted, unless it is older than its record of logs.
-        check(&lines, &known(&[]), Some("the database does not know this log of 5 lines"));
+        check(&lines, &known(&[]), Some("the database has no record of this log of 5 lines"));
         check(&lines, &DatabaseLogAnchors { is_upgraded: true, ..known(&[]) }, None);
         check(&lines[..2], &known(&[]), None);
         check(&[], &known(&[]), None);
@@ -204,7 +208,7 @@ mod tests {
         let foreign =
             LogAnchor { log: LineHash::NONE, key: AuditKey::from_seed([8; 32]).public_key(), ..anchor };
         check(&[], &shared(&[foreign]), None);
-        check(&lines, &shared(&[foreign]), Some("the database does not know this log"));
+        check(&lines, &shared(&[foreign]), Some("the database has no record of this log"));
         check(&lines, &shared(&[foreign, anchor]), None);
         check(&[], &known(&[foreign]), Some("there is no log here"));
     }

@@ -1,4 +1,5 @@
-//! A reader of lines of bounded length, so that reading a file of any content takes bounded memory.
+//! Reads lines of bounded length, so that reading a file of any content takes bounded memory. All readers of logs use
+//! it.
 
 use std::io::{self, BufRead};
 

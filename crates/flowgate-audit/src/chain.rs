@@ -1,4 +1,4 @@
-//! The hash chain of lines, and heads: lines that sign everything before them.
+//! Computes the hash chain of lines, and signs and checks heads: lines that sign everything before them.
 //!
 //! The writer, the verifier and the reader of a log's end share these functions.
 

@@ -1,4 +1,5 @@
-//! Content beside the log: a line contains only the salted hash, so content can be deleted without breaking the log.
+//! Writes and deletes content beside the log. A line of the log contains only the salted hash of its content, so
+//! content can be deleted without breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.
@@ -86,6 +87,7 @@ pub(super) struct NewContentEntry {
 }
 
 impl NewContentEntry {
+    /// Creates the entry for the event of line `seq`, with a new salt. A content that is too long is truncated.
     pub(super) fn new(
         seq: u64,
         time: Timestamp,
@@ -172,7 +174,7 @@ fn draft_path(path: &Path) -> PathBuf {
 }
 
 /// Returns the size of the file, in bytes; 0 if there is none.
-pub(super) fn size(path: &Path) -> io::Result<u64> {
+pub(super) fn file_size(path: &Path) -> io::Result<u64> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         metadata => Ok(metadata?.len()),
@@ -309,7 +311,7 @@ mod tests {
     /// Deletes entries of a file that does not grow.
     fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, AuditError> {
         let mut deletion = ContentDeletion::begin(path, whose)?;
-        deletion.copy_until(size(path).unwrap())?;
+        deletion.copy_until(file_size(path).unwrap())?;
         deletion.finish()
     }
 
@@ -398,7 +400,11 @@ mod tests {
         std::fs::write(&path, format!("{}what\n", lines[0])).unwrap();
         let error =
             forget(&path, &ContentSelector { lines: Some([1].into()), ..none() }).unwrap_err().to_string();
-        assert!(error.ends_with("line 2: no content that the log kept: take the line out, and ask again"));
+        assert!(
+            error.ends_with(
+                "line 2 of the contents was not written by the log: remove the line, and try again"
+            )
+        );
         assert_eq!(oldest_entry_time(&path).unwrap(), Some(Timestamp(10)));
         assert_eq!(oldest_entry_time(&folder.file("none")).unwrap(), None);
     }
@@ -412,15 +418,15 @@ mod tests {
         let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c"), entry(4, "c2", "d")];
         std::fs::write(&path, lines[..2].concat()).unwrap();
         let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
-        deletion.copy_until(size(&path).unwrap()).unwrap();
+        deletion.copy_until(file_size(&path).unwrap()).unwrap();
         open(&path).unwrap().write_all(lines[2..].concat().as_bytes()).unwrap();
-        deletion.copy_until(size(&path).unwrap()).unwrap();
+        deletion.copy_until(file_size(&path).unwrap()).unwrap();
         assert_eq!(deletion.finish().unwrap(), [1, 3]);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), [&*lines[1], &*lines[3]].concat());
         open(&path).unwrap().write_all(b"what\n").unwrap();
         let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
         deletion.copy_until(u64::try_from(lines[1].len() + lines[3].len()).unwrap()).unwrap();
-        let error = deletion.copy_until(size(&path).unwrap()).unwrap_err().to_string();
-        assert!(error.contains("line 3:"), "{error}");
+        let error = deletion.copy_until(file_size(&path).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("line 3 of the contents"), "{error}");
     }
 }

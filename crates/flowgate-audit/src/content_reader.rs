@@ -1,4 +1,4 @@
-//! The contents of a log, each compared with its line.
+//! Reads the contents beside a log, and compares each with its line.
 //!
 //! The verifier uses this reader to check contents, and the command line to print them.
 

@@ -1,4 +1,4 @@
-//! Errors of opening and writing a log.
+//! Defines the errors of opening and writing a log.
 
 use std::fmt;
 use std::io;
@@ -59,7 +59,7 @@ impl fmt::Display for AuditError {
             AuditErrorKind::Write(error) => {
                 write!(
                     f,
-                    "cannot be written: {error}; make room: until then nothing is recorded, and nothing is done that would have to be"
+                    "cannot be written: {error}; free disk space: until then, nothing is recorded, and nothing runs that must be recorded"
                 )
             }
             AuditErrorKind::Locked => {
@@ -70,24 +70,24 @@ impl fmt::Display for AuditError {
             ),
             AuditErrorKind::End(what) => write!(
                 f,
-                "the log cannot go on from its end: {what}; look at it with `flowgate audit verify`, keep it, and \
+                "the log cannot continue from its end: {what}; check it with `flowgate audit verify`, keep it, and \
                  begin another file"
             ),
             AuditErrorKind::OtherKey => {
-                f.write_str("the log was begun with another key: give that one, or begin another file")
+                f.write_str("the log was created with another key: use that key, or begin another file")
             }
             AuditErrorKind::NoKey => f.write_str(
-                "there is no seed of a key: 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+                "the file contains no key: write 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
             ),
             AuditErrorKind::LostKey => f.write_str(
-                "the key is gone, and its public half is still there, as FILE.pub: put the key back from a copy; or move the log and FILE.pub \
+                "the key is missing, but its public half exists as FILE.pub: restore the key from a copy; or move the log and FILE.pub \
                  away, to begin another log with another key",
             ),
-            AuditErrorKind::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
+            AuditErrorKind::OpenKey => f.write_str("all users can read this key: chmod 600, or create another one"),
             AuditErrorKind::Loss(loss) => write!(f, "{loss}"),
             AuditErrorKind::Random => f.write_str("the operating system returned no random bytes: try again"),
             AuditErrorKind::Content(line) => {
-                write!(f, "line {line}: no content that the log kept: take the line out, and ask again")
+                write!(f, "line {line} of the contents was not written by the log: remove the line, and try again")
             }
         }
     }

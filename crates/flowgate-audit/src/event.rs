@@ -1,4 +1,4 @@
-//! The recorded events. None contains content: only names, phrases of labels, names of rules and digests.
+//! Defines the recorded events. None contains content: only names, phrases of labels, names of rules and digests.
 //!
 //! The gateway's recorder creates them; the log turns them into the fields of a line.
 

@@ -1,4 +1,4 @@
-//! Locks that one process holds on a file: on an audit log, and on the gateway's database.
+//! Locks a file for one process: an audit log, or the gateway's database.
 
 use std::fs::{File, TryLockError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The Ed25519 key that signs heads and witness lines, and its public half.
+//! Defines the Ed25519 key that signs heads and witness lines, and its public half.
 //!
 //! A verifier needs only the public half.
 

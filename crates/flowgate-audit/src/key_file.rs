@@ -1,5 +1,5 @@
-//! The file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub` with the public
-//! half.
+//! Reads and creates the file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub`
+//! with the public half.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -56,6 +56,7 @@ impl AuditKey {
     }
 }
 
+/// Writes a file that does not exist yet, and waits until the disk has stored it.
 fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;
@@ -96,7 +97,7 @@ mod tests {
             mode(0o644).unwrap();
             let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
             assert!(
-                error.ends_with("everybody may read this key: chmod 600, or make another one"),
+                error.ends_with("all users can read this key: chmod 600, or create another one"),
                 "{error}"
             );
             mode(0o640).unwrap();
@@ -112,7 +113,7 @@ mod tests {
         let key = AuditKey::load_or_create(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
-        assert!(error.contains("the key is gone, and its public half is still there"), "{error}");
+        assert!(error.contains("the key is missing, but its public half exists"), "{error}");
         assert!(!path.exists());
         let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
         assert_eq!(AuditPublicKey::parse(&public), Some(key.public_key()));

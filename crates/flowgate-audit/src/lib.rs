@@ -1,5 +1,5 @@
-//! The audit log: an append-only file of what the gateway judged, asked and received as decisions. Any change to it is
-//! detectable.
+//! Writes and verifies the audit log: an append-only file of what the gateway judged, asked and received as decisions.
+//! Any change to it is detectable.
 //!
 //! Every line is a JSON object with the hash of the previous line. Heads, every few lines, sign everything before them.
 //! No line contains content: content, if it is kept, is in its own file and can be deleted without breaking the
@@ -322,7 +322,7 @@ impl AuditLog {
             let mut inner = self.state()?;
             // A repair removes only entries after these.
             inner.is_whole()?;
-            content::size(&contents).map_err(read)?
+            content::file_size(&contents).map_err(read)?
         };
         if size == 0 {
             return self.state()?.record_deletion(time, whose, who, &[]);
@@ -331,7 +331,7 @@ impl AuditLog {
         deletion.copy_until(size)?;
         let mut inner = self.state()?;
         inner.is_whole()?;
-        deletion.copy_until(content::size(&contents).map_err(read)?)?;
+        deletion.copy_until(content::file_size(&contents).map_err(read)?)?;
         // Later entries go to the new file.
         inner.contents = None;
         let deleted = deletion.finish()?;
@@ -372,6 +372,8 @@ impl AuditLog {
 }
 
 impl AuditLogState {
+    /// Writes the content of an event, if contents are kept, and then its line. Signs a head or waits for the disk, as
+    /// the options require. Returns the number of the line.
     fn append(
         &mut self,
         time: Timestamp,
@@ -444,6 +446,7 @@ impl AuditLogState {
         Ok(())
     }
 
+    /// Writes a line of this kind, and returns its number.
     fn record(&mut self, time: Timestamp, kind: &str, fields: RecordFields) -> Result<u64, AuditError> {
         let seq = self.write(record::serialize_record(self.next, time, kind, self.previous, fields))?;
         self.unsigned += 1;
@@ -473,6 +476,8 @@ impl AuditLogState {
         synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
+    /// Notes that an operation failed, so that nothing is written until [`Self::is_whole`] has repaired the log.
+    /// Returns the error.
     fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
         AuditError::new(path, AuditErrorKind::Write(error))

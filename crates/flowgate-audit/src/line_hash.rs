@@ -1,4 +1,4 @@
-//! The hashes that chain the lines of a log and identify contents, and their hexadecimal form.
+//! Defines the hashes that chain the lines of a log and identify contents, and their hexadecimal form.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a database records of a log, and the losses that it shows.
+//! Defines what a database records of a log, and the losses that the record shows. `anchor` compares the two.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ impl AuditLoss {
 }
 
 /// The operator's remedy for a loss.
-const ADVICE: &str = "put back what is missing from a copy; or, once you know why it is gone, have the loss recorded with \
+const ADVICE: &str = "restore what is missing from a copy; or, once you know why it is missing, record the loss with \
      `flowgate audit accept-loss --config FILE`, and start again";
 
 impl fmt::Display for AuditLoss {
@@ -102,14 +102,13 @@ impl fmt::Display for AuditLoss {
         match self {
             Self::Behind { anchor, lines } => write!(
                 f,
-                "the log is behind its database: it has {lines} lines, and the database knows line {} ({}): it was cut off, or \
-                 a loss of power took its end; {ADVICE}",
+                "the log is behind its database: it has {lines} lines, but the database has recorded line {} ({}): the log was truncated, or a power failure destroyed its end; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash
             ),
             Self::Changed { anchor, .. } => write!(
                 f,
-                "the log is not the one that its database knows: line {} there is {}: it was cut off and written on; {ADVICE}",
+                "the log differs from the one that its database has recorded, whose line {} is {}: it was truncated and then continued; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash
             ),
@@ -121,23 +120,21 @@ impl fmt::Display for AuditLoss {
                 };
                 write!(
                     f,
-                    "the log is missing that the database knows, up to line {} ({}): {there}; {ADVICE}",
+                    "the log that the database has recorded up to line {} ({}) is missing: {there}; {ADVICE}",
                     anchor.head.seq.saturating_add(1),
                     anchor.head.hash
                 )
             }
             Self::Witness { anchor, lines } => write!(
                 f,
-                "the witness knows line {} ({}) of the log {}, and it is not here: this log has {lines} lines. It was cut off or \
-                 replaced, perhaps together with its database, or both were put back as they were before; {ADVICE}",
+                "the witness has received line {} ({}) of the log {}, which is missing: this log has {lines} lines. The log was truncated or replaced, or it was restored to an earlier state together with its database; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash,
                 anchor.log
             ),
             Self::Database { lines } => write!(
                 f,
-                "the database does not know this log of {lines} lines: it was deleted or is another one, and with it went what \
-                 stores are known to carry; {ADVICE}"
+                "the database has no record of this log of {lines} lines: the database was deleted or is another one, so the labels of stores are lost; {ADVICE}"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! One line of the log: a JSON object of bounded size.
+//! Encodes and parses one line of the log: a JSON object of bounded size.
 //!
 //! The writer fills [`RecordFields`], which truncate what exceeds their bounds; the verifier and the reader of a log's
 //! end parse an [`AuditRecord`].

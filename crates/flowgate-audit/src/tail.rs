@@ -1,4 +1,4 @@
-//! The end of a log, at which it continues: its last lines, read backwards.
+//! Reads the end of a log, at which the writer continues: its last lines, backwards.
 //!
 //! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, and
 //! the first line must name the same key; [`verify`](super::verify()) checks the rest. The writer calls this when it
@@ -54,7 +54,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
             Some(later) if later.previous == hash && later.seq == record.seq.saturating_add(1) => {}
             Some(_) => {
                 return Err(AuditErrorKind::End(format!(
-                    "{} does not follow from the one before",
+                    "{} does not follow from the previous line",
                     position_from_end(back - 1)
                 )));
             }
@@ -112,7 +112,7 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     let start = after_last_line_feed(file, end).map_err(AuditErrorKind::Read)?;
     let length = usize::try_from(end - start).unwrap_or(usize::MAX);
     if length > MAX_LINE {
-        return Err(AuditErrorKind::End("a line is longer than any that is written".to_owned()));
+        return Err(AuditErrorKind::End("a line is longer than the limit for lines of a log".to_owned()));
     }
     let mut line = vec![0; length];
     file.seek(SeekFrom::Start(start)).map_err(AuditErrorKind::Read)?;

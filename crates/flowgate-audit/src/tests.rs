@@ -162,12 +162,12 @@ fn a_log_with_an_inconsistent_end_is_refused() {
     check(&lines, "");
     check(
         &[lines[0], lines[1], lines[2], lines[4]],
-        "the log cannot go on from its end: the last line does not follow from the one before; look at it with `flowgate \
+        "the log cannot continue from its end: the last line does not follow from the previous line; check it with `flowgate \
          audit verify`, keep it, and begin another file",
     );
     check(
         &[lines[0], lines[1], lines[3], lines[4]],
-        "line 2 from the end does not follow from the one before",
+        "line 2 from the end does not follow from the previous line",
     );
     check(&[lines[0], lines[2]], "the last line does not follow");
     check(&lines[1..], "the first line is not one that opens a log");
@@ -177,11 +177,11 @@ fn a_log_with_an_inconsistent_end_is_refused() {
         &[lines[0], &lines[1].replace("\"time\":1", "\"time\":2")],
         "the last line is not signed by the key",
     );
-    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than any that is written");
+    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than the limit for lines of a log");
     let other =
         AuditLog::open(&folder.log(), AuditKey::from_seed([8; 32]), AuditOptions::default(), Timestamp(1));
     let error = other.unwrap_err().to_string();
-    assert!(error.ends_with("begun with another key: give that one, or begin another file"), "{error}");
+    assert!(error.ends_with("created with another key: use that key, or begin another file"), "{error}");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
         fill(&mut log.state().unwrap());
         let error = log.append_with(Timestamp(2), &withheld("c1"), "a").unwrap_err();
         let expected =
-            "cannot be written: No space left on device (os error 28); make room: until then nothing";
+            "cannot be written: No space left on device (os error 28); free disk space: until then, nothing";
         assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
         // Part of the line reached the file.
         let mut torn = OpenOptions::new().append(true).open(folder.log()).unwrap();
@@ -219,7 +219,7 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
                 log.sign_head(Timestamp(3)).unwrap_err(),
                 log.forget(Timestamp(3), &of_lines(&[2]), "ann").unwrap_err(),
             ];
-            assert!(errors.iter().all(|error| error.to_string().contains("make room")), "{errors:?}");
+            assert!(errors.iter().all(|error| error.to_string().contains("free disk space")), "{errors:?}");
             assert!(!log.is_writable());
         }
         log.state().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();

@@ -1,4 +1,4 @@
-//! Verification of a log: no line changed, removed or inserted.
+//! Verifies that no line of a log was changed, removed or inserted.
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
 //! verifier therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate audit verify` calls

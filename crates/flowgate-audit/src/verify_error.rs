@@ -1,4 +1,4 @@
-//! The problems of a log, and the counts of its contents.
+//! Defines the problems that a verification finds, and the counts of a log's contents.
 
 use std::fmt;
 
@@ -82,38 +82,37 @@ impl fmt::Display for VerifyError {
         write!(f, "line {}: ", self.line)?;
         match &self.what {
             VerifyErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
-            VerifyErrorKind::Empty => f.write_str("the file is empty: nothing is left of the log, or nothing was ever in it"),
+            VerifyErrorKind::Empty => f.write_str("the file is empty: the log was deleted, or nothing was ever written to it"),
             VerifyErrorKind::Torn => f.write_str(
                 "the line has no end: it is being written, or a process was killed; opening the log again moves it aside",
             ),
-            VerifyErrorKind::Long => write!(f, "longer than {MAX_LINE} bytes: no line of a log is"),
+            VerifyErrorKind::Long => write!(f, "longer than {MAX_LINE} bytes, the limit for lines of a log"),
             VerifyErrorKind::Flaw(flaw) => write!(f, "{flaw}"),
             VerifyErrorKind::Seq(found) => {
                 let line = self.line.saturating_sub(1);
-                write!(f, "`seq` is {found}, and should be {line}: lines were taken out, added or swapped")
+                write!(f, "`seq` is {found} instead of {line}: lines were removed, added or reordered")
             }
             VerifyErrorKind::Previous => {
-                f.write_str("it does not follow from the line before: one of the two was changed, or lines were taken out")
+                f.write_str("it does not follow from the previous line: one of the two was changed, or lines were removed")
             }
-            VerifyErrorKind::NotOpened => f.write_str("a log opens with its key here, and this one does not: its beginning is missing"),
+            VerifyErrorKind::NotOpened => f.write_str("the first line of a log names its key, but this line does not: the beginning is missing"),
             VerifyErrorKind::Format => f.write_str("written by a later version of flowgate: check it with that one"),
             VerifyErrorKind::OtherKey => f.write_str(
-                "the log was begun with another key than the one given: that is the public one, from `FILE.pub` or the first \
-                 line as it was",
+                "the log was created with another key than the given one: give the public key, from `FILE.pub` or from the original first line",
             ),
-            VerifyErrorKind::ChangedKey => f.write_str("the log was opened with another key than it was begun with"),
-            VerifyErrorKind::Signature => f.write_str("the signature is not of the key: a line up to here was changed, or it is forged"),
-            VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was cut off, or written anew"),
-            VerifyErrorKind::Short(seq) => write!(f, "the log ends here, and should reach line {}: it was cut off", seq.saturating_add(1)),
+            VerifyErrorKind::ChangedKey => f.write_str("the log was opened with another key than it was created with"),
+            VerifyErrorKind::Signature => f.write_str("the signature does not match the key: a line up to here was changed, or the signature is forged"),
+            VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was truncated or replaced"),
+            VerifyErrorKind::Short(seq) => write!(f, "the log ends here, but should reach line {}: it was truncated", seq.saturating_add(1)),
             VerifyErrorKind::Behind(seq) => write!(
                 f,
-                "the log ends here, and the database knows its line {}: it was cut off",
+                "the log ends here, but the database has recorded its line {}: it was truncated",
                 seq.saturating_add(1)
             ),
             VerifyErrorKind::Unanchored => f.write_str("the database has another hash for this line: the log was truncated and then continued"),
             VerifyErrorKind::Unseen(seq) => write!(
                 f,
-                "the log ends here, and the witness knows its line {}: it was cut off, or put back as it was before",
+                "the log ends here, but the witness has received its line {}: it was truncated, or restored to an earlier state",
                 seq.saturating_add(1)
             ),
             VerifyErrorKind::Contradicted => {
@@ -123,7 +122,7 @@ impl fmt::Display for VerifyError {
                 "the witness has no head of this log: it is another log, or no head was delivered yet",
             ),
             VerifyErrorKind::Content => f.write_str("its content is not what was recorded: it was changed"),
-            VerifyErrorKind::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),
+            VerifyErrorKind::Foreign => f.write_str("there is content without a line in the log: entries were added, moved or renumbered"),
             VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
         }
     }

@@ -1,4 +1,4 @@
-//! A witness's record of a log: signed heads, one per line, in a file that is kept elsewhere.
+//! Writes, reads and checks a witness's record of a log: signed heads, one per line, in a file that is kept elsewhere.
 //!
 //! A log and its database that are restored to an earlier state together agree with each other. A witness that received
 //! a later head contradicts them.

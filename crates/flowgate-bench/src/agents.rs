@@ -1,4 +1,4 @@
-//! A benchmark in the worst and the best case: tasks, injected instructions, and the results of each method.
+//! Measures the methods in the worst and the best case: tasks, injected instructions, and the results of each method.
 //!
 //! *Worst case* means that the model follows every instruction that it reads. *Best case* means that it
 //! performs the next step of a task as soon as the method permits it. An unwanted call that does not happen

@@ -1,4 +1,4 @@
-//! Benchmarks of the guard's methods: suites, attacks, metrics and reports.
+//! Measures the guard's methods: suites, attacks, metrics and reports.
 //!
 //! [`agents`] runs a capable and gullible agent over tasks with injected instructions, and measures what each
 //! method of the guard permits, how many questions it asks, and what it costs. The model is a test double

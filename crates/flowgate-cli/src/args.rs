@@ -1,4 +1,5 @@
-//! The command line: its commands and their arguments, as `clap` parses them.
+//! Declares the commands of the program and their arguments, which `clap` parses. `main` parses [`Args`], and `command`
+//! runs the result.
 
 #[cfg(feature = "gateway")]
 mod audit;

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! Runs the command that the arguments name. Each command has a file.
 
 mod analyze;
 #[cfg(feature = "gateway")]

@@ -1,4 +1,4 @@
-//! When commands use colours and show progress.
+//! Decides when commands use colours and show progress.
 
 use clap::ValueEnum;
 

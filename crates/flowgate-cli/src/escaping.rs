@@ -1,5 +1,5 @@
-//! Untrusted text, escaped for a terminal: no character in it moves the cursor, changes the direction of writing, or
-//! is invisible.
+//! Escapes untrusted text for a terminal: no character in the result moves the cursor, changes the direction of
+//! writing, or is invisible.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ fn is_change_of_color(text: &str) -> bool {
 
 /// Escapes text over several lines.
 #[cfg(feature = "run")]
-pub(crate) fn text(text: &str) -> String {
+pub(crate) fn multiline(text: &str) -> String {
     escape_unless(text, |c| matches!(c, '\n' | '\t') || is_joiner(c))
 }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn nothing_plays_tricks_on_the_terminal() {
         let check = |given: &str, on_lines: &str, on_one: &str| {
-            assert_eq!((text(given).as_str(), line(given).as_str()), (on_lines, on_one), "{given:?}");
+            assert_eq!((multiline(given).as_str(), line(given).as_str()), (on_lines, on_one), "{given:?}");
         };
         check("grüße, 你好, مرحبا", "grüße, 你好, مرحبا", "grüße, 你好, مرحبا");
         check("a\n\tb", "a\n\tb", "a\\u{a}\\u{9}b");

@@ -1,4 +1,4 @@
-//! Input files: policies, traces and corpora, compressed or not, read with bounded memory.
+//! Reads input files: policies, traces and corpora, compressed or not, with bounded memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -75,6 +75,8 @@ pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     utf8_text(bytes, &path.display().to_string(), 1).map_err(InputError)
 }
 
+/// Converts bytes of `file` to text. `first_line` is the number of their first line, for the message about bytes that
+/// are not UTF-8.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
@@ -161,6 +163,7 @@ pub(crate) fn for_each_run(
     Ok(())
 }
 
+/// Reads the rest of a JSON document whose first line, `first`, has the number `number`.
 fn read_document(
     name: &str,
     first: String,

@@ -1,4 +1,5 @@
-//! MCP servers: the only module that uses `rmcp` and asynchronous code.
+//! Starts MCP servers and calls their tools, for `flowgate run`. This is the only module that uses `rmcp` and
+//! asynchronous code.
 //!
 //! The runtime has its own thread; all other code calls it and waits. The output of servers is untrusted and is
 //! only passed on.
@@ -187,6 +188,8 @@ impl McpServerHandle {
         }
     }
 
+    /// Calls a tool, on a new connection if none is open. Waits at most the time of a call, or until `cancelled`
+    /// returns true.
     fn run(
         &self,
         tool: String,

@@ -1,4 +1,4 @@
-//! Output: results go to the standard output, everything else to the standard error.
+//! Prints the output of commands: results go to the standard output, everything else to the standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 

@@ -1,4 +1,4 @@
-//! The option `--predicate`: the services and modules that answer `extern` predicates of policies.
+//! Reads the option `--predicate`, which names the services and modules that answer `extern` predicates of policies.
 
 #[cfg(feature = "gateway")]
 use flowgate_gateway::predicates::{PredicateSourceSpec, PredicateSources};

@@ -1,5 +1,5 @@
-//! Files that only their owner can read and write: the labels of stores, approved tools and traces. A process that
-//! can write them decides which labels are lowered.
+//! Writes files that only their owner can read and write: the labels of stores, approved tools and traces. A process
+//! that can write them decides which labels are lowered.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,5 +1,5 @@
-//! The progress of a command and the time left: on the standard error if that is a terminal, once the command takes
-//! longer than a second, or wherever the standard error leads if the user requests it.
+//! Shows the progress of a command and the time left: on the standard error if that is a terminal, once the command
+//! takes longer than a second, or wherever the standard error leads if the user requests it.
 
 mod interrupt;
 mod line;

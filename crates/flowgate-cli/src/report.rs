@@ -1,4 +1,4 @@
-//! Verdicts and their reasons, as text and as JSON.
+//! Formats verdicts and their reasons, as text and as JSON.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::Policy;

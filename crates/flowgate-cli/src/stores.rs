@@ -1,4 +1,4 @@
-//! The labels of stores, shared by a chat, its agents and the client of a server; with `--stores`, also by other
+//! Shares the labels of stores between a chat, its agents and the client of a server; with `--stores`, also with other
 //! processes of the same account, at the same time or later.
 //!
 //! The labels that a call can write are stored before it runs, and the labels of other sessions are read before its
@@ -163,14 +163,18 @@ impl SharedStoreLabels {
     fn write(&self, now: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         private_files::replace(path, &format!("{now:#}\n")).map_err(|error| {
-            format!("what stores carry cannot be kept in {}: {}", path.display(), describe_io_error(&error))
+            format!(
+                "the labels of stores cannot be written to {}: {}",
+                path.display(),
+                describe_io_error(&error)
+            )
         })
     }
 }
 
 fn file_error(path: &Path, problem: &str) -> String {
     format!(
-        "{}: {problem}; what stores carry is not known then: restore the file, or remove it to begin anew",
+        "{}: {problem}; the labels of stores are unknown without it: restore the file, or remove it to begin without labels",
         path.display()
     )
 }
@@ -245,7 +249,9 @@ require top if:
         second_carries(&second, &carried, true);
         // If the file is removed in between, the labels are lost: that is an error.
         std::fs::remove_file(&path).unwrap();
-        assert!(two.refresh_session(&mut second, &mut also_knows).unwrap_err().contains("is not known then"));
+        assert!(
+            two.refresh_session(&mut second, &mut also_knows).unwrap_err().contains("are unknown without it")
+        );
     }
 
     fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {

@@ -1,5 +1,5 @@
-//! Warnings about a policy and traces that are both valid: names in the policy that do not occur in the traces,
-//! traces without messages, and unknown roles.
+//! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
+//! the traces, traces without messages, and unknown roles.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};

@@ -1,4 +1,4 @@
-//! Approximate search: finds a query in a text up to a few changed characters.
+//! Searches approximately: finds a query in a text up to a few changed characters.
 //!
 //! A character inserted, deleted or replaced is one change. The comparison is case-sensitive.
 

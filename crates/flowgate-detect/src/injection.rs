@@ -1,4 +1,4 @@
-//! Phrases of prompt injections.
+//! Finds phrases of prompt injections.
 //!
 //! This is a heuristic that proves nothing: it matches phrases of known attacks. An attack in other words is missed,
 //! and a text about attacks is found. It guides a reviewer; a rule that must hold uses labels.

@@ -1,4 +1,4 @@
-//! Detectors: classify the content of a text by its form.
+//! Classifies the content of a text by its form, with detectors for policies.
 //!
 //! A detector finds what is written plainly. It proves nothing about what it does not find: the author of a text can
 //! spell a secret backwards. Rules that must hold use labels, with detectors in addition.

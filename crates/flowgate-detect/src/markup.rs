@@ -1,4 +1,4 @@
-//! HTML and Markdown: links, images, alternative texts, and text that is not shown.
+//! Finds links, images, alternative texts, and text that is not shown, in HTML and Markdown.
 //!
 //! The parser tolerates any input: it makes one pass over the text, without a tree and without recursion. HTML and
 //! Markdown are parsed together, since tools return either embedded in the other. An element counts as hidden only if
@@ -133,6 +133,8 @@ fn markdown(text: &str, markup: &mut Markup) {
     markup.links.extend(definitions.into_values());
 }
 
+/// Adds the link or image of a reference, whose target was defined elsewhere in the text. `label` is the text of the
+/// link or the alternative text of the image.
 fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;

@@ -1,4 +1,4 @@
-//! Harmful language by word lists: `hate`, `harassment`, `self-harm`, `sexual`, `violence`.
+//! Classifies harmful language by word lists: `hate`, `harassment`, `self-harm`, `sexual`, `violence`.
 //!
 //! This is a weak substitute for a model. It matches English phrases without their context: a threat in other words
 //! is missed, a quotation of one is found. Categories have the names that moderation models use.

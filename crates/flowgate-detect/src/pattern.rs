@@ -1,4 +1,4 @@
-//! Tables of regular expressions, and their matches in a text.
+//! Matches tables of regular expressions in a text. Other detectors define the tables.
 //!
 //! The expressions have no look-around, which keeps them linear; a Rust function checks the text around a match. If
 //! an expression has a group, the finding is the group.

@@ -1,4 +1,4 @@
-//! Personal data: addresses, numbers with check digits, names and places.
+//! Finds personal data: addresses, numbers with check digits, names and places.
 //!
 //! Kinds have the names that presidio uses, where it has one. There are three levels:
 //!

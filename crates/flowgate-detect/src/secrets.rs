@@ -1,4 +1,4 @@
-//! Secrets: keys and tokens by the formats of their issuers, values assigned to a telling name, and entropy.
+//! Finds secrets: keys and tokens by the formats of their issuers, values assigned to a telling name, and entropy.
 //!
 //! There are three layers; where two find the same text, the earlier one takes precedence:
 //!

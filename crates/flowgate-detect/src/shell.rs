@@ -1,4 +1,4 @@
-//! Harmful shell commands: run downloaded code, delete files, open remote access, send files away.
+//! Finds harmful shell commands: those that run downloaded code, delete files, open remote access, or send files away.
 //!
 //! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
 //! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
@@ -96,6 +96,8 @@ struct CommandScanner {
 }
 
 impl CommandScanner {
+    /// Reports the unsafe commands of a script. `place` maps spans of `text` to the original text, and `depth` counts
+    /// the scripts that enclose this one.
     fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {

@@ -1,5 +1,5 @@
-//! The topic of a text, by word lists: `finance`, `health`, `law`, `politics`, `religion`, `weapons`, `drugs`,
-//! `gambling`, `employment`, `travel`, `software`, `security`.
+//! Classifies the topic of a text by word lists: `finance`, `health`, `law`, `politics`, `religion`, `weapons`,
+//! `drugs`, `gambling`, `employment`, `travel`, `software`, `security`.
 //!
 //! The score grows with the number of matching words. English only, and less accurate than a model.
 

@@ -1,4 +1,4 @@
-//! Unicode: categories of characters, and text that is invisible to a reader but not to a model.
+//! Finds characters by their Unicode categories, and text that is invisible to a reader but not to a model.
 //!
 //! Many findings have legitimate uses (an emoji with a joiner, a name in two scripts), so the kinds are
 //! distinguished: `TAG` and `BIDI_CONTROL` are hardly ever legitimate; `ZERO_WIDTH` often is between letters of
@@ -63,7 +63,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut flag = false;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
-        let kind = kind(c).filter(|kind| match *kind {
+        let kind = kind_of_finding(c).filter(|kind| match *kind {
             // The flag of a region is a black flag followed by tags.
             "TAG" => !flag,
             // Joiners belong to emoji and to joining scripts.
@@ -116,7 +116,8 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-fn kind(c: char) -> Option<&'static str> {
+/// Returns the kind of finding that a character is by itself, if it is one.
+fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => "BIDI_CONTROL",

@@ -1,4 +1,5 @@
-//! Human decisions: on calls that the policy neither permits nor denies, and on freezes.
+//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes.
+//! The model routes and the MCP routes call `ApprovalService`.
 //!
 //! A question is a row of the [store](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
@@ -52,8 +53,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The longest time in milliseconds that the store adds to a date.
 const MAX_MILLIS: i64 = i64::MAX / 4;
-/// No name can be made for a question.
-const NO_RANDOM: DatabaseError = DatabaseError::Damaged("the operating system returned no random bytes");
 
 /// The service that asks people and enforces their decisions.
 #[derive(Debug)]
@@ -138,7 +137,7 @@ impl ApprovalService {
             self.log.write(log::LogEvent::Remark, &client.name, fields, sentence);
             return Ok(ApprovalOutcome::NOBODY);
         }
-        let id = random::name().map_err(|_| NO_RANDOM)?;
+        let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         // Only calls of the chat are compared with what was granted.
         let may_grant = ask.is_grantable && turns >= 0;
         let (shown, content) = (shown_content(ask), stored_content(ask, may_grant));
@@ -217,7 +216,8 @@ impl ApprovalService {
         self.log.limit(&Limit {
             what,
             effect: "nobody is asked, and the call does not run",
-            setting,
+            setting: Some(setting),
+            advice: None,
             most: u64::from(most),
             client: &client.name,
             conversation: Some(conversation),
@@ -244,7 +244,7 @@ impl ApprovalService {
         if !self.people.can_decide_for(client) || description.to_string().len() > MAX_DESCRIPTION {
             return Ok(());
         }
-        let id = random::name().map_err(|_| NO_RANDOM)?;
+        let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         let tool = format!("{}/{}", offer.server, offer.tool);
         let reason =
             "the server offers a tool that is new or was changed; a yes approves the version shown here";
@@ -279,7 +279,8 @@ impl ApprovalService {
             AskOutcome::FullConversation | AskOutcome::FullClient => self.log.limit(&Limit {
                 what: "tools of one server that wait for approval",
                 effect: "the tool stays hidden until other questions are decided",
-                setting: "none: decide the questions that are open",
+                setting: None,
+                advice: Some("decide the questions that are open"),
                 most: u64::try_from(MAX_OFFERED).unwrap_or(0),
                 client: &client.name,
                 conversation: Some(&place),
@@ -401,8 +402,7 @@ impl ApprovalService {
             }
             Err(error) => {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
-                let sentence =
-                    format!("whether a call is stopped is not known, and it does not run: {error}");
+                let sentence = format!("the freezes cannot be read, so the call does not run: {error}");
                 self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
                 Some(error.client_message().to_owned())
             }

@@ -1,4 +1,4 @@
-//! Model routes: the chats of agents pass the guard before a model receives them.
+//! Serves the model routes: the chats of agents pass the guard before a model receives them.
 //!
 //! An agent uses the gateway instead of a provider as its base URL; the agent needs no other change. The gateway
 //! decodes a request of any supported API into a chat, [adds
@@ -54,12 +54,12 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::value_budget::ValueBudget;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
-use crate::mcp_proxy::stream_slot::MAX_LISTENING;
+use crate::mcp_proxy::stream_place::MAX_LISTENING;
 use crate::recorder::{AuditEntry, Recorder};
 use crate::tls::client_certificate::ClientCertificate;
 use crate::visibility::{self, EXPLAIN_HEADER, EXPLAIN_VALUE, HIDDEN_HEADER};
 use crate::witness::HeadDestinations;
-use clients::{ClientRequestSlot, ClientState, Clients};
+use clients::{ClientRequestPlace, ClientState, Clients};
 #[cfg(test)]
 pub(crate) use conversations::GROWTH;
 use conversations::{ConversationHandle, Conversations, LockedConversation};
@@ -131,7 +131,7 @@ pub(crate) struct ModelRouteRequest {
     explains: bool,
     /// The provenance of unmarked parts of user messages, if the client declares a provenance.
     pub(crate) unmarked: Option<Source>,
-    _at_work: ClientRequestSlot,
+    _at_work: ClientRequestPlace,
 }
 
 impl ModelRoutes {
@@ -231,22 +231,30 @@ impl ModelRoutes {
 
     /// Logs that a client has reached a limit on its requests.
     pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
-        let (what, setting, most) = match bound {
+        let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
-                ("requests of one client in a minute", "[clients.NAME] requests-per-minute", most)
+                ("requests of one client in a minute", Some("[clients.NAME] requests-per-minute"), None, most)
             }
             ClientLimit::Parallel => {
                 let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
-                ("requests of one client at the same time", "[clients.NAME] parallel", most)
+                ("requests of one client at the same time", Some("[clients.NAME] parallel"), None, most)
             }
             ClientLimit::Listening => {
                 let most = u64::try_from(MAX_LISTENING).unwrap_or(u64::MAX);
-                ("streams of one client at the same time", "none; end streams that are not read", most)
+                ("streams of one client at the same time", None, Some("end streams that are not read"), most)
             }
         };
         let effect = "the request was refused with 429";
-        self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
+        self.log.limit(&Limit {
+            what,
+            effect,
+            setting,
+            advice,
+            most,
+            client: &client.spec.name,
+            conversation,
+        });
     }
 
     /// Takes one request from the quota of a client. Gateways that share a database share the quota.
@@ -297,7 +305,7 @@ impl ModelRoutes {
         if let Err(refusal) = self.take_request(&client, name).await {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
-        let Some(at_work) = ClientRequestSlot::acquire(&client) else {
+        let Some(at_work) = ClientRequestPlace::acquire(&client) else {
             self.client_limit(&client, name, ClientLimit::Parallel);
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
@@ -327,6 +335,9 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
+    /// streamed answer is sent to `parts`, and the result is then `None`. `presence` tells whether the client still
+    /// waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -348,36 +359,43 @@ impl ModelRoutes {
         };
         let chat = request.chat(received.unmarked);
         received.client.prefix_cache.insert(&request, &chat);
-        let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
+        let handle = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
         {
-            Ok(found) => found,
+            Ok(handle) => handle,
             Err(failure) => return Some(failed(report, failure)),
         };
-        report.set_conversation(found.name());
-        let done = self.stream_turn(received, &found, (body, &request, &chat), presence, parts, report).await;
+        report.set_conversation(handle.name());
+        let done =
+            self.stream_turn(received, &handle, (body, &request, &chat), presence, parts, report).await;
         done.unwrap_or_else(|failure| {
-            Some(with_conversation_header(failed(report, failure), Some(found.name())))
+            Some(with_conversation_header(failed(report, failure), Some(handle.name())))
         })
     }
 
+    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `body` is the text of the
+    /// request, `request` its decoded form and `chat` its messages, of which those in the prefix cache are known by
+    /// their digests only. A streamed answer is sent to `parts`, and the result is then `None`.
     async fn stream_turn(
         &self,
         received: &ModelRouteRequest,
-        found: &ConversationHandle,
+        handle: &ConversationHandle,
         (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
         presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
-        let mut held = self.sessions.lock(client, found, presence).await?;
+        let mut locked = self.sessions.lock(client, handle, presence).await?;
         // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
         // whole body is decoded.
-        let is_there = held.get().is_none_or(|session| session.history.knows_digests_of(chat));
-        let whole = match (!is_there).then(|| prefix_cache::decode_whole(received.api, body)).transpose() {
+        let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
+        let whole = match (!has_cached_messages)
+            .then(|| prefix_cache::decode_whole(received.api, body))
+            .transpose()
+        {
             Ok(whole) => whole,
             Err(why) => {
-                self.sessions.persist(client, found, &mut held).await?;
+                self.sessions.persist(client, handle, &mut locked).await?;
                 return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
@@ -395,28 +413,28 @@ impl ModelRoutes {
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let settings = &request.settings;
         let head = ResponseHead { id: &id, model: &settings.model, created };
-        let stream = OutgoingReply::new(received.api, head, settings.usage, found.name(), parts);
+        let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let done =
-            self.run_guarded(received, found.name(), &mut held, (settings, chat), presence, reply).await;
+            self.run_guarded(received, handle.name(), &mut locked, (settings, chat), presence, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
-        let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
+        let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let persisted = match self.recorder.record_redacting(&events, received.key.as_deref()) {
-            Ok(()) => self.sessions.persist(client, found, &mut held).await,
-            Err(error) => Err(self.sessions.evict_unpersisted(found, &mut held, error).await),
+            Ok(()) => self.sessions.persist(client, handle, &mut locked).await,
+            Err(error) => Err(self.sessions.evict_unpersisted(handle, &mut locked, error).await),
         };
         if persisted.is_err() {
             self.record_taken_back(&events);
         }
-        drop(held);
+        drop(locked);
         let done = done.and_then(|completion| persisted.map(|()| completion));
         match (done, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {
                 let mut body = received.api.encode_response(&completion, head);
                 report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
-                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, found.name());
+                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, handle.name());
                 let reply = match &report.waits {
                     Some(waits) => waits.add_to_reply(reply),
                     None => reply,
@@ -440,26 +458,30 @@ impl ModelRoutes {
         let cause = "the turn could not be kept";
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
         if let Err(error) = self.recorder.record(&notes) {
-            let sentence = format!("it is not recorded that approved calls did not run: {error}");
+            let sentence = format!("the audit log does not record that approved calls did not run: {error}");
             self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         }
     }
 
+    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
+    /// locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be released
+    /// early is sent to `stream`, if the client asks for a stream.
     async fn run_guarded(
         &self,
         received: &ModelRouteRequest,
         name: &str,
-        held: &mut LockedConversation<'_>,
+        locked: &mut LockedConversation<'_>,
         (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
         presence: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {
-        let Some(session) = held.get() else {
-            let message = "the conversation is not there";
+        let Some(session) = locked.get() else {
+            let message =
+                "the request failed because of a bug in the gateway: the conversation is not loaded";
             return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
-            let message = "the conversation is as long as this gateway keeps them: begin a new one";
+            let message = "the conversation has reached the size limit of this gateway: begin a new one";
             return Err(
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
@@ -528,7 +550,7 @@ fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String
             Some(source) => Ok(Some(source)),
             None => {
                 let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
-                Err(format!("`{SOURCE}` is one of: {}", names.join(", ")))
+                Err(format!("the header `{SOURCE}` must be one of: {}", names.join(", ")))
             }
         },
     }
@@ -559,7 +581,7 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
-        Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),
+        Some(_) => Err(format!("the header `{CONVERSATION}` must have 1 to 128 visible ASCII characters")),
     }
 }
 

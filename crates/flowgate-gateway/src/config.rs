@@ -1,4 +1,4 @@
-//! Reads the configuration file of the model routes, in TOML.
+//! Reads the configuration file of the gateway, in TOML.
 //!
 //! ```toml
 //! [upstreams.local]
@@ -404,7 +404,7 @@ impl ConfigReader<'_> {
             let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
             source.map(|source| source.relative_to(self.folder)).map_err(|why| match why {
                 PredicateSourceError::Form => ConfigError(format!(
-                    "predicates.{name}: who answers is an address with http://, or a FILE.wasm"
+                    "predicates.{name}: the source must be an address that begins with http://, or a FILE.wasm"
                 )),
                 why => ConfigError(format!("predicates.{name}: {why}")),
             })
@@ -465,6 +465,8 @@ impl ConfigReader<'_> {
         Ok(UpstreamConfig { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
     }
 
+    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
+    /// are the configured ones, to which the section refers by name.
     fn client(
         &self,
         name: &str,
@@ -571,7 +573,7 @@ impl ConfigReader<'_> {
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {
-            return Err("it has a `ca-file`, and url is not an address with https://".to_owned());
+            return Err("it has a `ca-file`, but its url does not begin with https://".to_owned());
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());

@@ -1,4 +1,4 @@
-//! The database: persists conversations, the labels of tenants' stores, what clients were shown, and questions to
+//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to
 //! people.
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
@@ -94,8 +94,7 @@ impl Database {
     /// # Errors
     /// If the file is in use, missing or replaced, or the database cannot be opened or migrated.
     pub(crate) async fn open(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
-        let holder = crate::random::name()
-            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
+        let holder = crate::random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         let database = match place {
             DatabaseAddress::Postgres(url) => {
                 let backend = with_timeout(PostgresDatabase::connect(url)).await?;
@@ -161,7 +160,7 @@ impl Database {
                 let sql = "UPDATE identity SET id = ?1 WHERE one = 1 AND id = ''";
                 tx.execute(sql, &[(&new).into()]).await?;
                 let mut rows = tx.query("SELECT id FROM identity", &[]).await?;
-                rows.first_mut().ok_or(DatabaseError::Damaged("its identity"))?.text(0)
+                rows.first_mut().ok_or(DatabaseError::Damaged("the table `identity` has no row"))?.text(0)
             })
         });
         let checked =

@@ -1,4 +1,4 @@
-//! HTTP: from a socket to a route, and from its answer to the socket.
+//! Serves HTTP: from a socket to a route, and from the answer of the route to the socket.
 //!
 //! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on connections.
 //! * `connection`: one connection, of HTTP/1.1 or HTTP/2; `handshake`: TLS; `write_timeout`: clients that do not read.

@@ -1,8 +1,8 @@
-//! Flowgate as a service: the policy API and model routes over HTTP.
+//! Runs Flowgate as a service: the policy API, the model routes and the MCP routes over HTTP.
 //!
 //! * [`http`]: sockets, routes, limits on connections and turns.
-//! * [`tls`]: the certificate of the gateway, which follows its files.
-//! * [`limits`]: every bound on what a client can make the server do, in one place.
+//! * [`tls`]: the certificate of the gateway, reloaded when its files change.
+//! * [`limits`]: every bound on what a client can make the gateway do, in one place.
 //! * [`approvals`]: people who decide questions and order freezes.
 //! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
 //! * [`recorder`]: the writer of the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that keep
@@ -12,7 +12,7 @@
 //!   base URL; `mcp_proxy`: MCP servers, in the same conversations.
 //! * [`config`]: the file that names upstreams, servers, clients and people.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
-//! * [`visibility`]: the items that are hidden from models, and the line that would show each.
+//! * [`visibility`]: the items that are hidden from models, and the policy statement or setting that would show each.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
 //! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.

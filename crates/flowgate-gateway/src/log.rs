@@ -1,5 +1,5 @@
-//! The operator's log of a running gateway: one line for each turn, each rejected request, each failure of an upstream,
-//! and each limit that caused a rejection.
+//! Writes the operator's log of a running gateway: one line for each turn, each rejected request, each failure of an
+//! upstream, and each limit that caused a rejection.
 //!
 //! A line has an event, a client, fields and a sentence. It never has content: fields are numbers and names (clients,
 //! conversations, tools, settings), and sentences are written by this program. Names that others chose are escaped
@@ -10,7 +10,7 @@
 //! # How to report a limit
 //!
 //! Code that rejects, forgets or hides something because a bound was reached calls [`OperatorLog::limit`] where it
-//! happens, with the name of the setting that would raise the bound:
+//! happens, with the setting that raises the bound or, if it is fixed, with advice:
 //!
 //! ```
 //! # use flowgate_gateway::log::{Limit, OperatorLog};
@@ -18,7 +18,8 @@
 //! log.limit(&Limit {
 //!     what: "open questions of one client",
 //!     effect: "the next question is not asked, and its call does not run",
-//!     setting: "[approvals] open-questions",
+//!     setting: Some("[approvals] open-questions"),
+//!     advice: None,
 //!     most: 100,
 //!     client: "assistant",
 //!     conversation: Some("c1"),
@@ -47,7 +48,7 @@ use flowgate_audit::Timestamp;
 use line::LogLine;
 pub(crate) use line::to_ascii;
 pub use line::{LogLevel, LogLineFormat};
-use rate::{RateDecision, RateWindows, WINDOW};
+use rate::{RateDecision, RateWindows, ReachedLimit, WINDOW};
 
 /// The capacity of the queue before the writer; more lines are dropped.
 const QUEUE_CAPACITY: usize = 4096;
@@ -123,8 +124,11 @@ pub struct Limit<'a> {
     pub what: &'static str,
     /// The effect of reaching the bound.
     pub effect: &'static str,
-    /// The setting that would raise it: an option of the command line, or a line of the configuration.
-    pub setting: &'static str,
+    /// The setting that raises the bound: an option of the command line, or a line of the configuration. `None` if the
+    /// bound is fixed; the line then has `setting="none"`.
+    pub setting: Option<&'static str>,
+    /// What the operator can do about a fixed bound. The line appends it to the effect.
+    pub advice: Option<&'static str>,
     /// The bound.
     pub most: u64,
     /// The client of the configuration that reached it; empty if it is not of one client.
@@ -182,11 +186,13 @@ impl OperatorLog {
 
     /// Reports that a bound was reached.
     pub fn limit(&self, limit: &Limit<'_>) {
-        let Limit { what, effect, setting, most, client, conversation } = *limit;
+        let Limit { what, effect, setting, advice, most, client, conversation } = *limit;
         self.count_limit(what);
+        let setting = setting.unwrap_or("none");
         let mut fields = vec![("limit", what.into()), ("setting", setting.into()), ("most", most.into())];
         fields.extend(conversation.map(|name| ("conversation", name.into())));
-        self.admit(LogEvent::Limit, client, setting, fields, effect);
+        let sentence = advice.map_or_else(|| effect.to_owned(), |advice| format!("{effect}: {advice}"));
+        self.admit(LogEvent::Limit, client, (what, setting), fields, &sentence);
     }
 
     /// Counts that a bound was reached, whether or not a line is written.
@@ -206,19 +212,21 @@ impl OperatorLog {
     /// Writes a line about a client of the configuration, or about none if `client` is empty. The sentence and the
     /// fields must not hold content: names and numbers only.
     pub fn write(&self, event: LogEvent, client: &str, fields: Vec<(&'static str, Value)>, sentence: &str) {
-        self.admit(event, client, "", fields, sentence);
+        self.admit(event, client, ("", ""), fields, sentence);
     }
 
+    /// Queues a line, unless the lines of the same event, client and limit have used up their share of the current
+    /// window. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is empty for other events.
     fn admit(
         &self,
         event: LogEvent,
         client: &str,
-        kind: &'static str,
+        limit: ReachedLimit,
         fields: Vec<(&'static str, Value)>,
         sentence: &str,
     ) {
         let Some(shared) = &self.0 else { return };
-        let admitted = rates(&shared.rates).admit((event, client, kind), Instant::now());
+        let admitted = rates(&shared.rates).admit((event, client, limit), Instant::now());
         let RateDecision::Written { suppressed } = admitted else { return };
         let (client, fields) = (Value::from(client), fields.into_iter());
         let client = Some(("client", client)).filter(|(_, name)| name.as_str() != Some(""));
@@ -277,11 +285,12 @@ impl<W: Write> OperatorLogWriter<W> {
 
     /// Reports how many lines were suppressed in windows that are over.
     fn report(&mut self, over: Vec<rate::SuppressedLines>) {
-        for rate::SuppressedLines { event, client, setting, count } in over {
-            let mut fields = vec![("client", client.into()), ("setting", setting.into())];
+        for rate::SuppressedLines { event, client, limit: (limit, setting), count } in over {
+            let mut fields =
+                vec![("client", client.into()), ("limit", limit.into()), ("setting", setting.into())];
             fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));
             fields.push(("suppressed", count.into()));
-            self.line(event.level(), event.name(), fields, "lines like this were left out");
+            self.line(event.level(), event.name(), fields, "lines of this kind were suppressed");
         }
     }
 
@@ -338,7 +347,8 @@ mod tests {
         Limit {
             what: "open questions",
             effect: "the next one is not asked",
-            setting: "[approvals] open-questions",
+            setting: Some("[approvals] open-questions"),
+            advice: None,
             most: 100,
             client,
             conversation: Some("c1"),

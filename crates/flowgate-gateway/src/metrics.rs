@@ -1,4 +1,4 @@
-//! Metrics in the text format of Prometheus.
+//! Counts requests and their latencies, and writes all metrics in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -64,13 +64,13 @@ impl Metrics {
     pub(crate) fn text(&self, figures: &[Metric], limits: &BTreeMap<&'static str, u64>) -> String {
         let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
-        head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
+        write_metric_head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
         for ((route, status), count) in &counted.requests {
             let _ =
                 writeln!(text, "flowgate_requests_total{{route=\"{route}\",status=\"{status}\"}} {count}");
         }
         let name = "flowgate_request_seconds";
-        head(&mut text, name, "Time from the head of a request to its answer.", "histogram");
+        write_metric_head(&mut text, name, "Time from the head of a request to its answer.", "histogram");
         for (route, histogram) in &counted.latencies {
             for (count, (_, bound)) in histogram.buckets.iter().zip(BOUNDS) {
                 let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"{bound}\"}} {count}");
@@ -82,7 +82,7 @@ impl Metrics {
             let _ = writeln!(text, "{name}_count{{route=\"{route}\"}} {count}");
         }
         let name = "flowgate_limits_total";
-        head(
+        write_metric_head(
             &mut text,
             name,
             "How often a bound was reached and something was refused or let go.",
@@ -92,14 +92,15 @@ impl Metrics {
             let _ = writeln!(text, "{name}{{limit=\"{limit}\"}} {count}");
         }
         for (name, help, value, grows) in figures {
-            head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
+            write_metric_head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
             let _ = writeln!(text, "{name} {value}");
         }
         text
     }
 }
 
-fn head(text: &mut String, name: &str, help: &str, kind: &str) {
+/// Writes the lines that precede the values of a metric: its help text and its kind.
+fn write_metric_head(text: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 

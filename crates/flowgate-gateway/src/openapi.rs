@@ -1,5 +1,5 @@
-//! The description of the API that is served. `openapi.json` is written by hand; tests compare it with the routes and
-//! with the types of the answers.
+//! Serves the description of the API. `openapi.json` is written by hand; tests compare it with the routes and with the
+//! types of the answers.
 
 /// An OpenAPI 3.1 document.
 pub const DOCUMENT: &str = include_str!("../openapi.json");

@@ -1,4 +1,5 @@
-//! The policy API: parses requests, analyzes traces and forms the replies. Synchronous; runs on a worker.
+//! Implements the policy API: parses requests, analyzes traces and forms the replies. `http::service` calls it on a
+//! worker thread, because an analysis blocks.
 
 mod cache;
 mod report;

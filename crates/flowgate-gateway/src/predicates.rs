@@ -1,4 +1,4 @@
-//! Extern predicates, answered by a service over HTTP or by a WebAssembly module.
+//! Answers extern predicates by a service over HTTP or by a WebAssembly module.
 //!
 //! A policy declares `extern is_customer(email: str) -> bool`, and the operator's configuration names the source of the
 //! answer. Anything that is not an answer of the declared type makes the rule fail, which denies: a source that is
@@ -59,7 +59,7 @@ impl fmt::Display for PredicateSourceError {
         f.write_str(match self {
             Self::Form => "write it as NAME=URL or NAME=FILE.wasm, such as is_customer=http://127.0.0.1:9000/is_customer",
             Self::Name => "the name of a predicate is letters, digits and underscores",
-            Self::Scheme => "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+            Self::Scheme => "the address must begin with http://; for a service on another machine, use a local proxy that adds TLS",
         })
     }
 }
@@ -144,9 +144,7 @@ impl PredicateSources {
                 }
             };
             if answerers.insert(name.clone(), answerer).is_some() {
-                return Err(PredicateLoadError(format!(
-                    "`{name}` is answered by two; leave one of them out"
-                )));
+                return Err(PredicateLoadError(format!("`{name}` has two sources: remove one of them")));
             }
         }
         Ok(Self { answerers })
@@ -167,7 +165,7 @@ impl PredicateSources {
             predicates.define(name, move |arguments| {
                 let left = time.saturating_sub(begun.elapsed()).min(ANSWER_TIME);
                 if left.is_zero() {
-                    return Err("no time is left for it".to_owned());
+                    return Err("the time for predicates in this turn is used up".to_owned());
                 }
                 answerer.answer(arguments, left)
             });
@@ -226,7 +224,7 @@ mod tests {
         );
         assert_eq!(
             PredicateSources::load(&sources).unwrap_err().to_string(),
-            "`p` is answered by two; leave one of them out"
+            "`p` has two sources: remove one of them"
         );
     }
 
@@ -243,7 +241,7 @@ mod tests {
         assert_eq!(judged(AlwaysTrueSource, Duration::from_secs(60)), "nothing");
         assert_eq!(
             judged(AlwaysTrueSource, Duration::ZERO),
-            "`is_customer` has no answer: no time is left for it"
+            "`is_customer` has no answer: the time for predicates in this turn is used up"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Random bytes and names, and their hexadecimal form.
+//! Returns random bytes and names, and converts bytes to hexadecimal and back.
 
 /// The operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
 }
 
 /// Returns an unguessable name of 128 random bits.
-pub(crate) fn name() -> Result<String, RandomError> {
+pub(crate) fn unguessable_name() -> Result<String, RandomError> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 

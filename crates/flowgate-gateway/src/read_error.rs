@@ -1,4 +1,4 @@
-//! Why a file that the configuration names cannot be read.
+//! Explains why a file that the configuration names cannot be read.
 
 use std::io;
 

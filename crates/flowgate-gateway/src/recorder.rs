@@ -1,4 +1,4 @@
-//! The gateway's writer of its [audit log](flowgate_audit), if one is configured.
+//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 
@@ -175,6 +175,8 @@ impl Recorder {
 }
 
 impl RecordingLog {
+    /// Appends entries to the log. `key` is the client's key for the upstream, which is removed from contents, as are
+    /// the keys of the configuration.
     fn record(&self, notes: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
         let Self { log, content: retention_setting, keys, .. } = self;
         for AuditEntry { event, content } in notes {
@@ -280,6 +282,7 @@ fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> Stri
     }
 }
 
+/// Applies `hide` to every text and every key in a value.
 fn redact_value(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     match content {
         Value::String(text) => Value::String(hide(text)),

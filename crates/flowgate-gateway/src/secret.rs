@@ -1,4 +1,4 @@
-//! Keys that must appear in no log and no message.
+//! Holds keys, which must appear in no log and no message.
 
 use std::fmt;
 use std::hint::black_box;

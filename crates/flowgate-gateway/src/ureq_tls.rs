@@ -1,4 +1,4 @@
-//! TLS settings of the clients of witnesses, which run on separate threads.
+//! Builds the TLS settings of the HTTP clients of witnesses, which run on separate threads.
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

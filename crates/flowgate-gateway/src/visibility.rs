@@ -1,5 +1,5 @@
-//! Reports the items that are hidden from the models of clients, the causes, and the line of the configuration or of
-//! the policy that would show them.
+//! Reports the items that are hidden from the models of clients, why they are hidden, and the statement of the policy
+//! or the setting that would show them.
 //!
 //! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
 //! in an answer's header for clients that request it. Advice that would make text of others trusted states the risk.
@@ -156,7 +156,8 @@ pub(crate) fn log(
             return log.limit(&Limit {
                 what: "hidden items that are reported for one conversation",
                 effect: "further hidden items of it are not logged",
-                setting: "none; use the same tools in each turn",
+                setting: None,
+                advice: Some("let the agent use the same tools in each turn"),
                 most: u64::try_from(MAX_EXPLAINED).unwrap_or(u64::MAX),
                 client: &client.name,
                 conversation: Some(name),
@@ -164,7 +165,7 @@ pub(crate) fn log(
         }
         explained.reported.insert(key);
         let VisibilityAdvice { id, is_intended, text } = advice(&one, client);
-        let mut fields = vec![("conversation", name.into()), ("what", kind(&one.what).into())];
+        let mut fields = vec![("conversation", name.into()), ("what", kind_name(&one.what).into())];
         fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));
         fields.push(("all", one.is_whole.into()));
         fields.push(("carries", one.carries.join(", ").into()));
@@ -214,7 +215,7 @@ pub(crate) fn header(
             }
             HiddenItemKind::Answer(tool) => drop(answers.insert(client.name_of(tool))),
             what => {
-                let list = explanation.entry(kind(what)).or_insert_with(|| json!([]));
+                let list = explanation.entry(kind_name(what)).or_insert_with(|| json!([]));
                 if let Some(list) = list.as_array_mut() {
                     list.push(json!({"count": one.count, "advice": id}));
                 }
@@ -235,7 +236,7 @@ pub(crate) fn header(
     to_ascii(&Value::Object(explanation).to_string())
 }
 
-fn kind(what: &HiddenItemKind) -> &'static str {
+fn kind_name(what: &HiddenItemKind) -> &'static str {
     match what {
         HiddenItemKind::System => "system",
         HiddenItemKind::User => "user",

@@ -46,12 +46,12 @@ impl fmt::Display for DeliveryError {
         match self {
             Self::Log(error) => write!(f, "{error}"),
             Self::File(path, error) => {
-                write!(f, "{} cannot be written: {error}; look at file in [audit.witness]", path.display())
+                write!(f, "{} cannot be written: {error}: check `file` in [audit.witness]", path.display())
             }
             Self::Status(status) => {
-                write!(f, "its server answers with {status}; look at url and key-from in [audit.witness]")
+                write!(f, "its server answers with {status}: check `url` and `key-from` in [audit.witness]")
             }
-            Self::Server(why) => write!(f, "{why}; look at url in [audit.witness]"),
+            Self::Server(why) => write!(f, "{why}: check `url` in [audit.witness]"),
         }
     }
 }
@@ -330,6 +330,7 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
+/// Sends a line to the server of a witness. Succeeds if the server answers with a status of success.
 fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(), DeliveryError> {
     let mut request = agent.post(&address.url).header("content-type", "application/json");
     if let Some(key) = &address.key {
@@ -341,7 +342,7 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
         Err(ureq::Error::Timeout(_)) => Err(DeliveryError::Server("its server does not answer in time")),
         // The TLS library reports a rejected certificate as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(DeliveryError::Server("no authority vouches for its server that is known here"))
+            Err(DeliveryError::Server("the certificate of its server is not trusted"))
         }
         Err(_) => Err(DeliveryError::Server("its server cannot be reached")),
     }

@@ -248,8 +248,8 @@ async fn unanswerable_requests_are_refused_with_advice() {
             &long,
             "413 the body is larger than 200 bytes: send fewer messages, or start the server with a larger --max-body",
         ),
-        (Method::GET, LOAD, json, "", "405 /api/v1/policy/load is asked by POST"),
-        (Method::POST, "/metrics", json, "", "405 /metrics is asked by GET"),
+        (Method::GET, LOAD, json, "", "405 /api/v1/policy/load has the method POST"),
+        (Method::POST, "/metrics", json, "", "405 /metrics has the method GET"),
         (
             Method::GET,
             "/api/v1/policy",
@@ -446,5 +446,5 @@ async fn a_taken_address_is_named() {
     })
     .await
     .unwrap_err();
-    assert!(error.to_string().contains("is taken by another program"), "{error}");
+    assert!(error.to_string().contains("is in use by another program"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The clearance of each endpoint that receives text: the greatest label that it may read.
+//! Determines the clearance of each endpoint that receives text: the greatest label that it may read.
 //!
 //! A model is operated by some party. The policy sets the clearance of that party with a requirement of the tool
 //! `flowgate/model`, `flowgate/screener` or `flowgate/filler`, in the dimensions that matter:

@@ -1,4 +1,4 @@
-//! Influence methods: which regions a call depends on.
+//! Defines influence methods, which determine the regions that a call depends on.
 //!
 //! | method | regions | guarantee |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! The journal: the inputs of a conversation in order, sufficient to replay it anywhere.
+//! Defines the journal: the inputs of a conversation in order, sufficient to replay it anywhere.
 //!
 //! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same inputs
 //! produce the same conversation, with every label and every verdict. The journal therefore records the inputs

@@ -174,6 +174,8 @@ pub(crate) fn disarm_value(
     }
 }
 
+/// Returns whether the policy permits an address: judges the call `flowgate/link` with the URL as its argument, as if
+/// it depended on text with `label`. `method` is the influence method to record, and `next_id` numbers the calls.
 fn is_permitted(
     monitor: &mut Monitor,
     method: &'static str,

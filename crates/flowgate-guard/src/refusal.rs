@@ -1,4 +1,5 @@
-//! The refusal that a model receives for a call that does not run: machine-readable reasons, and what to try instead.
+//! Builds the refusal that a model receives for a call that does not run: machine-readable reasons, and what to try
+//! instead.
 //!
 //! It contains labels, the kinds of statements, parts of the call, and the messages of rules; no region, and no
 //! hidden text. It carries the label of the verdict, and is hidden from views below that label.

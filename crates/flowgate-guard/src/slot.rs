@@ -1,4 +1,4 @@
-//! `look` and slots: how a model works with regions that it may not see.
+//! Defines `look` and slots, by which a model works with regions that it may not see.
 //!
 //! With `look` a model requests hidden regions by name; that raises the label of the step. In an argument that the
 //! policy declares payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged

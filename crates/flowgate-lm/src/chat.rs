@@ -1,4 +1,4 @@
-//! A chat with tools, in the terms that all providers share.
+//! Defines a chat with tools, in the terms that all providers share.
 //!
 //! [`wire`](crate::wire) translates them to the names of each provider.
 

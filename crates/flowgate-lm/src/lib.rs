@@ -1,4 +1,5 @@
-//! The capabilities of language models, as small traits.
+//! Defines the capabilities of language models as small traits, and implements models that are queried over HTTP,
+//! recorded or scripted.
 //!
 //! | trait | result | implemented by |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! The traits of models, and their errors.
+//! Defines the traits of models, and their errors.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -209,7 +209,7 @@ impl fmt::Display for Error {
             }
             Self::Busy { retry_after: None } => f.write_str("the model is busy"),
             Self::Rejected { status, message } => {
-                write!(f, "the model's server does not accept the request ({status}): {message}")
+                write!(f, "the model's server rejected the request ({status}): {message}")
             }
             Self::Malformed(what) => write!(f, "the model's answer cannot be read: {what}"),
             Self::TooLong(limit) => write!(f, "the model's answer is longer than {limit} bytes"),

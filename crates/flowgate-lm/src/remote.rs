@@ -1,4 +1,4 @@
-//! A client of models behind an HTTP address: hosted models, and servers of local models.
+//! Queries models behind an HTTP address: hosted models, and servers of local models.
 //!
 //! The server reads everything that the agent has seen, and the operator chooses it. The client therefore
 //! follows no redirect, and uses a proxy only if it is configured. An error contains the server's name of the
@@ -179,7 +179,7 @@ impl RemoteModel {
         self
     }
 
-    /// Sets the budget, which all clients that share it spend together.
+    /// Sets the budget of requests and tokens, which all models that share it spend together.
     #[must_use]
     pub fn budget(mut self, budget: Arc<Budget>) -> Self {
         self.client.budget = Some(budget);

@@ -1,4 +1,4 @@
-//! A model with scripted answers, for tests.
+//! Implements a model with scripted answers, for tests.
 
 use std::collections::VecDeque;
 use std::fmt;

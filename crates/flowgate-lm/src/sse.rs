@@ -1,4 +1,4 @@
-//! Server-sent events: splits a byte stream into events, and encodes events.
+//! Splits a byte stream into server-sent events, and encodes events.
 //!
 //! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
 

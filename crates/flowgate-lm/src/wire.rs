@@ -1,4 +1,5 @@
-//! The three formats in which chats are transmitted, in both directions: as a client and as a server.
+//! Encodes and decodes the three formats in which chats are transmitted, in both directions: as a client and as a
+//! server.
 //!
 //! | format | path | provider |
 //! |---|---|---|
@@ -194,7 +195,7 @@ impl Api {
     /// Encodes the body of an error.
     #[must_use]
     pub fn encode_error(self, status: u16, message: &str) -> Value {
-        status::encode(self, status, message)
+        status::encode_error(self, status, message)
     }
 }
 
@@ -340,6 +341,7 @@ fn arguments_object(arguments: &str) -> Value {
     }
 }
 
+/// Sets the field `key` of a JSON object. Leaves another value unchanged.
 fn put(body: &mut Value, key: &str, value: impl Into<Value>) {
     if let Some(body) = body.as_object_mut() {
         body.insert(key.to_owned(), value.into());

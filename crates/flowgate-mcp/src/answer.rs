@@ -1,4 +1,4 @@
-//! Answers of calls: labelled before any part of them is shown to the client.
+//! Labels the answers of calls before any part of them is shown to the client.
 //!
 //! Decides which fields of a result are forwarded. The message handler of the server calls this for each answer to a
 //! running call.
@@ -52,7 +52,7 @@ impl Proxy {
                 return vec![note, self.record_withheld_answer(session, id, running)];
             }
         }
-        let labelled = self.label(session.monitor(), output, running, answer_label);
+        let labelled = self.record_answer(session.monitor(), output, running, answer_label);
         if let Some((event, _)) = labelled {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
@@ -74,14 +74,14 @@ impl Proxy {
         })]
     }
 
-    /// Labels an answer; returns whether it may be shown.
+    /// Adds an answer to the trace with its label. Returns whether it may be shown to the client.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &RunningCall) -> bool {
-        self.label(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
+        self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Labels an answer, at least with the label `answer_label` that the server states for it. Returns the event and whether it
-    /// may be shown; `None` if the trace has no room for it.
-    pub(super) fn label(
+    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it. Returns the event
+    /// and whether the client may be shown the answer; `None` if the trace has no room for it.
+    pub(super) fn record_answer(
         &self,
         monitor: &mut Monitor,
         output: Output,
@@ -104,7 +104,7 @@ impl Proxy {
     }
 }
 
-/// Adds the label of an answer to it, as `_meta.ifc`.
+/// Adds `label` to the serialized answer `answer`, as `_meta.ifc` of its result.
 pub(super) fn with_label(monitor: &Monitor, label: &Label, answer: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&answer) else { return answer };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return answer };

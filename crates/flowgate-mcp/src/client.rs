@@ -1,7 +1,7 @@
-//! Messages from the client: requests, notifications and answers.
+//! Handles messages from the client: requests, notifications and answers.
 //!
 //! Rejects messages that can be read in several ways, judges requests, and sends permitted ones as they were judged.
-//! The caller of the machine enters through [`Proxy::handle_client_message`].
+//! The caller of the proxy enters through [`Proxy::handle_client_message`].
 
 use std::sync::LazyLock;
 
@@ -54,7 +54,7 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// A field that would turn a call into a task; calls with it are rejected.
-const TASK: (&str, &str) = ("task", "tasks are not taken; call the tool without `task`");
+const TASK: (&str, &str) = ("task", "tasks are not supported; call the tool without `task`");
 
 impl Proxy {
     /// Handles a message from the client: the bytes between two line ends, or of one body.
@@ -94,7 +94,7 @@ impl Proxy {
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 if self.asked.len() >= self.settings.limits.outstanding {
-                    let why = "too many requests are not answered yet; wait for some";
+                    let why = "too many requests are unanswered; wait for the answers to some";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 self.handle_request(session, id, &method, params)
@@ -109,7 +109,7 @@ impl Proxy {
     /// Answers an unreadable message with an error for each ID in it, except IDs that belong to another request.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
         let free = |id: &&RequestId| !self.asked.contains_key(id) && !self.abandoned.contains(id);
-        // With several clients, the IDs in a message do not identify requests of this machine.
+        // With several clients, the IDs in a message do not identify requests of this proxy.
         let found = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
         let ids: Vec<Option<&RequestId>> = match found.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
@@ -120,6 +120,8 @@ impl Proxy {
             .collect()
     }
 
+    /// Handles the request `id` of the client, which is not a repetition and within the limits. Refuses a method that
+    /// is not known, and parameters that two parsers could read differently.
     fn handle_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -172,7 +174,7 @@ impl Proxy {
             _ => vec![ProxyAction::Client(error(
                 Some(&id),
                 METHOD_NOT_FOUND,
-                "flowgate does not pass this method",
+                "flowgate does not forward this method",
                 None,
             ))],
         }

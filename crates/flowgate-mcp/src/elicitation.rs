@@ -1,7 +1,12 @@
-//! Questions to a person: through a client that the operator has declared interactive, or elsewhere.
+//! Asks a person whether a call may run. The first of these ways that is possible is used:
 //!
-//! A question goes to the client as an elicitation, to the client in the answer to its call, or to the caller of the
-//! machine as [`ProxyAction::Ask`]. Anything but an explicit yes denies the call.
+//! 1. In the answer to the call (*input required*), if the operator declared the client interactive and the protocol
+//!    revision allows the call to be sent again with the person's answer.
+//! 2. By an elicitation, if the operator declared the client interactive and it supports elicitations.
+//! 3. By [`ProxyAction::Ask`], if the program that drives the proxy can ask a person (`asks_elsewhere`).
+//!
+//! The client shows the arguments in full, so longer ones than `MAX_SHOWN` are asked about only in the third way. If no
+//! way is possible, and for any answer but an explicit yes, the call is denied.
 
 use flowgate::monitor::{Monitor, Question};
 use serde::{Deserialize, Serialize};
@@ -73,7 +78,7 @@ impl Proxy {
         vec![out]
     }
 
-    /// Asks in the answer to a call, as the revisions without connections require: the client sends the call again with
+    /// Asks in the answer to a call, as the revision without sessions requires: the client sends the call again with
     /// the person's answer.
     fn ask_in_answer(
         &mut self,

@@ -1,5 +1,5 @@
-//! Requests without an answer that may be shown: the server fails, stays silent, sends a message that has no single
-//! reading, or sends content that the policy withholds.
+//! Ends requests without an answer that may be shown: the server fails, stays silent, sends a message that has no
+//! single reading, or sends content that the policy withholds.
 //!
 //! The client receives one constant message in all these cases, since data of the server can determine which of them
 //! occurs and at which position of which text. The outcome of a call is nevertheless an event of the trace with the
@@ -61,7 +61,7 @@ impl Proxy {
         class: &str,
     ) -> Vec<ProxyAction> {
         let note =
-            ProxyAction::Note(format!("a call of {} has no answer that is passed on: {class}", running.tool));
+            ProxyAction::Note(format!("the answer to a call of {} is not forwarded: {class}", running.tool));
         vec![note, self.record_withheld_answer(session, id, running)]
     }
 

@@ -1,4 +1,4 @@
-//! Labels that servers and clients exchange: `_meta.ifc` of a result.
+//! Reads and writes the labels that servers and clients exchange in `_meta.ifc` of a result. `answer` calls it.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}

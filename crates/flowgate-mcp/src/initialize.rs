@@ -1,4 +1,5 @@
-//! The greeting: a server's identity and capabilities, in the revisions with sessions and in those without.
+//! Handles the greeting, in which client and server exchange their identities and capabilities: `initialize` in the
+//! revisions with sessions, `server/discover` in those without.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else.

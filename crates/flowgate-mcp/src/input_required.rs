@@ -1,5 +1,5 @@
-//! Input that a server requests in its answer to a call, and the call that the client sends again with its responses:
-//! the revision 2026-07-28, in which servers cannot send requests.
+//! Handles input that a server requests in its answer to a call (*input required*), and the call that the client sends
+//! again with its responses. This is the revision 2026-07-28, in which servers cannot send requests.
 //!
 //! Requested input is judged like a server's request in the other revisions. Each round is a separate call: it is
 //! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
@@ -136,7 +136,8 @@ impl Proxy {
         let content = json!({REQUESTS: Value::Object(judged)});
         let call_id = running.call_id.clone();
         let output = Output::result(call_id, content);
-        let Some((event, is_shown)) = self.label(session.monitor(), output, running, answer_label) else {
+        let Some((event, is_shown)) = self.record_answer(session.monitor(), output, running, answer_label)
+        else {
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
@@ -315,7 +316,7 @@ fn decode_inputs(
         Some(Value::Object(requests)) => requests,
         Some(_) => return Err("the `inputRequests` of the server are not a JSON object"),
         None if state.is_some() => &none,
-        None => return Err("the server requests input, and does not say which"),
+        None => return Err("the server requests input, but lists no requests"),
     };
     if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
         return Err("the server requests too many inputs or rounds");

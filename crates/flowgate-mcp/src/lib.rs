@@ -1,14 +1,14 @@
-//! The MCP proxy: a state machine without I/O between one client and one server.
+//! Guards the connection between one MCP client and one MCP server by a policy, without I/O.
 //!
-//! It takes one message at a time and returns the messages to send, with their receivers. Exactly the judged values are
+//! A [`Proxy`] takes one message at a time and returns the messages to send, with their receivers. Exactly the judged values are
 //! sent: a call is serialized from the judged arguments, and a message that two parsers could read differently is
 //! dropped.
 //!
-//! The machine does not see the model, so every call is judged as influenced by everything that this client was shown.
+//! The proxy does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a machine of its
-//! own, and a chat as well. The gateway and `flowgate mcp` drive the machine.
+//! The caller owns the [session](MonitoredSession): a conversation may have several servers, each with a proxy of its
+//! own, and a chat as well. The gateway and `flowgate mcp` drive proxies.
 
 mod answer;
 mod client;
@@ -66,7 +66,7 @@ impl Default for ProxyLimits {
     }
 }
 
-/// The operator's settings for one machine.
+/// The operator's settings for one proxy.
 #[derive(Debug, Clone)]
 pub struct ProxySettings {
     /// The name of the server in policies.
@@ -80,7 +80,7 @@ pub struct ProxySettings {
     /// A word that is unique to this conversation, if several clients may speak at the same time: each request then
     /// gets a generated ID that contains the word, and the server sees only that ID.
     pub names: Option<String>,
-    /// Whether people decide the policy's questions elsewhere; the machine then returns [`ProxyAction::Ask`] to the
+    /// Whether people decide the policy's questions elsewhere; the proxy then returns [`ProxyAction::Ask`] to the
     /// caller.
     pub asks_elsewhere: bool,
     /// The limits of the session.
@@ -128,7 +128,7 @@ pub enum ProxyAction {
     Pins(Pins),
 }
 
-/// The state machine of one connection.
+/// The state of one connection between a client and a server.
 #[derive(Debug)]
 pub struct Proxy {
     settings: ProxySettings,
@@ -292,7 +292,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const MAX_ABANDONED: usize = 100_000;
 
 impl Proxy {
-    /// Returns a machine for one connection.
+    /// Creates the proxy for one connection.
     pub fn new(settings: ProxySettings) -> Self {
         let listing = ToolListing::new(settings.pins.clone());
         Self {

@@ -1,4 +1,4 @@
-//! The tools on offer: those that are approved, with the description that was approved.
+//! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
 //!
 //! Without pins, the first list counts as approved: all its pages, until another list is requested or a tool is called.
 //! A tool that is new or changed after that is hidden and cannot be called. A description whose label would make a tool
@@ -24,7 +24,7 @@ const MAX_TOOLS: usize = 1_000;
 /// The maximum length of a tool's name, in bytes.
 const MAX_NAME: usize = 256;
 
-const UNAPPROVED: &str = "it is new or was changed since it was approved of";
+const UNAPPROVED: &str = "it is new, or its description was changed since it was approved";
 
 #[derive(Debug, Default)]
 pub(super) struct ToolListing {
@@ -111,7 +111,7 @@ impl ToolListing {
         let is_first = list <= self.first && !self.is_closed;
         let before = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, before) {
-            (_, None) if self.tools.len() >= MAX_TOOLS => return Err("there are too many tools"),
+            (_, None) if self.tools.len() >= MAX_TOOLS => return Err("the server lists too many tools"),
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
                 pins.insert(name, digest);
@@ -160,7 +160,7 @@ impl Proxy {
         self.listing.pins = Some(pins.clone());
     }
 
-    /// Returns the approved tools, as far as this machine has them.
+    /// Returns the approved tools, as far as this proxy has received them.
     pub fn pins(&self) -> Option<&Pins> {
         self.listing.pins.as_ref()
     }
@@ -209,7 +209,7 @@ impl Proxy {
                     || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
             let verdict = if name.is_empty() || name.len() > MAX_NAME || is_other {
-                Err("its name is not one that a tool may have")
+                Err("its name is not a valid tool name")
             } else if candidates.iter().any(|(known, ..)| known == name) {
                 Err("it is listed twice")
             } else {

@@ -1,7 +1,9 @@
-//! JSON-RPC messages, parsed strictly: a text that two parsers could read differently is rejected.
+//! Parses and serializes JSON-RPC messages. Parsing is strict: a text that two parsers could read differently is
+//! rejected.
 //!
-//! The handlers of both sides parse every message with [`read`], and serialize every message that the machine generates
-//! with [`request`], [`notification`], [`result`] and [`error`].
+//! The proxy's handlers for messages of the client (`client`) and of the server (`server`) parse every message with
+//! [`read`]. Messages that the proxy generates itself are serialized with [`request`], [`notification`], [`result`] and
+//! [`error`].
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value, json};
@@ -74,7 +76,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
         .map_err(|error| refuse(&format!("the message is not strict JSON: {error}")))?;
     let object = match value {
         Value::Object(object) => object,
-        Value::Array(_) => return Err(refuse("batches are not taken; send one message at a time")),
+        Value::Array(_) => return Err(refuse("batches are not supported; send one message at a time")),
         _ => return Err(refuse("the message is not a JSON object")),
     };
     let message = classify(&object).map_err(refuse)?;
@@ -92,7 +94,7 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     }
     let known = ["jsonrpc", "id", "method", "params", "result", "error"];
     if !object.keys().all(|key| known.contains(&key.as_str())) {
-        return Err("the message has a field that JSON-RPC does not know");
+        return Err("the message has a field that JSON-RPC does not define");
     }
     let id = object
         .get("id")
@@ -192,7 +194,10 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
             r#"the message is not strict JSON: duplicate key at line 1 column 28 [RequestId("2")]"#,
         );
-        check(&format!("[{ping}]"), r#"batches are not taken; send one message at a time [RequestId("1")]"#);
+        check(
+            &format!("[{ping}]"),
+            r#"batches are not supported; send one message at a time [RequestId("1")]"#,
+        );
         check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
@@ -204,7 +209,7 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","note":1}"#,
-            r#"the message has a field that JSON-RPC does not know [RequestId("1")]"#,
+            r#"the message has a field that JSON-RPC does not define [RequestId("1")]"#,
         );
         check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [RequestId("1")]"#);
         check(

@@ -1,4 +1,5 @@
-//! Notifications: each is rebuilt from the fields that may be forwarded. Free text in notifications is dropped.
+//! Handles notifications of both sides. Each is rebuilt from the fields that may be forwarded; free text in it is
+//! dropped.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +7,7 @@ use super::message::{RequestId, notification};
 use super::session::MonitoredSession;
 use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 
-const DROPPED: &str = "dropped a notification of the server that is not passed";
+const DROPPED: &str = "dropped a notification of the server that is not forwarded";
 
 impl Proxy {
     /// Handles a notification from the client.
@@ -49,7 +50,9 @@ impl Proxy {
                 }
             }
             _ => {
-                vec![ProxyAction::Note("dropped a notification of the client that is not passed".to_owned())]
+                vec![ProxyAction::Note(
+                    "dropped a notification of the client that is not forwarded".to_owned(),
+                )]
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Pins: the tools that a person has read and approved, word for word.
+//! Keeps pins: the tools that a person has read and approved, word for word.
 //!
 //! A pin is the digest of the server's whole description of a tool, independent of the order of fields. A server that
 //! changes a word or adds a tool offers something that is not approved. The listing compares each tool with the pins;

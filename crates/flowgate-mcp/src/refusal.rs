@@ -1,4 +1,4 @@
-//! The machine-readable reason that a client receives for a call that does not run.
+//! Builds the machine-readable reason that a client receives for a call that does not run.
 //!
 //! It contains labels, kinds of statements, parts of the call and the messages of rules, but no region. A verdict that
 //! depends on more than this client was shown raises the client's label.

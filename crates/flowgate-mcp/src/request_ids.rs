@@ -1,4 +1,4 @@
-//! Request IDs where several clients share one machine.
+//! Translates request IDs where several clients share one proxy.
 //!
 //! Clients choose IDs independently, so two may use the same one. The server then receives every request under a
 //! generated ID, and each client gets its answer under its own ID.

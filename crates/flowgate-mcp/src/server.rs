@@ -1,7 +1,7 @@
-//! Messages from the server: answers, notifications and requests.
+//! Handles messages from the server: answers, notifications and requests.
 //!
 //! Answers are matched with the client's requests; requests are rejected unless the policy names them. The caller of
-//! the machine enters through [`Proxy::handle_server_message`].
+//! the proxy enters through [`Proxy::handle_server_message`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
@@ -39,7 +39,7 @@ impl Proxy {
             return self.handle_unforwardable_message(
                 session,
                 bytes,
-                "a message of the server is larger than one may be",
+                "a message of the server is larger than the limit",
             );
         }
         let (message, line) = match message::read(bytes, Numbers::Any) {
@@ -86,7 +86,7 @@ impl Proxy {
                     // A waiting call was not sent, so the server cannot answer it.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
-                    vec![ProxyAction::Note("dropped an answer to no request".to_owned())]
+                    vec![ProxyAction::Note("dropped an answer that belongs to no request".to_owned())]
                 }
             },
         }
@@ -107,7 +107,7 @@ impl Proxy {
             true => self.asked.keys().cloned().collect(),
             false => known,
         };
-        let mut out = vec![ProxyAction::Note(format!("a message of the server is not passed on: {class}"))];
+        let mut out = vec![ProxyAction::Note(format!("a message of the server is not forwarded: {class}"))];
         for id in lost {
             let Some(asked) = self.asked.remove(&id) else { continue };
             if matches!(asked, PendingClientRequest::Waiting) {
@@ -157,7 +157,7 @@ impl Proxy {
             return out;
         }
         if self.asking.len() >= self.settings.limits.outstanding {
-            return refuse(REFUSED, "too many requests are not answered yet");
+            return refuse(REFUSED, "too many requests are unanswered; wait for the answers to some");
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
@@ -193,7 +193,7 @@ impl Proxy {
         line: String,
     ) -> Vec<ProxyAction> {
         match self.asking.remove(id) {
-            None => vec![ProxyAction::Note("dropped an answer to no request".to_owned())],
+            None => vec![ProxyAction::Note("dropped an answer that belongs to no request".to_owned())],
             Some(OutgoingRequest::Person { question, id, pending }) => {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));

@@ -1,4 +1,4 @@
-//! Messages that a server sends on its own, in a stream that answers no request.
+//! Handles messages that a server sends on its own, in a stream that answers no request. The gateway calls it.
 //!
 //! Most of them change no state and are forwarded, refused or dropped here, so that a session does not grow with the
 //! number of notifications. The others must go through [`handle_server_message`](Proxy::handle_server_message): a
@@ -25,7 +25,7 @@ impl Proxy {
         }
         match message::read(bytes, Numbers::Any) {
             Err(_) => drop("dropped a message of the server that cannot be read"),
-            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer to no request"),
+            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer that belongs to no request"),
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let takes_back = self.cancelled_request(&method, &params).is_some();
                 let raises = self.would_raise_client_label() && self.is_forwarded(&method, &params);

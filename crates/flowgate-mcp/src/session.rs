@@ -1,4 +1,5 @@
-//! The interface to the monitored session of a proxy, in which messages are labelled and calls judged.
+//! Defines the interface to the monitored session of a proxy, in which messages are labelled and calls judged. The
+//! caller of the proxy implements it.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventId, Tool};

@@ -1,5 +1,5 @@
-//! Subscriptions of a client in the revision without connections: one request, whose answer is a stream of
-//! notifications.
+//! Handles the subscriptions of a client in the revision without sessions. A subscription is one request, whose answer
+//! is a stream of notifications.
 //!
 //! Each resource is judged like a `resources/subscribe` request, and only permitted ones are requested from the server.
 //! Notifications are rebuilt under the client's own ID of the request, and only those that the client subscribed to are
@@ -132,7 +132,9 @@ impl Proxy {
                 fields.insert("_meta".to_owned(), self.subscription_metadata(&id));
                 vec![ProxyAction::Client(notification(method, &fields))]
             }
-            None => vec![ProxyAction::Note("dropped a notification of no subscription".to_owned())],
+            None => {
+                vec![ProxyAction::Note("dropped a notification that belongs to no subscription".to_owned())]
+            }
         })
     }
 

@@ -217,11 +217,11 @@ fn the_sent_call_is_the_judged_call() {
 fn batches_and_malformed_messages_are_refused() {
     let mut session = ProxySession::started();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "write"}});
-    check(shown(&session.client(&json!([call]))), "error -32600 batches are not taken...");
+    check(shown(&session.client(&json!([call]))), "error -32600 batches are not supported...");
     check(shown(&session.client(&call)), "tools/call {\"name\":\"write\",\"arguments\":{}}");
     for method in ["tasks/list", "tasks/result", "logging/setLevel", "x"] {
         let asked = json!({"jsonrpc": "2.0", "id": method, "method": method});
-        check(shown(&session.client(&asked)), "error -32601 flowgate does not pass this method");
+        check(shown(&session.client(&asked)), "error -32601 flowgate does not forward this method");
     }
     let task = json!({"name": "write", "arguments": {}, "task": {"ttl": 1}});
     check(session.request("tools/call", &task, &json!({})), "refused: malformed");
@@ -430,7 +430,7 @@ fn the_limits_of_a_session_are_enforced() {
     assert!(matches!(session.client(&call(3, ""))[..], [ProxyAction::Server(_)]));
     check(
         shown(&session.client(&call(4, ""))),
-        "error -32001 too many requests are not answered yet; wait for some",
+        "error -32001 too many requests are unanswered; wait for the answers to some",
     );
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": long}}));
     check(shown(&out), "refused: no-answer");

@@ -1,4 +1,4 @@
-//! Evaluation of rules over a finished trace: all matches with the locations that they concern.
+//! Evaluates rules over a finished trace: all matches with the locations that they concern.
 //!
 //! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces. The
 //! [`monitor`](crate::monitor) is the online use, before a call runs.
@@ -235,6 +235,8 @@ pub fn analyze_steps_naively(
 /// Evaluates one event.
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
+/// Appends the entries to a trace one by one, and evaluates each new event by `step`. Returns one analysis for each
+/// entry.
 fn analyze_each_event(
     policy: &Policy,
     entries: Vec<TraceEntry>,

@@ -1,4 +1,4 @@
-//! The functions that policies can call.
+//! Lists the functions that policies can call.
 //!
 //! Each family is one file; each function is a row with its name, its arguments and one sentence of documentation. A
 //! function that needs its argument has no result for a missing one: a rule fails with an error, and a statement that
@@ -56,7 +56,7 @@ pub(crate) fn function_reference() -> impl Iterator<Item = (&'static str, (usize
     FUNCTIONS.all().map(|function| (function.name, function.arguments, function.doc))
 }
 
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_explained() {
-        let mut names: Vec<_> = names().collect();
+        let mut names: Vec<_> = function_names().collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
         assert!(function_reference().all(|(_, (least, most), doc)| least <= most && doc.ends_with('.')));

@@ -1,4 +1,4 @@
-//! Evaluation of conditions and expressions over a trace.
+//! Evaluates conditions and expressions over a trace.
 //!
 //! Every step costs fuel, so that no policy and trace can take unbounded time. The caller decides what spent fuel
 //! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
@@ -446,6 +446,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Binds the variable `slot` to each of the values that have the type `ty`, and continues the search with `rest`.
+    /// Returns whether `found` ended the search.
     fn descend_each(
         &mut self,
         slot: VariableSlot,

@@ -1,4 +1,4 @@
-//! Strict JSON: rejects input that two parsers could read differently.
+//! Parses JSON strictly: rejects input that two parsers could read differently.
 //!
 //! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
 //! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged.
@@ -139,13 +139,13 @@ impl StrictJsonSeed {
 }
 
 /// Returns the approximate size of a value in bytes.
-pub(crate) fn size(value: &Value) -> usize {
+pub(crate) fn estimated_size(value: &Value) -> usize {
     const ITEM: usize = 32;
     match value {
         Value::String(text) => ITEM + text.len(),
-        Value::Array(items) => ITEM + items.iter().map(size).sum::<usize>(),
+        Value::Array(items) => ITEM + items.iter().map(estimated_size).sum::<usize>(),
         Value::Object(entries) => {
-            ITEM + entries.iter().map(|(key, value)| ITEM + key.len() + size(value)).sum::<usize>()
+            ITEM + entries.iter().map(|(key, value)| ITEM + key.len() + estimated_size(value)).sum::<usize>()
         }
         _ => ITEM,
     }

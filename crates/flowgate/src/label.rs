@@ -1,4 +1,4 @@
-//! Labels: how trusted and how confidential a piece of text is.
+//! Defines labels: how trusted and how confidential a piece of text is.
 //!
 //! A [`Label`] is a point of the product of the dimensions that a policy declares (a [`Space`]); lower is
 //! more permissive. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from

@@ -1,4 +1,4 @@
-//! The pure core of Flowgate, an information-flow firewall for LLM agents.
+//! Implements the pure core of Flowgate, an information-flow firewall for LLM agents.
 //!
 //! * [`label`]: how trusted and how confidential a text is; a product of lattices that the policy declares.
 //! * [`trace`]: the record of what happened, as labelled events: messages, calls and outputs of one or

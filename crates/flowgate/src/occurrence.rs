@@ -1,4 +1,4 @@
-//! Names that occur in recorded runs, and the parts of a policy that refer to names that do not.
+//! Collects the names that occur in recorded runs, and the parts of a policy that refer to names that do not.
 //!
 //! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
 //! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a

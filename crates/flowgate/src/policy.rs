@@ -1,4 +1,4 @@
-//! Policies: from source text to an enforceable plan.
+//! Parses, checks and compiles policies: from source text to an enforceable plan.
 //!
 //! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
 //! locations are kept up to the plan, so that a verdict can show the statement behind it.
@@ -151,7 +151,7 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the first line of the statement at `span`, without a trailing comment.
+    /// Returns the text of the policy at `span`, which is one line, without a comment that two spaces precede.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source.get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()

@@ -1,4 +1,4 @@
-//! Extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`.
+//! Defines extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`.
 //!
 //! An answer may come from any source, so the core treats it as data: each answer is recorded, the same
 //! question gets the same answer for the whole session, and a replay that is given the record needs no other

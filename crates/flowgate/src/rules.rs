@@ -1,4 +1,4 @@
-//! Incremental evaluation of rules over a growing trace.
+//! Evaluates rules incrementally over a growing trace.
 //!
 //! For each variable over events, the events that satisfy the conditions on that variable alone are kept. A
 //! new event is looked up by its kind and the name of its tool and bound to each variable that it fits; only
@@ -80,7 +80,7 @@ pub(crate) enum ObservedEvents {
 
 /// Returns which other events the verdict on a call reveals something about.
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
-    let Some(kind) = kind(trace, id) else { return ObservedEvents::Nothing };
+    let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let met = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
     let concerned = plan.dispatch.unsettled.iter().copied();
     let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
@@ -124,7 +124,7 @@ impl RuleMatcher {
         let plan = context.plan;
         self.fits.clear();
         self.stale.clear();
-        let Some(kind) = kind(context.trace, id) else { return };
+        let Some(kind) = event_kind(context.trace, id) else { return };
         for (rule_index, place) in plan.dispatch.rule_variables(context.trace, id, kind) {
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             if self.is_fitting(context, rule, place, id, fuel)
@@ -271,6 +271,7 @@ impl RuleMatcher {
     }
 }
 
+/// Searches the matches of a rule by its `ops`, and reports matches and failures.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],
@@ -289,7 +290,7 @@ fn run(
 }
 
 /// Returns the kind of an event.
-pub(crate) fn kind(trace: &Trace, id: EventId) -> Option<Type> {
+pub(crate) fn event_kind(trace: &Trace, id: EventId) -> Option<Type> {
     Some(match trace.event(id)?.body {
         EventBody::Message(_) => Type::Message,
         EventBody::Call(_) => Type::ToolCall,

@@ -1,4 +1,4 @@
-//! The values that expressions of the policy language compute with.
+//! Defines the values that expressions of the policy language compute with.
 
 mod error;
 

@@ -113,20 +113,20 @@ fn a_change_of_the_log_is_detected() {
     check(&log, &public, "whole");
     check("", &public, "line 1: the file is empty");
 
-    let gone = "lines were taken out, added or swapped";
-    check(&text(&without(2)), &public, &format!("line 3: `seq` is 3, and should be 2: {gone}"));
-    check(&text(&without(0)), &public, &format!("line 1: `seq` is 1, and should be 0: {gone}"));
+    let gone = "lines were removed, added or reordered";
+    check(&text(&without(2)), &public, &format!("line 3: `seq` is 3 instead of 2: {gone}"));
+    check(&text(&without(0)), &public, &format!("line 1: `seq` is 1 instead of 0: {gone}"));
     let mut swapped = lines.clone();
     swapped.swap(2, 3);
-    check(&text(&swapped), &public, "line 3: `seq` is 3, and should be 2");
+    check(&text(&swapped), &public, "line 3: `seq` is 3 instead of 2");
     let mut twice = lines.clone();
     twice.insert(3, lines[2]);
-    check(&text(&twice), &public, "line 4: `seq` is 2, and should be 3");
+    check(&text(&twice), &public, "line 4: `seq` is 2 instead of 3");
 
     check(
         &log.replace("\"conversation\":\"c2\"", "\"conversation\":\"c1\""),
         &public,
-        "line 5: it does not follow from the line before: one of the two was changed, or lines were taken out",
+        "line 5: it does not follow from the previous line: one of the two was changed, or lines were removed",
     );
     check(&log.replace("{\"seq\":2,", "{\"seq\":2, "), &public, "line 4: it does not follow");
     check(
@@ -148,17 +148,17 @@ fn a_change_of_the_log_is_detected() {
     let cut = text(&lines[..5]);
     check(&cut, &public, "whole");
     let hash = LineHash::of_line(lines[11].as_bytes());
-    let missing = format!("line 5: the log ends here without the line {hash}: it was cut off");
+    let missing = format!("line 5: the log ends here without the line {hash}: it was truncated");
     check(&cut, &LogExpectations { hash: Some(hash), ..public }, &missing);
     check(
         &cut,
         &LogExpectations { seq: Some(11), ..public },
-        "line 5: the log ends here, and should reach line 12: it was cut off",
+        "line 5: the log ends here, but should reach line 12: it was truncated",
     );
 
     // A forger who rewrites lines lacks the key.
     let other = AuditKey::from_seed([8; 32]);
-    let signature = "line 2: the signature is not of the key: a line up to here was changed, or it is forged";
+    let signature = "line 2: the signature does not match the key: a line up to here was changed, or the signature is forged";
     check(&forged(&lines, &key()), &public, "whole");
     check(&forged(&lines, &other), &public, signature);
     check(&forged(&without(2), &other), &public, signature);
@@ -170,7 +170,11 @@ fn a_change_of_the_log_is_detected() {
     let mut theirs = lines.clone();
     let first = opened(&other);
     theirs[0] = &first;
-    check(&forged(&theirs, &other), &public, "line 1: the log was begun with another key than the one given");
+    check(
+        &forged(&theirs, &other),
+        &public,
+        "line 1: the log was created with another key than the given one",
+    );
     check(
         &forged(&theirs, &other),
         &LogExpectations::default(),
@@ -178,7 +182,7 @@ fn a_change_of_the_log_is_detected() {
     );
     let later = lines[0].replace("\"format\":1", "\"format\":2");
     check(&forged(&[&later], &other), &public, "line 1: written by a later version of flowgate");
-    check(&forged(&lines[2..], &other), &public, "line 1: a log opens with its key here");
+    check(&forged(&lines[2..], &other), &public, "line 1: the first line of a log names its key");
 }
 
 #[test]
@@ -206,11 +210,11 @@ fn content_that_somebody_changed_is_found() {
         let first = first.replace(from, to);
         check(&format!("{first}\n{second}\n"), "line 4: its content is not what was recorded");
     }
-    check(&format!("{second}\n{first}\n"), "line 7: there is content that no line here has");
-    check(&format!("{first}\n{contents}"), "line 5: there is content that no line here has");
+    check(&format!("{second}\n{first}\n"), "line 7: there is content without a line in the log");
+    check(&format!("{first}\n{contents}"), "line 5: there is content without a line in the log");
     check(
         &contents.replace("{\"seq\":3", "{\"seq\":0"),
-        "line 1: there is content that no line here has: entries were added",
+        "line 1: there is content without a line in the log: entries were added",
     );
     check("what\n", "line 1: the file of contents cannot be read at its line 1");
     check(&format!("{first}\nwhat\n"), "line 4: the file of contents cannot be read at its line 2");

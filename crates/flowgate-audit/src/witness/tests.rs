@@ -127,7 +127,7 @@ fn a_restored_older_log_is_not_continued() {
         }
     };
     check(&whole, &knows, None);
-    check(&short, &knows, Some("the witness knows line 11"));
+    check(&short, &knows, Some("the witness has received line 11"));
     check(&short, &witness(&[&first]), None);
     check(&short, &witness(&[&foreign]), None);
     check("", &knows, Some("this log has 0 lines"));

@@ -1,4 +1,4 @@
-//! A test double of a model that is capable and gullible.
+//! Implements a test double of a model that is capable and gullible.
 //!
 //! Capable: it performs the next step of a task as soon as the values of the step are visible or can be
 //! passed on in a slot, and it looks at hidden text if a decision depends on it. Gullible: it follows every
@@ -365,6 +365,8 @@ fn placeholder_name(text: &str) -> Option<String> {
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
+/// Looks up `field` in the answer to the step `step`: in the answer itself or, if it is a list, in the row whose key
+/// has this value.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {

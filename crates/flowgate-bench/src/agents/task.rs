@@ -1,4 +1,4 @@
-//! Tasks: the requests of the user, and the steps of a capable agent.
+//! Defines the tasks: the requests of the user, and the steps of a capable agent.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The tools of four servers of one person, whose answers contain text of strangers.
+//! Simulates the tools of four servers of one person, whose answers contain text of strangers.
 
 use std::sync::{Arc, Mutex};
 

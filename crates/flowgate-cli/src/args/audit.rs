@@ -21,7 +21,7 @@ pub(crate) enum AuditCommand {
         #[arg(long, value_name = "FILE|HEX")]
         key: Option<String>,
         /// A line that the log must contain: its hash, or its hash and its number.
-        #[arg(long, value_name = "HASH[:LINE]", value_parser = head)]
+        #[arg(long, value_name = "HASH[:LINE]", value_parser = parse_head)]
         head: Option<ExternalHead>,
         /// Check the log against the heads that a witness received: the file of [audit.witness], or what its url was sent, one line
         /// each.
@@ -93,7 +93,8 @@ pub(crate) struct ExternalHead {
     pub(crate) seq: Option<u64>,
 }
 
-fn head(text: &str) -> Result<ExternalHead, String> {
+/// Parses the value of `--head`: `HASH` or `HASH:LINE`.
+fn parse_head(text: &str) -> Result<ExternalHead, String> {
     let (hash, line) = text.split_once(':').map_or((text, None), |(hash, line)| (hash, Some(line)));
     let hash = LineHash::parse(&hash.to_ascii_lowercase()).ok_or(
         "expected the hash of a line: 64 hexadecimal digits, as `flowgate audit verify` prints them, with a colon and the number of the \

@@ -1,4 +1,4 @@
-//! Examples and exit codes for the help of commands.
+//! Contains the examples and exit codes in the help of commands.
 
 pub(super) const CHECK: &str = "\
 Examples:

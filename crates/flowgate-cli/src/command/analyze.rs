@@ -1,4 +1,4 @@
-//! `flowgate analyze`: the matches of rules in recorded runs, with their positions.
+//! Runs `flowgate analyze`: lists the matches of rules in recorded runs, with their positions.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -108,6 +108,8 @@ fn action_verb(action: Action) -> &'static str {
     }
 }
 
+/// Prints the matches of rules in one run, and the rules that cannot be evaluated. `name` is the file of the policy;
+/// the run begins at `line` of the file `trace`.
 fn print_text(
     analysis: &Analysis,
     policy: &Policy,
@@ -149,6 +151,7 @@ fn one_line(value: &Value) -> String {
     if plain.chars().count() < text.chars().count() { format!("{plain}…") } else { plain }
 }
 
+/// Returns the same as a JSON document.
 fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
         json!({

@@ -1,4 +1,5 @@
-//! `flowgate audit`: the gateway's audit log.
+//! Runs `flowgate audit`, whose operations list and verify the audit log of a gateway, record losses and delete
+//! contents.
 
 mod accept;
 mod contents;

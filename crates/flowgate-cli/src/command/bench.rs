@@ -1,4 +1,4 @@
-//! `flowgate bench`: repeatable measurements.
+//! Runs `flowgate bench`, whose operations are repeatable measurements.
 
 mod detectors;
 mod feedback;

@@ -1,4 +1,4 @@
-//! `flowgate check`: the verdict of every call of recorded runs, and the matches of rules.
+//! Runs `flowgate check`: prints the verdict of every call of recorded runs, and the matches of rules.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -170,6 +170,8 @@ impl CheckTotals {
     }
 }
 
+/// Prints the verdicts of the calls and the findings of one run. `policy` is the name of the policy's file; the run
+/// begins at `line` of the file `trace`.
 fn print_text(
     run: &ReplayedRun,
     policy: &str,
@@ -209,6 +211,7 @@ fn print_text(
     output.line("");
 }
 
+/// Returns the verdicts and the findings of one run, as one JSON value for each line of the output.
 fn json_lines(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let calls = run.calls.iter().map(|call| report::call_json(call, policy, trace, line));
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
@@ -229,6 +232,8 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
     })
 }
 
+/// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
+/// services.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,

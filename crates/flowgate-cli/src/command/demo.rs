@@ -1,4 +1,4 @@
-//! `flowgate demo`: the injected payment of RTBAS's Figure 1, step by step.
+//! Runs `flowgate demo`: shows the injected payment of RTBAS's Figure 1, step by step.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
                     .as_ref()
                     .map_or_else(ToString::to_string, |a| Value::Object(a.clone()).to_string());
                 output.line(&format!("    {}({arguments})", call.tool));
-                verdict(id, &replayed, output);
+                print_verdict(id, &replayed, output);
             }
         }
     }
@@ -126,7 +126,8 @@ fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     }
 }
 
-fn verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
+/// Prints the arguments of the call in `event` with their labels, and its verdict with the reasons.
+fn print_verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
     let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {

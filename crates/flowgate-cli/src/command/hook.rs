@@ -1,4 +1,4 @@
-//! `flowgate hook`: judges the tool calls of Claude Code, which runs its hooks before and after each tool.
+//! Runs `flowgate hook`: judges the tool calls of Claude Code, which runs its hooks before and after each tool.
 //!
 //! Claude Code starts the command for each call, and the command does not see the model. It only has the transcript:
 //! all of it counts as an influence on the call. Claude Code ignores a hook that fails, so every failure here is
@@ -194,7 +194,7 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
 
 /// Returns the tool call that Claude Code's hook input proposes.
 fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
-    let tool = transcript::tool(required_text(hook_input, "tool_name")?)
+    let tool = transcript::unambiguous_tool(required_text(hook_input, "tool_name")?)
         .ok_or("the name of the tool does not identify its server; rename the server in Claude Code")?;
     let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
     let input =

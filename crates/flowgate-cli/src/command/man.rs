@@ -1,4 +1,4 @@
-//! `flowgate man`: manual pages, printed or written to a folder.
+//! Runs `flowgate man`: prints manual pages, or writes them to a folder.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
+//! Runs `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
 //!
-//! The state machine of [`flowgate_mcp`] decides what is sent; this module reads and writes lines. It never
+//! The [`Proxy`] decides what is sent; this module reads and writes lines. It never
 //! waits for a side that does not read, because both sides may write at the same time, which could be a deadlock.
 
 mod child;
@@ -128,6 +128,8 @@ enum LineSender {
 }
 
 impl StdioProxy {
+    /// Starts the server and passes messages on until one side ends. `largest` is the maximum number of bytes of a
+    /// line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpArgs,
@@ -229,7 +231,7 @@ impl StdioProxy {
         Ok(said)
     }
 
-    /// Passes a line to the state machine. The labels that a call can write are stored before it is sent, and the
+    /// Passes a line to the proxy. The labels that a call can write are stored before it is sent, and the
     /// labels of other sessions are read before its answer is labelled.
     fn handle_line(
         &mut self,

@@ -1,4 +1,4 @@
-//! `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers.
+//! Runs `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers.
 
 mod activity_line;
 mod approver;
@@ -268,6 +268,8 @@ fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>)
     Ok((specs, members))
 }
 
+/// Starts the servers while the terminal shows the activity; Ctrl-C cancels the start. Prints all errors but the last,
+/// which it returns.
 fn start_servers(
     specs: Vec<mcp::McpServerSpec>,
     limits: mcp::CallLimits,

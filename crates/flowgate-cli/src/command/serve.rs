@@ -1,4 +1,4 @@
-//! `flowgate serve`: the policy API and the model routes over HTTP.
+//! Runs `flowgate serve`: the gateway, with the policy API and the model routes over HTTP.
 
 use std::path::Path;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         serve(config, |address| output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops")))
             .map_err(|error| InputError(error.to_string()))?;
     if ended == ShutdownOutcome::Cut {
-        output.note("some connections or turns were still open; they were cut");
+        output.note("some connections or turns were still open and were ended");
     }
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! The file of servers, in the JSON form that MCP clients use.
+//! Reads the file of servers, in the JSON form that MCP clients use.
 
 use std::path::{Path, PathBuf};
 

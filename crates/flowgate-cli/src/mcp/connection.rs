@@ -1,4 +1,4 @@
-//! A connection with a server: a child process or a URL.
+//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them.
 
 use std::collections::VecDeque;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Remote servers: MCP's streamable HTTP over `ureq`, which also sends the requests to models.
+//! Connects to remote MCP servers: MCP's streamable HTTP over `ureq`, which also sends the requests to models.
 //!
 //! No redirect is followed and no proxy is used. Streams are read until they have answered the request; messages that
 //! a server sends without a request are not received.
@@ -227,8 +227,8 @@ impl StreamableHttpClient for McpHttpClient {
         custom_headers: CustomHeaders,
     ) -> Result<StreamableHttpPostResponse, HttpTransportError> {
         let client = self.clone();
-        let asking = move || client.post(&uri, &message, &custom_headers, session_id.as_deref());
-        tokio::task::spawn_blocking(asking).await?
+        let post = move || client.post(&uri, &message, &custom_headers, session_id.as_deref());
+        tokio::task::spawn_blocking(post).await?
     }
 
     async fn delete_session(
@@ -239,14 +239,14 @@ impl StreamableHttpClient for McpHttpClient {
         custom_headers: CustomHeaders,
     ) -> Result<(), HttpTransportError> {
         let agent = self.agent.clone();
-        let asking = move || {
+        let delete = move || {
             let mut request = agent.delete(&*uri).header(SESSION, &*session_id);
             for (name, value) in sorted_headers(&custom_headers) {
                 request = request.header(name, value);
             }
             request.call().map_err(|error| transport_error(describe_failure(&error))).map(drop)
         };
-        tokio::task::spawn_blocking(asking).await?
+        tokio::task::spawn_blocking(delete).await?
     }
 
     async fn get_stream(

@@ -1,4 +1,4 @@
-//! The asynchronous runtime on its own thread, and blocking waits for its tasks.
+//! Runs the asynchronous runtime on its own thread, and offers blocking waits for its tasks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

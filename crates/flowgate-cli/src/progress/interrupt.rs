@@ -1,4 +1,4 @@
-//! Ctrl-C: the first time, a command ends with its results so far; the second time, it quits.
+//! Handles Ctrl-C: the first time, a command ends with its results so far; the second time, it quits.
 
 use std::sync::Arc;
 

@@ -56,7 +56,7 @@ fn a_changed_audit_log_is_found() {
     let cut =
         file("audit-cut.jsonl", (lines.lines().take(6).collect::<Vec<_>>().join("\n") + "\n").as_bytes());
     check(&["audit", "verify", name(&cut)], 0, "is whole: 6 lines");
-    let missing = format!("line 6: the log ends here without the line {head}: it was cut off");
+    let missing = format!("line 6: the log ends here without the line {head}: it was truncated");
     check(&["audit", "verify", name(&cut), "--head", head], 1, &missing);
     let open = lines.lines().take(7).collect::<Vec<_>>().join("\n") + "\n";
     let open = file("audit-open.jsonl", open.as_bytes());
@@ -83,7 +83,7 @@ fn a_changed_audit_log_is_found() {
         file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
     check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
     let other = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
-    check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was begun with another key");
+    check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was created with another key");
     let contents = log.with_file_name("audit.jsonl.content");
     let kept = std::fs::read_to_string(&contents).unwrap();
     std::fs::write(&contents, kept.replace("another", "altered")).unwrap();
@@ -142,7 +142,7 @@ fn a_log_is_held_against_its_witness() {
     verify(&[&a], &[&first, &foreign, &second], 0, "  witness   knows 2 of its heads, the last of line 8 (");
     // The truncated log is valid by itself.
     check(&["audit", "verify", name(&cut)], 0, "cut.jsonl is whole: 4 lines");
-    let unseen = "cut.jsonl: line 4: the log ends here, and the witness knows its line 8: it was cut off, or put back as it was before";
+    let unseen = "cut.jsonl: line 4: the log ends here, but the witness has received its line 8: it was truncated, or restored to an earlier state";
     verify(&[&cut], &[&first, &second], 1, unseen);
     verify(&[&cut], &[&first], 0, "knows 1 of its heads");
     verify(&[&a], &[&foreign], 1, "the witness has no head of this log");
@@ -189,7 +189,7 @@ fn a_loss_is_accepted() {
     check(
         &["serve", "--listen", "127.0.0.1:0", "--config", config],
         2,
-        "the database does not know this log of 8 lines",
+        "the database has no record of this log of 8 lines",
     );
     check(
         &["serve", "--listen", "127.0.0.1:0", "--config", config],
@@ -211,7 +211,9 @@ fn a_loss_is_accepted() {
     check(
         &verify,
         1,
-        &format!("line 8: the log ends here, and the database knows its line {count}: it was cut off"),
+        &format!(
+            "line 8: the log ends here, but the database has recorded its line {count}: it was truncated"
+        ),
     );
     check(
         &["audit", "accept-loss", "--config", config],
@@ -222,7 +224,11 @@ fn a_loss_is_accepted() {
     std::fs::rename(&log, folder.join("aside.jsonl")).unwrap();
     check(&["audit", "accept-loss", "--config", config], 0, "log missing\n");
     let aside = folder.join("aside.jsonl");
-    check(&["audit", "verify", name(&aside), "--config", config], 1, "the database does not know this log");
+    check(
+        &["audit", "verify", name(&aside), "--config", config],
+        1,
+        "the database has no record of this log",
+    );
     check(
         &["audit", "verify", name(&aside), "--config", config],
         1,
@@ -251,7 +257,7 @@ fn an_audit_log_is_listed() {
     let swapped = lines.replace("\"seq\":3", "\"seq\":4");
     let swapped = file("audit-swapped.jsonl", swapped.as_bytes());
     check(&["audit", "show", name(&swapped)], 1, "error: ");
-    check(&["audit", "show", name(&swapped)], 1, "line 4: `seq` is 4, and should be 3");
+    check(&["audit", "show", name(&swapped)], 1, "line 4: `seq` is 4 instead of 3");
     check(&["audit", "show", "no-such-file"], 2, "no-such-file: there is no such file");
     check(&["audit", "show", "--help"], 0, "--json | jq 'select(.verdict == \"deny\")'");
 }

@@ -61,12 +61,12 @@ fn predicates_are_answered_by_whom_the_operator_names() {
         "0 calls permitted, 0 to be confirmed, 2 denied",
     );
     check(&["check", POLICY, TRACE, "--predicate", closed], 2, "declares no `extern is_customer`");
-    check(&["check", policy, "--predicate", "is_customer=https://a.b"], 2, "the address begins with http://");
     check(
-        &["serve", "--predicate", "a=http://a.b", "--predicate", "a=http://c.d"],
+        &["check", policy, "--predicate", "is_customer=https://a.b"],
         2,
-        "`a` is answered by two",
+        "the address must begin with http://",
     );
+    check(&["serve", "--predicate", "a=http://a.b", "--predicate", "a=http://c.d"], 2, "`a` has two sources");
     #[cfg(not(feature = "wasm"))]
     check(
         &["check", policy, trace, "--predicate", "is_customer=a.wasm"],

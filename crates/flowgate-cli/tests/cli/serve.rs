@@ -73,7 +73,7 @@ fn a_server_prints_its_address_and_ends_on_a_signal() {
     let server = TestServer::start(&["--compat", "--token-file", name(&token)]);
     assert_eq!(server.get("/metrics", ""), "HTTP/1.1 401 Unauthorized");
     assert_eq!(server.get("/metrics", "Authorization: Bearer 0123456789abcdef\r\n"), "HTTP/1.1 200 OK");
-    check(&["serve", "--listen", &server.1], 2, "is taken by another program: choose another port");
+    check(&["serve", "--listen", &server.1], 2, "is in use by another program: choose another port");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tags, attributes, comments and character references of HTML, including malformed HTML.
+//! Parses the tags, attributes, comments and character references of HTML, including malformed HTML. `markup` calls it.
 
 use std::ops::Range;
 

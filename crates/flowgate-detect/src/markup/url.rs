@@ -1,4 +1,4 @@
-//! Addresses in a text, and the detection of addresses that carry data away.
+//! Finds addresses in a text, and detects addresses that carry data away.
 
 use std::ops::Range;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Check digits. Each function takes the text of a candidate, with its separators.
+//! Verifies check digits. Each function takes the text of a candidate, with its separators.
 
 fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()

@@ -1,4 +1,4 @@
-//! Names of people and places, by titles, phrases and short lists.
+//! Finds names of people and places, by titles, phrases and short lists.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -22,13 +22,13 @@ pub fn names(text: &str) -> Vec<Finding> {
     for at in introduced {
         let first = words.partition_point(|word| word.start < at);
         if words.get(first).is_some_and(|word| word.start == at) {
-            findings.insert(Finding { kind: "PERSON", span: name(text, &words, first) });
+            findings.insert(Finding { kind: "PERSON", span: name_span(text, &words, first) });
         }
     }
     for (i, word) in words.iter().enumerate() {
         let first = without_genitive(text.get(word.clone()).unwrap_or_default());
         let given = first.split('-').next().unwrap_or_default();
-        let span = name(text, &words, i);
+        let span = name_span(text, &words, i);
         let alone = span.len() == first.len();
         if is_listed(&GIVEN, first)
             || first != given && is_listed(&GIVEN, given)
@@ -49,7 +49,7 @@ pub fn names(text: &str) -> Vec<Finding> {
 }
 
 /// Returns the name that begins with the word: that word and up to three capitalised words after single spaces.
-fn name(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
+fn name_span(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
     let Some(Range { start, mut end }) = words.get(first).cloned() else { return 0..0 };
     for word in words.iter().skip(first + 1).take(3) {
         if text.get(end..word.start) != Some(" ")

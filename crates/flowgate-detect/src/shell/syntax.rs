@@ -1,4 +1,4 @@
-//! A parser of shell commands: words, quotes, pipes, redirections and substitutions.
+//! Parses shell commands: words, quotes, pipes, redirections and substitutions.
 //!
 //! It covers commands as people and models write them, not all of POSIX: `case` patterns and arithmetic yield
 //! meaningless words. It never fails; an unclosed construct ends with the text.

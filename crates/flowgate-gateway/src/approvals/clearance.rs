@@ -1,4 +1,5 @@
-//! The clearance of people: a question's content is shown to those whose clearance it flows to.
+//! Decides which parts of a question a person may read: those whose labels flow to the person's clearance. The routes
+//! for people call [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`. In a dimension that it does not mention it
 //! is the top, like the clearances of models. A person without `may-read` may read everything. A person who may not

@@ -1,4 +1,5 @@
-//! The kinds of targets of a freeze.
+//! Names the kinds of targets that a freeze can stop. The routes for people, the database and the checks of requests
+//! share these names.
 
 use serde::{Deserialize, Serialize};
 

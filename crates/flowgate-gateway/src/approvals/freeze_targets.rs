@@ -1,5 +1,5 @@
-//! The names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
-//! tools and conversations seen so far. A freeze of any other name is rejected.
+//! Lists the names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
+//! tools and conversations seen so far. The routes for people reject a freeze of any other name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -84,7 +84,7 @@ impl FreezeTargets {
         }
     }
 
-    /// Returns what a freeze of `what` would apply to.
+    /// Returns the targets of this kind that a freeze of the name `what` would stop.
     pub(crate) async fn find(
         &self,
         store: &Database,
@@ -119,6 +119,7 @@ impl FreezeTargets {
         }
     }
 
+    /// Finds the conversation named `CLIENT/NAME`, which exists in the database or may be created later.
     async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         // The name of a client may contain a slash.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
@@ -135,6 +136,8 @@ impl FreezeTargets {
         })
     }
 
+    /// Finds the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. A name with the prefix under which agents
+    /// call the tools of a server is rejected, with the right name.
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
             return Ok(FreezeTargetMatch::Impossible("the tool has no name".to_owned()));
@@ -164,7 +167,7 @@ impl FreezeTargets {
             }
             (false, Some(alias)) => FreezeTargetMatch::Impossible(alias),
             (false, None) => FreezeTargetMatch::Unseen(
-                "no agent has offered such a tool since the gateway began, and no server has listed it"
+                "no agent has offered such a tool since the gateway started, and no server has listed it"
                     .to_owned(),
             ),
         })

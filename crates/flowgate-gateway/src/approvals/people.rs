@@ -1,4 +1,5 @@
-//! The people of the configuration by their keys: which questions each may see and decide, and what each may freeze.
+//! Finds the person whose key a request carries, and decides which questions and freezes that person may see.
+//! [`ApprovalService`](super::ApprovalService) owns the list, which the configuration sets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

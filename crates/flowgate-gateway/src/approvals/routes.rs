@@ -1,4 +1,5 @@
-//! The HTTP routes for people: they list and decide questions, listen to changes, order freezes and delete content.
+//! Serves the HTTP routes for people, who list and decide questions, listen to changes, order freezes and delete
+//! content. `http::service` calls it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,8 +82,11 @@ impl ApprovalService {
             HttpReply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
         })?;
         if person.role < least {
-            let message =
-                format!("a {} may not do this; it takes a role of {}", person.role.name(), least.name());
+            let message = format!(
+                "the role {} may not do this: it needs the role {}",
+                person.role.name(),
+                least.name()
+            );
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, &message));
         }
         Ok(person)
@@ -326,7 +330,7 @@ impl ApprovalService {
         // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
         let forgotten = forgotten.map_err(|_| {
-            database_error_reply(DatabaseError::Audit("deleting has ended unexpectedly".to_owned()))
+            database_error_reply(DatabaseError::Audit("the deletion failed because of a bug in the gateway, but may have taken effect: check the audit log".to_owned()))
         })?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }

@@ -1,5 +1,6 @@
-//! Notifies another program of questions, such as one that posts them in a chat. Notifications have no content: a
-//! recipient requests the question with their own key.
+//! Notifies another program of questions and decisions, such as one that posts them in a chat.
+//! [`ApprovalService`](super::ApprovalService) calls it. Notifications have no content: a recipient requests the
+//! question with their own key.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,12 +62,15 @@ impl Webhook {
                 LogEvent::Failure,
                 "",
                 Vec::new(),
-                "the webhook is too slow: it received no notice of a question",
+                "the webhook is too slow and did not receive the notice of a question: check the program at `webhook` in [approvals]",
             );
         }
     }
 }
 
+/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`. Tries each message
+/// again after the pauses in [`RETRY_PAUSES`], and reports one that was not delivered to `log`. Runs on a separate
+/// thread.
 fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     let agent: ureq::Agent =
@@ -85,7 +89,7 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
         }
         if !is_sent {
             let sentence =
-                "the webhook does not accept the notice of a question: look at webhook in [approvals]";
+                "the webhook did not accept the notice of a question: check `webhook` in [approvals]";
             log.write(LogEvent::Failure, "", Vec::new(), sentence);
         }
     }

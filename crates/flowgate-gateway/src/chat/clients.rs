@@ -1,5 +1,5 @@
-//! Clients by their keys and certificates, with the state of each: the texts that it was shown, its quota and its
-//! counters.
+//! Authenticates clients by their keys and certificates, and owns the state of each: the texts that it was shown, its
+//! quota and its counters.
 //!
 //! Model and MCP routes authenticate every request here.
 
@@ -111,19 +111,19 @@ impl ClientState {
     }
 }
 
-/// A slot for one of a client's parallel requests, released on drop.
+/// A place for one of a client's parallel requests, released on drop.
 #[derive(Debug)]
-pub(crate) struct ClientRequestSlot(Arc<ClientState>);
+pub(crate) struct ClientRequestPlace(Arc<ClientState>);
 
-impl ClientRequestSlot {
-    /// Takes a slot for a request; `None` if the client has reached its limit.
+impl ClientRequestPlace {
+    /// Takes a place for a request; `None` if the client has reached its limit.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
 
-impl Drop for ClientRequestSlot {
+impl Drop for ClientRequestPlace {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::Relaxed);
     }
@@ -191,7 +191,7 @@ impl Clients {
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
                 (Some(value), None) => {
-                    value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
+                    value.to_str().map(Some).map_err(|_| "the key has characters other than visible ASCII: send it as the operator gave it to you")
                 }
                 // Refused, because a program that reads the other value could authenticate another client.
                 (Some(_), Some(_)) => {
@@ -220,7 +220,11 @@ impl Clients {
         };
         let mut named = self.0.iter().filter(has_name);
         let by_certificate = match (named.next(), named.next()) {
-            (_, Some(_)) => return Err("the certificate is that of more than one client of this gateway"),
+            (_, Some(_)) => {
+                return Err(
+                    "the certificate is that of more than one client of this gateway: its operator must give each client its own",
+                );
+            }
             (named, None) => named,
         };
         let key = own.as_deref().or(provider.as_deref());
@@ -248,7 +252,7 @@ impl Clients {
                 return Err("this gateway does not know the certificate");
             }
             (None, None) => {
-                return Err("this gateway asks for a key: send the one that its operator gave you");
+                return Err("this gateway requires a key: send the one that its operator gave you");
             }
         };
         Ok((Arc::clone(client), provider))

@@ -81,24 +81,25 @@ pub(crate) struct ConversationState {
     values: usize,
     /// The digests of chat prefixes that are stored as belonging to the conversation.
     prefixes: Vec<ChatPrefixDigest>,
-    /// The state machines between the client and its MCP servers.
-    pub(super) machines: ConversationProxies,
-    /// The inputs that are not stored yet, if one of them belongs to an MCP state machine.
+    /// The proxies between the client and its MCP servers.
+    pub(super) proxies: ConversationProxies,
+    /// The inputs that are not stored yet, if one of them belongs to the proxy of an MCP server.
     unpersisted: Vec<StoredInput>,
     /// The recorded answers of extern predicates.
     pub(super) answers: PredicateJournal,
     /// The audit records of this turn.
     pub(crate) events: Vec<AuditEntry>,
     /// Approvals whose calls are sent with this turn.
-    pub(crate) used: Vec<ApprovalReference>,
+    pub(crate) used_approvals: Vec<ApprovalReference>,
     /// Approvals whose calls do not run.
-    pub(crate) void: Vec<ApprovalReference>,
+    pub(crate) void_approvals: Vec<ApprovalReference>,
     /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
     /// The explanations that were logged already and are not repeated.
     pub(crate) explained: ReportedItems,
 }
 
+/// Holds a conversation while it is in memory. Requests of the conversation lock it one after the other.
 type ConversationCell = Arc<tokio::sync::Mutex<Option<ConversationState>>>;
 /// A client's name and a conversation's name.
 type ConversationKey = (String, String);
@@ -119,7 +120,8 @@ pub(crate) struct Conversations {
 #[derive(Debug)]
 pub(crate) struct ConversationHandle {
     key: ConversationKey,
-    slot: ConversationCell,
+    /// Contains the conversation if it is in memory.
+    cell: ConversationCell,
 }
 
 /// A conversation, locked against all other requests.
@@ -173,7 +175,10 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Damaged(_) => {
                 RequestErrorCause::Store("the stored conversation differs from what was stored")
             }
-            _ => RequestErrorCause::Store("the database failed: look at its disk, its file and its server"),
+            DatabaseError::NoRandomBytes => {
+                RequestErrorCause::Store("the operating system returned no random bytes")
+            }
+            _ => RequestErrorCause::Store("the database failed: check its file and disk, or its server"),
         };
         let failure = Self::new(error.status(), error.client_message()).with_cause(cause);
         // A conflict between two requests of a client is no failure of the database, so the log needs no detail.
@@ -228,8 +233,8 @@ impl Conversations {
     /// Returns the conversation of a client with this name, whether or not it exists in the database.
     pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
         let key = (client.spec.name.clone(), name.to_owned());
-        let slot = self.memory().slot(&key);
-        ConversationHandle { key, slot }
+        let cell = self.memory().cell(&key);
+        ConversationHandle { key, cell }
     }
 
     /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are
@@ -237,7 +242,7 @@ impl Conversations {
     pub(crate) async fn lock<'f>(
         &'f self,
         client: &ClientState,
-        found: &'f ConversationHandle,
+        handle: &'f ConversationHandle,
         presence: &ClientPresence,
     ) -> Result<LockedConversation<'f>, RequestError> {
         let disconnected =
@@ -246,26 +251,26 @@ impl Conversations {
         let session = tokio::select! {
             biased;
             () = presence.disconnected() => return Err(disconnected()),
-            session = found.slot.lock() => session,
+            session = handle.cell.lock() => session,
         };
-        let mut held = LockedConversation {
+        let mut locked = LockedConversation {
             session,
             is_unsettled: false,
-            key: &found.key,
+            key: &handle.key,
             store: &self.store,
             _share: None,
         };
         let loaded_bytes =
-            held.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
+            locked.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
         if let Some(bytes) = loaded_bytes {
-            held._share = Some(self.reserve_memory(client, found, bytes).await?);
-            return Ok(held);
+            locked._share = Some(self.reserve_memory(client, handle, bytes).await?);
+            return Ok(locked);
         }
-        self.store.set_held(&found.key.0, &found.key.1, true);
+        self.store.set_held(&handle.key.0, &handle.key.1, true);
         let since = Instant::now();
         let opened = loop {
-            let turns = held.session.as_ref().map_or(0, |session| session.turns);
-            match self.open(client, found, turns).await {
+            let turns = locked.session.as_ref().map_or(0, |session| session.turns);
+            match self.open(client, handle, turns).await {
                 Err(DatabaseError::ConversationHeld) if since.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
                     tokio::select! {
                         () = presence.disconnected() => return Err(disconnected()),
@@ -276,32 +281,32 @@ impl Conversations {
             }
         };
         // A conversation of the same name may have been recreated in the meantime.
-        let is_known = held.session.as_ref().is_some_and(|session| {
+        let is_known = locked.session.as_ref().is_some_and(|session| {
             session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
         });
-        if !is_known || !replay_missing(client, held.session.as_mut(), &opened) {
-            *held.session = None;
+        if !is_known || !replay_missing(client, locked.session.as_mut(), &opened) {
+            *locked.session = None;
         }
-        if held.session.is_none() {
+        if locked.session.is_none() {
             // The conversation is replayed only if the memory budget has room for its stored inputs.
             let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
-            let before = self.reserve_memory(client, found, memory_of(opened.bytes, read)).await?;
+            let before = self.reserve_memory(client, handle, memory_of(opened.bytes, read)).await?;
             // Boxed, because few turns load a conversation, and an unboxed future would enlarge the future of every
             // turn.
-            *held.session = Some(Box::pin(self.load(client, found, opened)).await?);
+            *locked.session = Some(Box::pin(self.load(client, handle, opened)).await?);
             drop(before);
         }
-        let bytes = held.session.as_ref().map_or(0, ConversationState::memory);
-        self.memory().set_size(&found.key, bytes);
-        held._share = Some(self.reserve_memory(client, found, bytes).await?);
-        Ok(held)
+        let bytes = locked.session.as_ref().map_or(0, ConversationState::memory);
+        self.memory().set_size(&handle.key, bytes);
+        locked._share = Some(self.reserve_memory(client, handle, bytes).await?);
+        Ok(locked)
     }
 
     /// Reserves memory for a conversation until the returned share is dropped.
     async fn reserve_memory(
         &self,
         client: &ClientState,
-        found: &ConversationHandle,
+        handle: &ConversationHandle,
         bytes: usize,
     ) -> Result<ValueBudgetShare, RequestError> {
         if let Ok(share) = self.room.take_for_conversation(bytes) {
@@ -310,12 +315,13 @@ impl Conversations {
         self.log.limit(&Limit {
             what: WHAT,
             effect: "a request was refused with 503, since there is no room for its conversation",
-            setting: SETTING,
+            setting: Some(SETTING),
+            advice: None,
             most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
             client: &client.spec.name,
-            conversation: Some(found.name()),
+            conversation: Some(handle.name()),
         });
-        let _ = self.store.release_lease(&client.spec.name, found.name()).await;
+        let _ = self.store.release_lease(&client.spec.name, handle.name()).await;
         let message = "the gateway has too much to do: try again in a second";
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
@@ -328,7 +334,8 @@ impl Conversations {
             self.log.limit(&Limit {
                 what: "conversations of one client",
                 effect: "the least recently used are deleted; chats that continue them are not trusted",
-                setting: "[clients.NAME] sessions",
+                setting: Some("[clients.NAME] sessions"),
+                advice: None,
                 most: u64::try_from(most).unwrap_or_default(),
                 client: &client.spec.name,
                 conversation: None,
@@ -357,7 +364,8 @@ impl Conversations {
             self.log.limit(&Limit {
                 what,
                 effect: "its requests are refused until the agent begins a new one",
-                setting: "[store] conversation-mib",
+                setting: Some("[store] conversation-mib"),
+                advice: None,
                 most: u64::try_from(self.most_bytes).unwrap_or_default(),
                 client,
                 conversation: Some(name),
@@ -406,7 +414,8 @@ impl Conversations {
         let record = self.store.tenant(&client.spec.tenant).await?;
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
-            let message = "what stores carry is not known; the log of the gateway has the reason";
+            let message =
+                "the labels of the tenant's stores cannot be read; the log of the gateway has the reason";
             let cause = RequestErrorCause::Store("the stored conversation differs from what was stored");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
         })
@@ -439,7 +448,7 @@ impl Conversations {
 impl ConversationState {
     /// Returns the approximate memory of the conversation, in bytes.
     fn memory(&self) -> usize {
-        memory_of(self.bytes, self.values.saturating_add(self.machines.value_count()))
+        memory_of(self.bytes, self.values.saturating_add(self.proxies.value_count()))
     }
 
     /// Returns the number of stored turns.
@@ -481,5 +490,5 @@ fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the operating system returned no random bytes")
     };
-    random::name().map_err(broken)
+    random::unguessable_name().map_err(broken)
 }

@@ -71,6 +71,7 @@ pub(super) fn spawn_tasks(
     }));
 }
 
+/// Runs `work` on `what` now and then after each `pause`, until `what` is dropped.
 async fn run_periodically<T, F: Future<Output = ()>>(
     pause: Duration,
     what: Weak<T>,

@@ -88,7 +88,8 @@ pub(crate) fn with_default_provenance(
 pub(crate) fn decode_whole(api: Api, text: &str) -> Result<ReceivedRequest, String> {
     let body = Json::parse(text).map_err(|error| format!("the body is not strict JSON: {error}"))?;
     let request = api.decode_request(&body);
-    request.map_err(|error| format!("this gateway does not pass on what it does not understand: {error}"))
+    request
+        .map_err(|error| format!("the gateway cannot decode the request, so it does not forward it: {error}"))
 }
 
 impl PrefixCache {
@@ -287,7 +288,7 @@ mod tests {
         // An error names its position in the whole body, not in the part after the prefix.
         let problem = |place: &str| {
             format!(
-                "this gateway does not pass on what it does not understand: `messages[{place}].role` is not supported"
+                "the gateway cannot decode the request, so it does not forward it: `messages[{place}].role` is not supported"
             )
         };
         let x = r#"{"role":"x"}"#;

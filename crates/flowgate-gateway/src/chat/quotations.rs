@@ -1,6 +1,6 @@
-//! Administration of the texts that clients were shown: admins list and clear these texts.
+//! Serves the routes by which admins list and clear the texts that clients were shown.
 //!
-//! A list contains only sources, numbers and times, never the texts.
+//! `http::service` calls it. A list contains only sources, numbers and times, never the texts.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;

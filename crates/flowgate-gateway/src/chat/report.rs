@@ -1,5 +1,5 @@
-//! The log line of one request of an agent to a model: the outcome, the verdicts, and the duration. It contains no text
-//! of the chat.
+//! Collects the outcome of one request of an agent to a model (the status, the verdicts, the duration), and writes its
+//! log line, which contains no text of the chat. The model routes own one [`RequestReport`] for each request.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,8 @@ impl VerdictTotals {
             log.limit(&Limit {
                 what: "evaluation of a call, or size of a call or conversation",
                 effect: "the call was denied: its evaluation took too long, or the conversation is full",
-                setting: "none; simplify the policy's rules, or begin a new conversation",
+                setting: None,
+                advice: Some("simplify the policy's rules, or begin a new conversation"),
                 most: flowgate::monitor::Limits::default().fuel,
                 client,
                 conversation,
@@ -157,7 +158,7 @@ impl RequestReport {
                         "the conversation has no room for more: its agent has to begin a new one",
                     ),
                     RequestErrorCause::Gone => {
-                        (LogEvent::Refused, "the client went away before there was an answer")
+                        (LogEvent::Refused, "the client disconnected before the answer")
                     }
                     RequestErrorCause::Upstream(why) => (LogEvent::Upstream, why),
                     RequestErrorCause::Store(why) => (LogEvent::Failure, why),
@@ -179,8 +180,9 @@ impl RequestReport {
         if self.ended == Some(TurnEnd::Steps) {
             log.limit(&Limit {
                 what: "messages of the model in one turn",
-                effect: "the turn ended before the model had said its last word",
-                setting: "none; look at what its calls are refused for",
+                effect: "the turn ended before the model's final message",
+                setting: None,
+                advice: Some("check in the audit log why its calls are denied"),
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
                 conversation: name.as_deref(),
@@ -202,18 +204,18 @@ fn name_of(ended: TurnEnd) -> &'static str {
 /// Explains a status of the gateway by a constant that quotes nothing of the request.
 pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
-        400 => "the request cannot be understood; its client was told where",
-        401 => "the request has no key, or none that this gateway knows",
-        403 => "an operator, or the configuration, forbids it",
-        404 => "the route, model, server or question is not there",
-        405 => "the route has another method",
+        400 => "the request is malformed; the answer to the client says where",
+        401 => "the request has no key or certificate that this gateway knows",
+        403 => "a freeze, a role or the configuration forbids the request",
+        404 => "the route, model, server or question does not exist",
+        405 => "the route does not have the method of the request",
         408 => "the request did not arrive in time, or its client has disconnected",
-        409 => "something changed meanwhile; the client may try again",
+        409 => "another request changed the state in the meantime; the client may try again",
         413 => "the body is too large",
-        415 => "the body is not said to be JSON",
-        429 => "the client asks too often",
-        500 => "this is a mistake of the gateway",
-        503 => "the gateway is too busy, or its store does not answer",
+        415 => "the request does not declare its body as JSON",
+        429 => "the client sends too many requests",
+        500 => "the request failed because of a bug in the gateway",
+        503 => "the gateway is too busy, or its database does not answer",
         504 => "the answer took too long",
         _ => "it was refused",
     }
@@ -227,21 +229,26 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     RequestErrorCause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
         Error::Unreachable(why) if why == UNTRUSTED => {
-            "no connection that could be trusted to the model's server: look at ca-file in [upstreams]"
+            "the certificate of the model's server is not trusted: check `ca-file` in [upstreams]"
         }
-        Error::Unreachable(_) => "the model's server cannot be reached: look at url in [upstreams]",
+        Error::Unreachable(_) => "the model's server cannot be reached: check `url` in [upstreams]",
         Error::Busy { .. } => "the model's server is busy",
         Error::Rejected { status: 401 | 403, .. } => {
-            "the model's server refuses the key: look at key-from in [upstreams]"
+            "the model's server refuses the key: check `key-from` in [upstreams]"
         }
         Error::Rejected { status: 404, .. } => {
-            "the model's server does not know the model or the path: look at url and models in [upstreams]"
+            "the model's server does not know the model or the path: check `url` and `models` in [upstreams]"
         }
         Error::Rejected { status: 413, .. } => "the model's server says that the request is too large",
         Error::Rejected { status: 500.., .. } => "the model's server failed",
-        Error::Rejected { .. } => "the model's server does not accept the request",
+        Error::Rejected { .. } => {
+            "the model's server rejected the request: check that the model supports the tools and parameters that the \
+             agent sends"
+        }
         Error::Malformed(_) => "the answer of the model's server cannot be read",
-        Error::TooLong(_) => "the answer of the model's server is too long",
+        Error::TooLong(_) => {
+            "the model's answer exceeds the gateway's fixed size limit: ask for a shorter answer"
+        }
         Error::OverBudget(_) => "the budget for the model is spent",
         Error::Unsupported(_) => "the model's server does not have the requested model or function",
         Error::NotRecorded(_) => "the answer could not be recorded",

@@ -1,4 +1,4 @@
-//! The quota of requests of a client, as one gateway counts it.
+//! Counts the requests of a client at one gateway against the client's quota. `clients` owns one count for each client.
 //!
 //! Gateways that share a database count [in the database](crate::database::Database::take_request) as well; the count
 //! here then refuses requests that exceed the quota at this gateway alone, without a query.

@@ -76,7 +76,7 @@ async fn routes() -> ModelRoutes {
     let folder = std::env::temp_dir().join(format!(
         "flowgate-work-{}-{}",
         std::process::id(),
-        crate::random::name().unwrap()
+        crate::random::unguessable_name().unwrap()
     ));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("policy.flow"), POLICY).unwrap();

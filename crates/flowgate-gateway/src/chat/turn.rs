@@ -65,8 +65,11 @@ pub(crate) struct TurnRequest<'t> {
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
-        let message =
-            format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
+        let message = format!(
+            "this client may not ask for the model `{}`; it may ask for: {} (`models` in [upstreams])",
+            asked.model,
+            upstream.models.join(", ")
+        );
         return Err(RequestError::new(StatusCode::NOT_FOUND, message));
     }
     if asked.request.tools.len() > MAX_TOOLS {
@@ -123,7 +126,9 @@ pub(crate) async fn run(
         // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
-            session.join_external_state(&record).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+            session
+                .join_external_state(&record)
+                .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
         }
         session.conversation.accept_decision(decision);
         is_resumed = true;
@@ -138,7 +143,10 @@ pub(crate) async fn run(
         let mut history = client.history.lock().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
         let sent = sent.ok_or_else(|| {
-            RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
+            RequestError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the gateway does not know the beginning of the chat: send the whole chat again",
+            )
         })?;
         client.add_leaked_bits(sent.bits);
     }
@@ -184,7 +192,7 @@ pub(crate) async fn run(
             given_up.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
                 take_audit_events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
-            session.void = used;
+            session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
                 TurnError::Full(error) => error.into(),
@@ -195,7 +203,7 @@ pub(crate) async fn run(
     report.add_turn(&turn);
     turn.void.splice(0..0, given_up);
     let is_void = |asked: &ApprovalReference| turn.void.iter().any(|void| void.digest == asked.digest);
-    (session.void, session.used) = used.into_iter().partition(is_void);
+    (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     session.events = take_audit_events(client, name, &mut turn);
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have been ordered since the calls were permitted.
@@ -276,7 +284,7 @@ impl ConversationState {
 
     /// Withholds the calls of a turn, so that the approvals that these calls used become void.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
-        self.void.append(&mut self.used);
+        self.void_approvals.append(&mut self.used_approvals);
         for call in &mut turn.calls {
             let Some(digest) = call.approved.take() else { continue };
             let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
@@ -422,14 +430,17 @@ impl ChatModel for ToolChoiceModel<'_> {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        let is_there = match self.choice {
+        let is_choice_possible = match self.choice {
             ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
             ToolChoice::Any => !request.tools.is_empty(),
             ToolChoice::Auto | ToolChoice::None => true,
         };
         // The choice applies to the first message only: a later message answers a denied call, and may have to explain
         // the denial in text.
-        if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
+        if !self.is_first.swap(false, Ordering::Relaxed)
+            || !is_choice_possible
+            || request.choice == *self.choice
+        {
             return self.model.complete(request, listener);
         }
         let request = Request { choice: self.choice.clone(), ..request.clone() };

@@ -1,5 +1,4 @@
-//! A wrapper of a model that measures how long the model's server takes, and stops waiting when the client has
-//! disconnected.
+//! Wraps a model to measure how long the model's server takes, and to stop waiting when the client has disconnected.
 //!
 //! The module `turn` wraps every model that a turn may call.
 

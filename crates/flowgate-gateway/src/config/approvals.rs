@@ -1,4 +1,4 @@
-//! Questions to people in the configuration.
+//! Reads the section `[approvals]`: how long questions to people wait, and how many may be open.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl ConfigReader<'_> {
     ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
         let usual = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-        let asking = ApprovalSettings {
+        let settings = ApprovalSettings {
             wait: spec.wait_seconds.map_or(usual.wait, seconds),
             expires_after: spec
                 .expires_minutes
@@ -57,8 +57,8 @@ impl ConfigReader<'_> {
                         .to_owned(),
                 );
             }
-            (None, Some(_)) => return Err("there is a webhook-secret and no webhook".to_owned()),
+            (None, Some(_)) => return Err("there is a webhook-secret, but no webhook: write webhook = \"https://...\", or remove the secret".to_owned()),
         };
-        Ok((asking, webhook))
+        Ok((settings, webhook))
     }
 }

@@ -1,4 +1,4 @@
-//! The audit log in the configuration.
+//! Reads the section `[audit]`: the file of the audit log, the key that signs it, and its witnesses.
 
 use std::path::PathBuf;
 use std::time::Duration;

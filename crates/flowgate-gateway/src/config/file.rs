@@ -1,4 +1,5 @@
-//! The tables of the configuration file, as they are written.
+//! Declares the tables of the configuration file as the operator writes them. [`super::read`] checks them and converts
+//! them to the settings that the gateway uses.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

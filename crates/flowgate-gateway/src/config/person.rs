@@ -1,4 +1,4 @@
-//! People in the configuration: their keys, roles and clearances.
+//! Reads the sections `[people.*]`: the key, role, tenants and clearance of each person.
 
 use super::file::{PersonSpec, RoleSpec};
 use super::{ClientSettings, ConfigReader, MIN_KEY};
@@ -58,6 +58,8 @@ impl Person {
 }
 
 impl ConfigReader<'_> {
+    /// Checks the section of the person `name`, and returns the settings. `clients` are the configured clients, whose
+    /// policies define the elements of a clearance.
     pub(super) fn person(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! MCP servers in the configuration, and the names of their tools at clients.
+//! Reads the sections `[mcp.*]`, and maps the names under which a client offers tools to its model to the names of
+//! tools in policies.
 
 use std::sync::Arc;
 
@@ -61,14 +62,14 @@ impl ConfigReader<'_> {
             return Err("this name is that of the gateway itself: give the server another".to_owned());
         }
         if name.is_empty() || !name.chars().all(is_name) {
-            return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
+            return Err("the name of a server may have only letters, digits, `-`, `_` and `.`".to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
             return Err("`url` must begin with https:// or http://".to_owned());
         }
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err("the key has characters that no header has".to_owned());
+            return Err("the key has characters that an HTTP header cannot have".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
         let upstream = McpServerClient::new(&spec.url, key, &authorities);

@@ -45,7 +45,7 @@ fn problems_are_named_with_their_place() {
     };
     check(
         with_ca("http://localhost", "p.flow"),
-        "upstreams.local: it has a `ca-file`, and url is not an address with https://",
+        "upstreams.local: it has a `ca-file`, but its url does not begin with https://",
     );
     check(
         with_ca("https://localhost", "p.flow"),
@@ -95,11 +95,11 @@ fn problems_are_named_with_their_place() {
     );
     check(
         asks("[predicates]\nis_friend = \"ask.py\"\n"),
-        "predicates.is_friend: who answers is an address with http://, or a FILE.wasm",
+        "predicates.is_friend: the source must be an address that begins with http://, or a FILE.wasm",
     );
     check(
         asks("[predicates]\nis_friend = \"https://a.b\"\n"),
-        "predicates.is_friend: the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+        "predicates.is_friend: the address must begin with http://; for a service on another machine, use a local proxy that adds TLS",
     );
     check(
         asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
@@ -131,11 +131,11 @@ fn problems_are_named_with_their_place() {
     check(witness("url = \"ftp://localhost\""), "audit.witness: `url` must begin with https:// or http://");
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
-        "audit.witness: there is a key or a ca-file, and no url that they are for",
+        "audit.witness: there is a key or a ca-file, but no server that they are for: write url = \"https://...\"",
     );
     check(
         witness("file = \"heads.jsonl\"\nbehind-seconds = 9"),
-        "audit.witness: behind-lines and behind-seconds say when no turn begins: write required = true",
+        "audit.witness: behind-lines and behind-seconds have no effect without `required`: write required = true",
     );
     check(
         witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),

@@ -1,4 +1,5 @@
-//! TLS towards clients in the configuration.
+//! Reads the section `[tls]`: the files of the gateway's certificate and key, and the authorities that issue the
+//! certificates of clients.
 
 use super::ConfigReader;
 use super::file::TlsTable;

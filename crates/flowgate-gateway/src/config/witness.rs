@@ -1,4 +1,5 @@
-//! The witness of the audit log in the configuration.
+//! Reads the section `[audit.witness]`: where heads of the audit log are sent, how often, and how far behind a required
+//! witness may be.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl ConfigReader<'_> {
             }
             Some(_) => return Err("`url` must begin with https:// or http://".to_owned()),
             None if key.is_some() || table.ca_file.is_some() => {
-                return Err("there is a key or a ca-file, and no url that they are for".to_owned());
+                return Err("there is a key or a ca-file, but no server that they are for: write url = \"https://...\"".to_owned());
             }
             None => None,
         };
@@ -78,7 +79,8 @@ impl ConfigReader<'_> {
         let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();
         if has_bounds && !table.required {
             return Err(
-                "behind-lines and behind-seconds say when no turn begins: write required = true".to_owned()
+                "behind-lines and behind-seconds have no effect without `required`: write required = true"
+                    .to_owned(),
             );
         }
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));

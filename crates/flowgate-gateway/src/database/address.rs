@@ -1,4 +1,5 @@
-//! The address of a database: a file of SQLite, a server of PostgreSQL, or memory.
+//! Parses the address of a database: a file of SQLite, a server of PostgreSQL, or memory. The configuration and the
+//! command line call it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A step of an operation that its caller takes, such as a record in the audit log, between two statements.
+//! Lets the caller of an operation take one step between two of its statements, such as writing a record to the audit
+//! log. [`Database::run_with_step`] runs such operations.
 
 use std::pin::pin;
 

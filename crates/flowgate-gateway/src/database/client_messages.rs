@@ -1,5 +1,5 @@
-//! The messages that clients receive when the store fails. File names, addresses and error messages of the database
-//! or the system go to the operator's log only: an agent passes on to its model what it receives.
+//! Maps a failure of the database to the message that the client receives. File names, addresses and error messages of
+//! the database or the system go to the operator's log only: an agent passes on to its model what it receives.
 
 use axum::http::StatusCode;
 
@@ -8,11 +8,14 @@ use super::error::DatabaseError;
 /// The message when the store cannot be read or written.
 const STORE: &str =
     "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
+/// The message when a new key or name cannot be generated.
+const RANDOM: &str =
+    "the operating system of the gateway returned no random bytes, and nothing was done: try again";
 /// The message when the audit log cannot be written.
-const AUDIT: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now; the log of the gateway has the reason";
+const AUDIT: &str = "the audit log cannot be written, and what cannot be recorded is not done; the log of the gateway has the reason";
 
 /// The message when a required witness has not received the head of the audit log.
-const WITNESS: &str = "no turn begins while the witness of the audit log cannot be told of it; the log of the gateway has the reason";
+const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind; the log of the gateway has the reason";
 
 impl DatabaseError {
     /// Returns the message for the client: one of a few constants.
@@ -24,6 +27,7 @@ impl DatabaseError {
             Self::Timeout => "the gateway's database did not answer in time, and nothing was done: try again",
             Self::Audit(_) => AUDIT,
             Self::Unwitnessed => WITNESS,
+            Self::NoRandomBytes => RANDOM,
             Self::Postgres(_)
             | Self::Sqlite(_)
             | Self::Closed
@@ -56,18 +60,19 @@ mod tests {
     use crate::database::error::MigrationError;
 
     /// All messages that a client can receive.
-    const TOLD: [&str; 7] = [
+    const TOLD: [&str; 8] = [
         "another request extended the conversation in the meantime: try again",
         "an approval was used, withdrawn or expired in the meantime: try again",
         "another request holds the conversation: try again when it is answered",
         "the gateway's database did not answer in time, and nothing was done: try again",
         AUDIT,
         WITNESS,
+        RANDOM,
         STORE,
     ];
 
     #[test]
-    fn whoever_asked_is_told_a_constant() {
+    fn clients_receive_constant_messages() {
         let os = || io::Error::from_raw_os_error(28);
         let path = || "/srv/secret/flowgate.db".to_owned();
         let sqlite = rusqlite::Connection::open_in_memory().unwrap();
@@ -97,6 +102,7 @@ mod tests {
             (DatabaseError::Runtime(os()), STORE),
             (DatabaseError::Audit(format!("{}: cannot be written: {}", path(), os())), AUDIT),
             (DatabaseError::Unwitnessed, WITNESS),
+            (DatabaseError::NoRandomBytes, RANDOM),
             (DatabaseError::Damaged("secret"), STORE),
         ];
         for (error, told) in errors {

@@ -1,4 +1,4 @@
-//! Conversations.
+//! Finds, opens and deletes conversations in the database, and leases them to gateways.
 //!
 //! A gateway that extends a conversation holds a lease on it, so that concurrent requests are serialized across
 //! gateways. A turn is persisted only if no other was persisted since, so that nothing is lost even if two gateways
@@ -74,7 +74,7 @@ impl Database {
         Ok(None)
     }
 
-    /// Opens a conversation and takes the lease; begins it anew if it does not exist or was kept on another basis.
+    /// Opens a conversation and takes the lease; recreates it without turns if it does not exist or was stored on another basis.
     /// The first `known` turns are not read.
     ///
     /// # Errors
@@ -357,6 +357,7 @@ async fn read_inputs(tx: &mut DynTransaction<'_>, id: i64, from: i64) -> Result<
     tx.query(sql, &[id.into(), from.into()]).await?.iter_mut().map(|row| row.text(0)).collect()
 }
 
+/// Deletes the conversation of a client with this name, if there is one.
 async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> Result<(), DatabaseError> {
     // From here on, no turn of it can be persisted.
     let sql = "UPDATE conversations SET used = used WHERE client = ?1 AND name = ?2 RETURNING id";

@@ -1,4 +1,5 @@
-//! The reasons why an operation of the database fails.
+//! Defines [`DatabaseError`], the reasons why an operation of the database fails, with their texts for the operator.
+//! `client_messages` has the texts for clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,7 +44,9 @@ pub enum DatabaseError {
     Audit(String),
     /// A required witness of the audit log is too far behind.
     Unwitnessed,
-    /// The stored data is not what was written.
+    /// The operating system returned no random bytes for a new key or name.
+    NoRandomBytes,
+    /// The stored data is not what was written. The text says what was expected and what was found.
     Damaged(&'static str),
 }
 
@@ -63,10 +66,12 @@ impl fmt::Display for DatabaseError {
                 None => f.write_str("the database failed"),
             },
             Self::Migration(error) => write!(f, "the database cannot be migrated: {error}"),
-            Self::SchemaOlder => f.write_str(
-                "the database schema is outdated: start the gateway once, which migrates it",
-            ),
-            Self::SchemaNewer => f.write_str("the database schema is that of a newer version of flowgate: use that version"),
+            Self::SchemaOlder => {
+                f.write_str("the database schema is outdated: start the gateway once, which migrates it")
+            }
+            Self::SchemaNewer => {
+                f.write_str("the database schema is that of a newer version of flowgate: use that version")
+            }
             Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
             Self::Closed => f.write_str("the database is closed"),
             Self::FileInUse(path) => write!(
@@ -81,23 +86,24 @@ impl fmt::Display for DatabaseError {
             Self::DatabaseSwapped(path) => write!(
                 f,
                 "{path}: this is not the database that {path}.lock names, and it may lack the labels of stores and clients: restore the \
-                 right one; or remove {path}.lock, to go on with this one"
+                 right one; or remove {path}.lock, to continue with this one"
             ),
             Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
             Self::Overtaken => {
                 f.write_str("another request extended the conversation in the meantime: try again")
             }
-            Self::Withdrawn => f.write_str(
-                "an approval was used, withdrawn or expired in the meantime: try again",
-            ),
-            Self::ConversationHeld => f.write_str(
-                "another request holds the conversation: try again when it is answered",
-            ),
+            Self::Withdrawn => {
+                f.write_str("an approval was used, withdrawn or expired in the meantime: try again")
+            }
+            Self::ConversationHeld => {
+                f.write_str("another request holds the conversation: try again when it is answered")
+            }
             Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
-            Self::Audit(error) => write!(f, "nothing is done that cannot be recorded: {error}"),
+            Self::Audit(error) => write!(f, "what cannot be recorded is not done: {error}"),
             Self::Unwitnessed => f.write_str(
-                "no turn begins while the witness of the audit log is too far behind: look at [audit.witness]",
+                "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",
             ),
+            Self::NoRandomBytes => f.write_str("the operating system returned no random bytes"),
             Self::Damaged(what) => write!(f, "the stored data is damaged: {what}"),
         }
     }

@@ -1,4 +1,4 @@
-//! The freezes that admins order: clients, conversations, tools and servers that are stopped.
+//! Stores the freezes that admins order: clients, conversations, tools, servers and consents that are stopped.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The heads of audit logs in the database, written in the transactions that persist turns and decisions.
+//! Stores the heads of audit logs in the database, in the transactions that persist turns and decisions.
 //!
 //! A truncated log can be detected only against another record: a gateway whose log is behind its database does not
 //! start.
@@ -48,7 +48,8 @@ impl Database {
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
                 let mut identity = tx.query("SELECT id, began_empty FROM identity", &[]).await?;
-                let identity = identity.first_mut().ok_or(DatabaseError::Damaged("its identity"))?;
+                let identity =
+                    identity.first_mut().ok_or(DatabaseError::Damaged("the table `identity` has no row"))?;
                 let sql = "SELECT log, key, seq, hash, after FROM audit_logs ORDER BY log";
                 Ok(DatabaseLogAnchors {
                     database: identity.text(0)?,
@@ -106,7 +107,7 @@ impl Database {
         let kept = AtomicI64::new(seq);
         self.log
             .set(TrackedAuditLog { id, end, kept })
-            .map_err(|_| DatabaseError::Damaged("it watches a log already"))
+            .map_err(|_| DatabaseError::Audit("a log is tracked already".to_owned()))
     }
 
     /// Returns the head of the log, if it is newer than the one in the database. The lines for a transaction are
@@ -153,7 +154,8 @@ pub(super) async fn update_log_head(
 }
 
 fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
-    let damaged = DatabaseError::Damaged("the stored head of an audit log");
+    let damaged =
+        DatabaseError::Damaged("a row of `audit_logs` holds no valid hash, key or number of a log head");
     let (log, key, hash) = (
         LineHash::parse(&row.text(0)?),
         AuditPublicKey::parse(&row.text(1)?),

@@ -1,4 +1,5 @@
-//! The tables of the database, as a sequence of migrations, which each backend applies.
+//! Lists the migrations that create the tables of the database, and checks that the tables are those of this program.
+//! Each backend applies the migrations.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL database, which any number of gateways share.
+//! Implements [`Backend`] for a PostgreSQL database, which any number of gateways share.
 
 use std::borrow::Cow;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Whether the database is writable.
+//! Tests whether the database is writable, for the health route.
 //!
 //! A process that answers can still be unable to persist a turn: the disk may be full, or the database unreachable.
 //! The health route therefore writes a probe, as turns are written.

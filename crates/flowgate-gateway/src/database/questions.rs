@@ -1,4 +1,4 @@
-//! Questions to people, and freezes.
+//! Stores questions to people, their decisions, and what was done with each approval.
 //!
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
 //! transaction that persists the turn in which its call is sent. Whatever crashes in between, an approval is neither
@@ -149,7 +149,8 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change, granted";
-const NO_CHANGES: DatabaseError = DatabaseError::Damaged("the number of the last change");
+const NO_CHANGES: DatabaseError =
+    DatabaseError::Damaged("the table `changes` has no row with the number of the last change");
 
 impl Database {
     /// Asks a question, or returns the same question if it has not expired and its approval is not used. A new question is
@@ -381,7 +382,7 @@ impl Database {
 
 /// Approves the tool that a question is about, if it is about a tool that a server offers.
 async fn approve_offered(tx: &mut DynTransaction<'_>, id: &str, who: &str) -> Result<(), DatabaseError> {
-    let damaged = DatabaseError::Damaged("what a question asks");
+    let damaged = DatabaseError::Damaged("a row of `questions` holds no valid content");
     let mut rows = tx.query("SELECT tenant, content FROM questions WHERE id = ?1", &[id.into()]).await?;
     let Some(row) = rows.first_mut() else { return Err(damaged) };
     let (tenant, content) = (row.text(0)?, row.text(1)?);
@@ -440,7 +441,9 @@ fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
         tenant: row.text(3)?,
         digest: row.text(4)?,
         content: row.text(5)?,
-        state: state.ok_or(DatabaseError::Damaged("a question's state"))?,
+        state: state.ok_or(DatabaseError::Damaged(
+            "a row of `questions` has a state that this version does not know",
+        ))?,
         asked: row.integer(7)?,
         expires: row.integer(8)?,
         decided_by: row.text(9)?,

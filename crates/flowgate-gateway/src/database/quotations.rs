@@ -1,4 +1,4 @@
-//! The labelled texts that clients were shown, and the texts that their users typed first. They outlive the
+//! Stores the labelled texts that clients were shown, and the texts that their users typed first. They outlive the
 //! conversations.
 //!
 //! Each text has a source. Of each source, as much is kept as the history remembers of it, for as long.
@@ -145,7 +145,8 @@ pub(super) async fn persist_shown_texts(
     let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
                ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
-    let next = rows.first().ok_or(DatabaseError::Damaged("what a client was shown"))?.integer(0)?;
+    let next =
+        rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
     let first = next - count;
     let (others, _) = if *from < first { read(tx, client, *from, first).await? } else { (Vec::new(), first) };
     for (number, ShownText { source, label, text }) in (first..).zip(texts) {
@@ -182,6 +183,8 @@ async fn trim_shown_texts(
     tx.execute(sql, &[client.into()]).await.map(drop)
 }
 
+/// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number after
+/// that of the last text.
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,

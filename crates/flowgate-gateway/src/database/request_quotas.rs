@@ -1,4 +1,4 @@
-//! The quotas of requests, which the gateways that share a database count together.
+//! Counts requests of clients against their quotas in the database, for all gateways that share it.
 //!
 //! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again: a request
 //! moves that time by its share of the minute, and is refused where the time would be more than a minute ahead. One

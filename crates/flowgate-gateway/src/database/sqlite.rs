@@ -1,4 +1,4 @@
-//! A SQLite file, which one gateway owns, or a database in memory.
+//! Implements [`Backend`] for a SQLite file, which one gateway owns, and for a SQLite database in memory.
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
 //! thread, in the order in which they arrive; those that only read run on another one, beside the writes. A database in

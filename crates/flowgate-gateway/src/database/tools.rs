@@ -1,4 +1,4 @@
-//! The tools of servers that a tenant has approved, each bound to the digest of its description.
+//! Stores the tools of servers that a tenant has approved, each bound to the digest of its description.
 
 use std::collections::BTreeMap;
 

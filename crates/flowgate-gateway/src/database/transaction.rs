@@ -1,4 +1,5 @@
-//! What a database runs: operations, each a sequence of statements.
+//! Defines the interface between the operations of the gateway and the backends that run them. An operation is a
+//! sequence of statements.
 //!
 //! An operation is written once, in the SQL that SQLite and PostgreSQL share, over the trait [`Transaction`]. Each
 //! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database, since
@@ -50,7 +51,10 @@ pub(super) enum SqlColumn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SqlRow(pub(super) Vec<SqlColumn>);
 
-const OTHER_TYPE: DatabaseError = DatabaseError::Damaged("a column has another type");
+/// The error for a column that holds neither the type that a statement expects nor, if it allows that, NULL.
+const OTHER_TYPE: DatabaseError = DatabaseError::Damaged(
+    "a column is missing, or holds text instead of an integer or an integer instead of text",
+);
 
 impl SqlRow {
     /// Returns the integer in column `index`.

@@ -1,4 +1,4 @@
-//! Turns, and the records of tenants' stores.
+//! Stores turns, and the records of tenants' stores.
 //!
 //! A turn that has no other effects is one operation. A turn with effects joins what others of its tenant have written
 //! first: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
@@ -267,7 +267,8 @@ async fn lock_tenant(tx: &mut DynTransaction<'_>, tenant: &str) -> Result<Option
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
     let mut rows = tx.query(sql, &[tenant.into()]).await?;
-    let record = rows.first_mut().ok_or(DatabaseError::Damaged("a tenant's stores"))?.text(0)?;
+    let record =
+        rows.first_mut().ok_or(DatabaseError::Damaged("the table `tenants` returned no row"))?.text(0)?;
     Ok(Some(record).filter(|record| !record.is_empty()))
 }
 

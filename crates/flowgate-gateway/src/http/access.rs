@@ -1,5 +1,5 @@
-//! Access control of the routes that client keys do not protect: holders of the token, or, without a token, programs on
-//! this machine.
+//! Controls access to the routes that client keys do not protect: holders of the token may use them or, without a
+//! token, programs on this host.
 //!
 //! A server without a token that listens on loopback also rejects requests for foreign host names. This prevents DNS
 //! rebinding: a web page whose name resolves to 127.0.0.1 is not a program on this machine.
@@ -85,7 +85,7 @@ impl fmt::Display for AccessError {
                 write!(f, "the token is too short: make one of at least {MIN_TOKEN} characters, by `openssl rand -hex 32`")
             }
             Self::StrangeToken => {
-                f.write_str("the token has space or strange characters within: use letters and digits")
+                f.write_str("the token has white space or unusual characters: use letters and digits")
             }
         }
     }
@@ -124,7 +124,7 @@ impl AccessControl {
             Self::Token(token) if bearer_token(headers).is_some_and(|given| token.matches(given)) => Ok(()),
             Self::Token(_) => Err(HttpReply::detail(
                 StatusCode::UNAUTHORIZED,
-                "this server asks for its token: send `Authorization: Bearer TOKEN` (INVARIANT_API_KEY for clients of \
+                "this server requires its token: send `Authorization: Bearer TOKEN` (INVARIANT_API_KEY for clients of \
                  Invariant)",
             )
             .header(header::WWW_AUTHENTICATE, "Bearer")),

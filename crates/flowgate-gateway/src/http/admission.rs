@@ -1,7 +1,10 @@
-//! Admission of connections: those with a valid key keep their slot, and the others make room.
+//! Admits connections up to a limit, and closes connections without a valid key to make room for new ones.
 //!
-//! Every client can hold connections open without authenticating. Such connections have a bounded share of all slots.
-//! If no slot is free for a new connection, one without a valid key is closed: of the address with the most of them,
+//! `server` requests a place among the open connections for each new connection, and `connection` reports what happens
+//! on it.
+//!
+//! Every client can hold connections open without authenticating. Such connections have a bounded share of all places.
+//! If no place is free for a new connection, one without a valid key is closed: of the address with the most of them,
 //! the one that has kept the server waiting longest. The number of them per address is bounded: when an address exceeds
 //! it, one of that address's connections is closed, and the new one waits separately, so that it delays no others. A
 //! connection is not closed while the server has unread bytes of it, or has waited for it only briefly; the new one
@@ -17,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// The time for which a client may keep the server waiting before its connection may be closed for another one.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
-/// The reciprocal of the share of slots that is reserved for connections with a valid key.
+/// The reciprocal of the share of places that is reserved for connections with a valid key.
 const RESERVE: usize = 4;
 
 /// All open connections.
@@ -28,7 +31,7 @@ pub(crate) struct Admission {
     /// The most connections without a valid key of one address.
     most_of_address: usize,
     open: Mutex<OpenConnections>,
-    /// Notified when a slot becomes free or its state changes.
+    /// Notified when a place becomes free or its state changes.
     changed: Notify,
 }
 
@@ -55,10 +58,10 @@ struct UnauthenticatedConnection {
     further: usize,
 }
 
-/// The next step towards a slot for another connection.
+/// The next step towards a place for another connection.
 #[derive(Debug, PartialEq, Eq)]
 enum AdmissionStep {
-    /// A slot is free.
+    /// A place is free.
     Free,
     /// Close this connection.
     Close(u64),
@@ -66,26 +69,26 @@ enum AdmissionStep {
     Wait(Option<Instant>),
 }
 
-/// The slot of an open connection; released on drop.
+/// The place of an open connection; released on drop.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub(crate) struct ConnectionPlace {
     admission: Arc<Admission>,
     number: u64,
     /// Whether the connection may not be closed for another one.
     is_kept: AtomicBool,
-    /// The number of its open requests that have a slot; changed only while the connections are locked.
+    /// The number of its open requests that have a place; changed only while the connections are locked.
     requests: AtomicUsize,
 }
 
-/// The slot of a request of HTTP/2; released on drop. The first one at a time is that of its connection; any further one
+/// The place of a request of HTTP/2; released on drop. The first one at a time is that of its connection; any further one
 /// counts as a connection.
 #[derive(Debug)]
-pub(crate) struct RequestSlot(Arc<ConnectionSlot>);
+pub(crate) struct RequestPlace(Arc<ConnectionPlace>);
 
-/// The reason why a further request of a connection has no slot.
+/// The reason why a further request of a connection has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestSlotError {
-    /// All slots are taken.
+pub(crate) enum RequestPlaceError {
+    /// All places are taken.
     Full,
     /// The address has as many connections without a valid key as it may.
     Crowded,
@@ -106,7 +109,7 @@ impl Admission {
         open.count_of_address(peer) >= self.most_of_address || open.aside.contains_key(&peer)
     }
 
-    /// Returns a waiting slot for a connection until others of its address make room; `None` if too many wait already.
+    /// Returns a waiting place for a connection until others of its address make room; `None` if too many wait already.
     pub(crate) fn wait_for_address(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
         let peer = address_of(peer);
         let mut open = self.connections();
@@ -123,13 +126,13 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a slot for a connection from an address. The receiver is notified when the connection is to be closed
+    /// Waits for a place for a connection from an address. The receiver is notified when the connection is to be closed
     /// for another one. Calls `closed` for each connection that is closed for this one.
-    pub(crate) async fn acquire_slot(
+    pub(crate) async fn acquire_place(
         self: &Arc<Self>,
         peer: IpAddr,
         closed: impl Fn(),
-    ) -> (Arc<ConnectionSlot>, oneshot::Receiver<()>) {
+    ) -> (Arc<ConnectionPlace>, oneshot::Receiver<()>) {
         let peer = address_of(peer);
         loop {
             // Registered before the check, so that a change between check and wait is not missed.
@@ -142,7 +145,8 @@ impl Admission {
                         let (close, must_close) = oneshot::channel();
                         let number = open.add(peer, close);
                         let (is_kept, requests) = Default::default();
-                        let place = ConnectionSlot { admission: Arc::clone(self), number, is_kept, requests };
+                        let place =
+                            ConnectionPlace { admission: Arc::clone(self), number, is_kept, requests };
                         return (Arc::new(place), must_close);
                     }
                     AdmissionStep::Close(number) => open.close(number),
@@ -183,6 +187,7 @@ impl OpenConnections {
         self.strangers.len() + self.further
     }
 
+    /// Adds a connection without a valid key, and returns its number. `close` tells it to end.
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
         self.next += 1;
         self.strangers.insert(
@@ -205,27 +210,27 @@ impl OpenConnections {
         Some(stranger)
     }
 
-    /// Takes a slot for a further request of a connection, among `most` in all and `of_address` of one address.
+    /// Takes a place for a further request of a connection, among `most` in all and `of_address` of one address.
     fn add_further(
         &mut self,
         number: u64,
         is_kept: bool,
         (most, of_address): (usize, usize),
-    ) -> Result<(), RequestSlotError> {
+    ) -> Result<(), RequestPlaceError> {
         if self.count() >= most {
-            return Err(RequestSlotError::Full);
+            return Err(RequestPlaceError::Full);
         }
         if is_kept {
             self.known += 1;
             return Ok(());
         }
         // Otherwise the connection was closed for another one.
-        let peer = self.strangers.get(&number).ok_or(RequestSlotError::Full)?.peer;
+        let peer = self.strangers.get(&number).ok_or(RequestPlaceError::Full)?.peer;
         if self.count_strangers() >= for_strangers(most) {
-            return Err(RequestSlotError::Full);
+            return Err(RequestPlaceError::Full);
         }
         if self.count_of_address(peer) >= of_address {
-            return Err(RequestSlotError::Crowded);
+            return Err(RequestPlaceError::Crowded);
         }
         if let Some(stranger) = self.strangers.get_mut(&number) {
             stranger.further += 1;
@@ -274,12 +279,12 @@ impl OpenConnections {
     }
 }
 
-/// Returns the number of slots that connections without a valid key may take.
+/// Returns the number of places that connections without a valid key may take.
 fn for_strangers(most: usize) -> usize {
     most - most / RESERVE
 }
 
-/// The waiting slot of a connection; released on drop.
+/// The waiting place of a connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct WaitingConnection {
     admission: Arc<Admission>,
@@ -305,7 +310,7 @@ fn address_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-impl ConnectionSlot {
+impl ConnectionPlace {
     /// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a
     /// complete request that needs none.
     pub(crate) fn protect(&self) {
@@ -318,11 +323,11 @@ impl ConnectionSlot {
         }
     }
 
-    /// Takes a slot for a request.
+    /// Takes a place for a request.
     ///
     /// # Errors
-    /// If the connection has another request, and all slots are taken.
-    pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestSlot, RequestSlotError> {
+    /// If the connection has another request, and all places are taken.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestPlace, RequestPlaceError> {
         let Admission { most, most_of_address, .. } = *self.admission;
         let mut open = self.admission.connections();
         if self.requests.load(Ordering::Relaxed) > 0 {
@@ -330,7 +335,7 @@ impl ConnectionSlot {
             open.add_further(self.number, is_kept, (most, most_of_address))?;
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
-        Ok(RequestSlot(Arc::clone(self)))
+        Ok(RequestPlace(Arc::clone(self)))
     }
 
     /// Notes that the client has completed a step, so that the time for which the server waits begins anew.
@@ -354,7 +359,7 @@ impl ConnectionSlot {
     }
 }
 
-impl Drop for ConnectionSlot {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut open = self.admission.connections();
         match self.is_kept.load(Ordering::Relaxed) {
@@ -367,7 +372,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-impl Drop for RequestSlot {
+impl Drop for RequestPlace {
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();
@@ -472,8 +477,8 @@ mod tests {
     async fn waiting_connections_are_counted() {
         let admission = Admission::new(3, 2);
         let _places = [
-            admission.acquire_slot(peer(1), || panic!("there is room")).await,
-            admission.acquire_slot(peer(1), || panic!("there is room")).await,
+            admission.acquire_place(peer(1), || panic!("there is room")).await,
+            admission.acquire_place(peer(1), || panic!("there is room")).await,
         ];
         assert!(admission.is_crowded(peer(1)) && !admission.is_crowded(peer(2)));
         let aside: Vec<WaitingConnection> =
@@ -487,7 +492,7 @@ mod tests {
         assert!(admission.connections().aside.is_empty());
     }
 
-    /// The first request of a connection has the slot of the connection; others count as connections.
+    /// The first request of a connection has the place of the connection; others count as connections.
     #[tokio::test]
     async fn requests_of_one_connection_are_counted() {
         let admission = Admission::new(8, 3);
@@ -495,26 +500,26 @@ mod tests {
             let open = admission.connections();
             (open.known, open.strangers.len(), open.further)
         };
-        let slot = |number: u8| admission.acquire_slot(peer(number), || panic!("there is room"));
-        let (one, _one_told) = slot(1).await;
-        let first: Vec<RequestSlot> = (0..3).map(|_| one.begin_request().unwrap()).collect();
+        let place = |number: u8| admission.acquire_place(peer(number), || panic!("there is room"));
+        let (one, _one_told) = place(1).await;
+        let first: Vec<RequestPlace> = (0..3).map(|_| one.begin_request().unwrap()).collect();
         assert_eq!(counts(), (0, 1, 2));
-        assert_eq!(one.begin_request().unwrap_err(), RequestSlotError::Crowded);
+        assert_eq!(one.begin_request().unwrap_err(), RequestPlaceError::Crowded);
         assert!(admission.is_crowded(peer(1)));
-        let (two, _two_told) = slot(2).await;
-        let second: Vec<RequestSlot> = (0..3).map(|_| two.begin_request().unwrap()).collect();
-        // A quarter of the slots is reserved for connections with a valid key.
+        let (two, _two_told) = place(2).await;
+        let second: Vec<RequestPlace> = (0..3).map(|_| two.begin_request().unwrap()).collect();
+        // A quarter of the places is reserved for connections with a valid key.
         assert_eq!(counts(), (0, 2, 4));
         one.protect();
         assert_eq!(counts(), (3, 1, 2));
-        let more: Vec<RequestSlot> = (0..2).map(|_| one.begin_request().unwrap()).collect();
-        assert_eq!(one.begin_request().unwrap_err(), RequestSlotError::Full);
+        let more: Vec<RequestPlace> = (0..2).map(|_| one.begin_request().unwrap()).collect();
+        assert_eq!(one.begin_request().unwrap_err(), RequestPlaceError::Full);
         drop(first);
         assert_eq!(counts(), (2, 1, 2));
         // The requests of a connection that is closed for another one end with it.
         admission.connections().close(two.number);
         assert_eq!(counts(), (2, 0, 0));
-        assert_eq!(two.begin_request().unwrap_err(), RequestSlotError::Full);
+        assert_eq!(two.begin_request().unwrap_err(), RequestPlaceError::Full);
         drop((second, two));
         drop((more, one));
         assert_eq!(counts(), (0, 0, 0));
@@ -530,7 +535,7 @@ mod tests {
         };
         let mut places = Vec::new();
         for number in 0..6 {
-            places.push(admission.acquire_slot(peer(number), || panic!("there is room")).await);
+            places.push(admission.acquire_place(peer(number), || panic!("there is room")).await);
         }
         let (kept, _told) = places.remove(0);
         kept.protect();

@@ -1,4 +1,5 @@
-//! Whether the client of a request still waits for the answer.
+//! Tells a turn whether the client of its request still waits for the answer. `service` creates a [`ClientPresence`]
+//! for each request.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 

@@ -1,4 +1,5 @@
-//! Connections: from a socket with a slot, through TLS if there is any, to requests.
+//! Serves one connection that `server` has accepted: performs the TLS handshake if the gateway has a certificate,
+//! recognises HTTP/1.1 or HTTP/2, and hands the requests to `connection_service`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 use crate::http::connection_service::{ConnectionService, MAX_FIELDS};
 use crate::http::handshake;
 use crate::http::peek::first_bytes;
@@ -74,11 +75,11 @@ impl ConnectionServer {
         let _ = self.closing.clone().wait_for(|closing| *closing).await;
     }
 
-    /// Serves a connection that has a slot, until it ends or is closed for another one.
+    /// Serves a connection that has a place, until it ends or is closed for another one.
     pub(crate) async fn serve(
         &self,
         stream: TcpStream,
-        (place, must_close): (Arc<ConnectionSlot>, oneshot::Receiver<()>),
+        (place, must_close): (Arc<ConnectionPlace>, oneshot::Receiver<()>),
     ) {
         let counted = self.service.count_connection();
         tokio::select! {
@@ -90,7 +91,7 @@ impl ConnectionServer {
         drop((counted, place));
     }
 
-    async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionSlot>) {
+    async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             return self.serve_plain(stream, place).await;
@@ -113,7 +114,7 @@ impl ConnectionServer {
     }
 
     /// Serves a connection without TLS. One that begins as HTTP/2 does is served so, without negotiation.
-    async fn serve_plain(&self, stream: TcpStream, place: &Arc<ConnectionSlot>) {
+    async fn serve_plain(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         let begin = first_bytes(&stream, place);
         let is_http2 = tokio::select! {
             biased;
@@ -127,12 +128,13 @@ impl ConnectionServer {
         self.serve_requests(stream, is_http2, place, None).await;
     }
 
-    /// Serves the requests of a connection until it ends.
+    /// Serves the requests of a connection until it ends. `place` is its place among the open connections, and
+    /// `certificate` that of the client, if it has shown one.
     async fn serve_requests(
         &self,
         stream: impl Socket,
         is_http2: bool,
-        place: &Arc<ConnectionSlot>,
+        place: &Arc<ConnectionPlace>,
         certificate: Option<Arc<ClientCertificate>>,
     ) {
         let service = ConnectionService {

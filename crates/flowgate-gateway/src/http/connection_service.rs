@@ -1,6 +1,6 @@
-//! The service of one connection: the checks and conversions before the routes.
+//! Checks and converts each request of a connection before the routes of `service` receive it.
 //!
-//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a slot
+//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a place
 //! like a separate connection, if its connection has another request open.
 
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use axum::response::IntoResponse as _;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 use crate::http::open_requests::OpenRequests;
 use crate::http::reply::HttpReply;
 use crate::http::service::GatewayService;
@@ -31,7 +31,7 @@ type ServiceFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallib
 pub(crate) struct ConnectionService {
     pub(crate) router: TowerToHyperService<Router>,
     pub(crate) service: Arc<GatewayService>,
-    pub(crate) place: Arc<ConnectionSlot>,
+    pub(crate) place: Arc<ConnectionPlace>,
     pub(crate) requests: Arc<OpenRequests>,
     /// The certificate that the client has presented.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
@@ -51,11 +51,11 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             return Box::pin(self.router.call(request));
         }
         // Counted before the next request of the connection is read.
-        let (slot, refused) = match self.place.begin_request() {
-            Ok(slot) => (Some(slot), None),
+        let (place, refused) = match self.place.begin_request() {
+            Ok(place) => (Some(place), None),
             Err(error) => (None, Some(error)),
         };
-        let open = self.requests.begin(slot);
+        let open = self.requests.begin(place);
         let (router, service) = (self.router.clone(), Arc::clone(&self.service));
         Box::pin(async move {
             let checked = match refused {
@@ -75,7 +75,10 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
     let refused = |status, detail| Err(HttpReply::detail(status, detail));
     if request.method() == Method::CONNECT {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "this gateway is no proxy: it has no CONNECT");
+        return refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this gateway is not a proxy and does not support CONNECT: send the request to the gateway itself",
+        );
     }
     if request.headers().len() > MAX_FIELDS {
         let detail = format!("the request has more than {MAX_FIELDS} header fields");
@@ -94,7 +97,10 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
         (Some(_), _) => Ok(()),
         (None, Some(authority)) => {
             let Ok(host) = HeaderValue::from_bytes(authority) else {
-                return refused(StatusCode::BAD_REQUEST, "`:authority` has characters that no host has");
+                return refused(
+                    StatusCode::BAD_REQUEST,
+                    "`:authority` has characters that a host name cannot have",
+                );
             };
             request.headers_mut().insert(header::HOST, host);
             Ok(())

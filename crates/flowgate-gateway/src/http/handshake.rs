@@ -1,6 +1,6 @@
-//! Handshakes of TLS, within a limit of time.
+//! Performs TLS handshakes within a limit of time. `connection` calls it.
 //!
-//! A connection takes its slot before its handshake, like one that has sent nothing yet: a slow handshake is closed for
+//! A connection takes its place before its handshake, like one that has sent nothing yet: a slow handshake is closed for
 //! another connection as a slow head of a request is, and delays no others.
 
 use std::io;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 use crate::http::peek::first_bytes;
 use crate::http::write_timeout::WriteTimeout;
 use crate::limits::ServerLimits;
@@ -42,11 +42,11 @@ pub(crate) enum HandshakeError {
 /// A socket with TLS.
 pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 
-/// Performs the handshake of a connection with a slot.
+/// Performs the handshake of a connection that has a place, within the time for the head of a request.
 pub(crate) async fn accept(
     stream: TcpStream,
     tls: &Arc<ServerTls>,
-    place: &Arc<ConnectionSlot>,
+    place: &Arc<ConnectionPlace>,
     limits: &ServerLimits,
 ) -> Result<TlsSocket, HandshakeError> {
     let limit = limits.head_time;
@@ -74,10 +74,13 @@ enum AcceptFailure {
     Other(HandshakeError),
 }
 
+/// Performs the handshake of a connection without a limit of time. Recognises a client that speaks HTTP without TLS by
+/// its first byte. From then on, writes to the socket are bounded by `limits`, and `place` records for how long the
+/// gateway waits for the client.
 async fn accept_unbounded(
     stream: TcpStream,
     tls: &Arc<ServerTls>,
-    place: &Arc<ConnectionSlot>,
+    place: &Arc<ConnectionPlace>,
     limits: &ServerLimits,
 ) -> Result<TlsSocket, AcceptFailure> {
     let first = match first_bytes::<1>(&stream, place).await {

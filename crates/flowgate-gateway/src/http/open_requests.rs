@@ -1,4 +1,4 @@
-//! The requests of one connection of HTTP/2, which are open at the same time.
+//! Counts the requests of one HTTP/2 connection that are open at the same time.
 //!
 //! The library has no limit of time for a connection of HTTP/2 without requests, and none on requests that are
 //! cancelled as soon as they have been sent (CVE-2023-44487): [`OpenRequests::idle`] and [`OpenRequests::flooded`]
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::http::admission::RequestSlot;
+use crate::http::admission::RequestPlace;
 
 /// How many more requests of a connection may be cancelled before their answer than are answered.
 pub(crate) const MAX_CANCELLED: u64 = 100;
@@ -34,14 +34,14 @@ struct ConnectionRequestCounts {
 pub(crate) struct OpenRequest {
     requests: Arc<OpenRequests>,
     is_answered: bool,
-    _slot: Option<RequestSlot>,
+    _place: Option<RequestPlace>,
 }
 
 impl OpenRequests {
-    /// Begins a request, which holds its slot, if it needs one, until it ends.
-    pub(crate) fn begin(self: &Arc<Self>, slot: Option<RequestSlot>) -> OpenRequest {
+    /// Begins a request, which holds its place, if it needs one, until it ends.
+    pub(crate) fn begin(self: &Arc<Self>, place: Option<RequestPlace>) -> OpenRequest {
         self.0.send_modify(|counts| counts.open += 1);
-        OpenRequest { requests: Arc::clone(self), is_answered: false, _slot: slot }
+        OpenRequest { requests: Arc::clone(self), is_answered: false, _place: place }
     }
 
     /// Waits until no request was open for `limit`.

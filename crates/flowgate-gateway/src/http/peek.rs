@@ -1,4 +1,5 @@
-//! The first bytes of a connection, by which its protocol is recognised.
+//! Reads the first bytes of a connection without consuming them, so that `connection` and `handshake` recognise its
+//! protocol.
 
 use std::future::poll_fn;
 use std::io;
@@ -6,13 +7,13 @@ use std::io;
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 
 /// Waits for the first bytes of a connection, and leaves them to be read. Returns as many as have arrived; none, if the
 /// client has sent its end.
 pub(crate) async fn first_bytes<const MOST: usize>(
     stream: &TcpStream,
-    place: &ConnectionSlot,
+    place: &ConnectionPlace,
 ) -> io::Result<([u8; MOST], usize)> {
     let mut bytes = [0; MOST];
     let count = poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! An HTTP reply before it is encoded: its status, headers and body.
+//! Builds an HTTP reply: its status, headers and body. All routes return a [`HttpReply`].
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

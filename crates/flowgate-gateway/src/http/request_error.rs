@@ -1,4 +1,5 @@
-//! The failure of a request for a model or an MCP server, with its cause for the operator's log.
+//! Describes why a request for a model or an MCP server failed: the message for the client, and the cause for the
+//! operator's log.
 
 use axum::http::StatusCode;
 use flowgate::monitor::PushError;
@@ -48,7 +49,7 @@ impl From<PushError> for RequestError {
     fn from(error: PushError) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
-            format!("the conversation has no room for more, begin a new one: {error}"),
+            format!("the conversation has reached a size limit: begin a new one ({error})"),
         )
         .with_cause(RequestErrorCause::Full)
     }

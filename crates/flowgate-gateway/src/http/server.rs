@@ -1,4 +1,4 @@
-//! Sockets: accepts connections, bounds their number and time, and shuts the server down.
+//! Accepts connections, bounds their number and time, and shuts the gateway down. `flowgate serve` runs it.
 
 use std::fmt;
 use std::io;
@@ -60,11 +60,11 @@ impl fmt::Display for ServeError {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "{address} is taken by another program: choose another port, or 0 for any that is free, with --listen"
+                    "{address} is in use by another program: choose another port, or 0 for any that is free, with --listen"
                 )
             }
             Self::Listen(address, error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "{address} may not be listened on: choose a port above 1023 with --listen")
+                write!(f, "this program may not listen on {address}: choose a port above 1023 with --listen")
             }
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 write!(
@@ -111,7 +111,7 @@ impl HttpServer {
         let tls = models.as_mut().and_then(|models| models.tls.take());
         let tls = tls.map(|settings| Arc::new(ServerTls::new(settings, log.clone())));
         if tls.is_none() && !listen.ip().is_loopback() {
-            let sentence = "clients connect without TLS, and their keys and texts can be read on the way: write [tls] with certificate and \
+            let sentence = "clients connect without TLS, so others in the network can read their keys and texts: write [tls] with certificate and \
                             key, or put a proxy with TLS in front";
             log.write(LogEvent::Remark, "", Vec::new(), sentence);
         }
@@ -137,7 +137,7 @@ impl HttpServer {
             ConnectionServer::new(&self.service, self.limits.clone(), self.tls.clone(), closing);
         let mut stop = pin!(stop);
         loop {
-            // One connection is accepted before it has a slot; the others wait in the kernel.
+            // One connection is accepted before it has a place; the others wait in the kernel.
             let accepted = async {
                 let (stream, peer) = loop {
                     let (stream, peer) = self.listener.accept().await?;
@@ -147,7 +147,7 @@ impl HttpServer {
                     self.queue_connection(stream, peer.ip(), &admission, &connections);
                 };
                 let closed = || self.service.note_closed(self.limits.connections);
-                Ok::<_, io::Error>((stream, admission.acquire_slot(peer.ip(), closed).await))
+                Ok::<_, io::Error>((stream, admission.acquire_place(peer.ip(), closed).await))
             };
             let accepted = tokio::select! {
                 biased;
@@ -197,7 +197,7 @@ impl HttpServer {
         let (admission, connections) = (Arc::clone(admission), connections.clone());
         tokio::spawn(async move {
             let effect = "the slowest of its connections without a valid key was closed for another one";
-            let entered = admission.acquire_slot(peer, || service.note_crowded(effect, most));
+            let entered = admission.acquire_place(peer, || service.note_crowded(effect, most));
             let place = tokio::select! {
                 biased;
                 () = connections.closes() => return,
@@ -206,7 +206,10 @@ impl HttpServer {
             drop(aside);
             match place {
                 Ok(place) => connections.serve(stream, place).await,
-                Err(_) => service.note_crowded("a new connection was closed, since none made room", most),
+                Err(_) => service.note_crowded(
+                    "a new connection was closed, since no connection could be closed for it",
+                    most,
+                ),
             }
         });
     }

@@ -1,4 +1,5 @@
-//! Routes: from a request to a response, with every check that may reject it on the way.
+//! Routes each request to its handler, with every check that may reject it on the way. `server` and `connection` own
+//! the [`GatewayService`].
 //!
 //! * `receive`: the body of a request.
 //! * `reached_limits`: limits that were reached, in the log and as rejections.
@@ -32,7 +33,7 @@ use crate::chat::{ModelRoutes, error_reply};
 use crate::config;
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 use crate::http::reply::{AlreadyLogged, HttpReply, LogAnnotation};
 use crate::http::turn_tasks::TurnTasks;
 use crate::http::value_budget::ValueBudget;
@@ -44,7 +45,7 @@ use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
-use reached_limits::CommandLineBound;
+use reached_limits::GatewayBound;
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,6 +238,8 @@ impl GatewayService {
         router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
     }
 
+    /// Awaits the reply of the route `path`, counts it in the metrics, and logs a failure or a rejection that is not
+    /// logged yet.
     async fn count<T: IntoResponse>(
         &self,
         path: &'static str,
@@ -263,6 +266,7 @@ impl GatewayService {
         response
     }
 
+    /// Checks the access to a route, and hands the request to its handler.
     async fn route(self: &Arc<Self>, route: ServiceRoute, request: Request) -> Result<Response, HttpReply> {
         // Health and the description of the API are public. Clients and people have separate keys.
         if !route.has_own_access() {
@@ -377,7 +381,8 @@ impl GatewayService {
             }
         });
         served.await.unwrap_or_else(|_| {
-            let message = "the request ended unexpectedly: look whether it had an effect";
+            let message = "the request failed because of a bug in the gateway, but may have taken effect: check that before you send \
+                 it again";
             Err(HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message))
         })
     }
@@ -424,17 +429,18 @@ impl GatewayService {
         match timeout(limit, work).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(WorkError::Busy)) => Err(self.refuse(
-                &CommandLineBound {
+                &GatewayBound {
                     what: "evaluations that wait for a worker",
                     effect: "a request to the policy API was refused with 503",
-                    setting: "--queue, or --workers",
+                    setting: Some("--queue, or --workers"),
+                    advice: None,
                     most: self.limits.queue,
                 },
                 busy_reply(),
             )),
             Ok(Err(WorkError::Broken)) => Err(HttpReply::detail(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "Error during analysis: the evaluation ended unexpectedly; this is a mistake of the server",
+                "Error during analysis: the evaluation failed because of a bug in the gateway",
             )),
             Err(_) => {
                 let detail = format!(
@@ -443,10 +449,11 @@ impl GatewayService {
                 );
                 let reply = HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail)
                     .header(header::RETRY_AFTER, "5");
-                let bound = CommandLineBound {
+                let bound = GatewayBound {
                     what: "seconds for an answer of the policy API",
                     effect: "a request was refused with 503",
-                    setting: "--answer-time",
+                    setting: Some("--answer-time"),
+                    advice: None,
                     most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
                 };
                 Err(self.refuse(&bound, reply))
@@ -454,6 +461,7 @@ impl GatewayService {
         }
     }
 
+    /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
     async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         // The other routes of a provider are requested by programs that expect its format of errors.
         if path.starts_with("/v1/") {
@@ -472,8 +480,8 @@ impl GatewayService {
         self.access.check(headers)?;
         let route = ROUTES.iter().find(|(_, known, _)| *known == path);
         let detail = route.map_or_else(
-            || "this route has another method".to_owned(),
-            |(method, path, _)| format!("{path} is asked by {method}"),
+            || "this route does not have the method of the request".to_owned(),
+            |(method, path, _)| format!("{path} has the method {method}"),
         );
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
@@ -507,7 +515,7 @@ impl GatewayService {
 /// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a complete
 /// request where none is needed.
 fn protect_connection(extensions: &Extensions) {
-    if let Some(place) = extensions.get::<Arc<ConnectionSlot>>() {
+    if let Some(place) = extensions.get::<Arc<ConnectionPlace>>() {
         place.protect();
     }
 }

@@ -1,4 +1,4 @@
-//! The progress of answers on streams of HTTP/2: an answer of which the client accepts nothing ends.
+//! Ends an answer on a stream of HTTP/2 if the client accepts nothing of it for too long. `connection` calls it.
 //!
 //! All streams of a connection share one socket, whose [write timeout](super::write_timeout) does not notice that a
 //! client leaves no room in the window of one stream. The library runs each stream as a task, by way of

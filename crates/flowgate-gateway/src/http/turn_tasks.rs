@@ -62,6 +62,7 @@ impl TurnTasks {
         Self::on_threads(Arc::clone(&self.threads), most)
     }
 
+    /// Returns tasks that run on `threads`, at most `most` at the same time.
     fn on_threads(threads: Arc<TurnThreads>, most: usize) -> Self {
         let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });
         Self { threads, tasks: TaskTracker::new(), admitted }

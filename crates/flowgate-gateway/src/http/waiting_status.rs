@@ -1,5 +1,5 @@
-//! The machine-readable status of an answer whose turn waits for a person: in headers, and in a field of the body or
-//! of the last event of a stream, which clients of the providers ignore.
+//! Adds a machine-readable status to an answer whose turn waits for a person: in headers, and in a field of the body or
+//! of the last event of a stream. Clients of the model providers ignore both. The model routes call it.
 
 use flowgate_lm::sse::SseEvent;
 use serde_json::{Map, Value, json};
@@ -35,14 +35,15 @@ impl WaitingStatus {
         self.headers().into_iter().fold(reply, |reply, (name, value)| reply.with_header(name, &value))
     }
 
-    /// Adds the field to a body.
+    /// Adds the field [`FIELD`] to a body that is a JSON object; any other body is left unchanged.
     pub(crate) fn add_to_body(&self, body: &mut Value) {
         if let Some(body) = body.as_object_mut() {
             self.insert(body);
         }
     }
 
-    /// Adds the field to the last event of a stream that is an object.
+    /// Adds the field [`FIELD`] to the last event whose data is a JSON object; events with other data, such as `[DONE]`,
+    /// do not count.
     pub(crate) fn add_to_events(&self, events: &mut [SseEvent]) {
         for event in events.iter_mut().rev() {
             if let Ok(Value::Object(mut body)) = serde_json::from_str(&event.data) {

@@ -17,7 +17,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum WorkError {
     /// The queue is full.
     Busy,
-    /// The job ended unexpectedly, or no thread could be started.
+    /// The job panicked, or no thread could be started.
     Broken,
 }
 
@@ -40,7 +40,7 @@ impl WorkerPool {
 
     /// Runs `work` when a worker is free.
     ///
-    /// A cancelled request releases its queue slot, but not a worker: a started job keeps its worker until it ends,
+    /// A cancelled request releases its place in the queue, but not a worker: a started job keeps its worker until it ends,
     /// which its fuel bounds.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! A stream with write timeouts: a client that accepts nothing of its answer loses the connection.
+//! Wraps the socket of a connection with a write timeout: a client that accepts nothing of its answer loses the
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::http::admission::ConnectionSlot;
+use crate::http::admission::ConnectionPlace;
 
 /// A stream with a time limit for each write.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct WriteTimeout<S> {
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
     /// Notified when the server waits for input of the client.
-    place: Option<Arc<ConnectionSlot>>,
+    place: Option<Arc<ConnectionPlace>>,
 }
 
 impl<S> WriteTimeout<S> {
@@ -28,10 +29,11 @@ impl<S> WriteTimeout<S> {
     }
 
     /// Also reports waiting reads to `place`, so that a slow connection can be closed for another one.
-    pub(crate) fn reporting_to(self, place: Arc<ConnectionSlot>) -> Self {
+    pub(crate) fn reporting_to(self, place: Arc<ConnectionPlace>) -> Self {
         Self { place: Some(place), ..self }
     }
 
+    /// Returns the outcome of a write, or an error once writes have made no progress for the time limit.
     fn with_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = None;

@@ -1,4 +1,5 @@
-//! One line, as text or as JSON. Its content cannot end the line, move a cursor or change the direction of writing.
+//! Formats one line of the log, as text or as JSON. Its content cannot end the line, move a cursor or change the
+//! direction of writing.
 
 use std::fmt::Write as _;
 
@@ -116,6 +117,7 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_CHARACTERS && text.chars().all(is_plain)
 }
 
+/// Returns the first `most` characters of a text, and an ellipsis if there are more.
 fn truncate(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Rate limits of lines: how many of a kind are written, and how many are suppressed.
+//! Limits the rate of log lines: decides for each kind of line whether it is written, and counts the suppressed ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,12 +8,15 @@ use super::LogEvent;
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-/// The maximum number of kinds that are counted separately. Clients come from the configuration and settings from this
+/// The maximum number of kinds that are counted separately. Clients come from the configuration and limits from this
 /// program; the bound holds nevertheless.
 const MAX_KINDS: usize = 4096;
 
-/// An event, a client and a setting.
-type RateKey = (LogEvent, String, &'static str);
+/// The name of a limit, and the setting that raises it. Both are empty for events other than [`LogEvent::Limit`].
+pub(super) type ReachedLimit = (&'static str, &'static str);
+
+/// An event, a client and a limit.
+type RateKey = (LogEvent, String, ReachedLimit);
 
 /// The current window of each kind.
 #[derive(Debug, Default)]
@@ -40,15 +43,15 @@ pub(super) enum RateDecision {
 pub(super) struct SuppressedLines {
     pub(super) event: LogEvent,
     pub(super) client: String,
-    pub(super) setting: &'static str,
+    pub(super) limit: ReachedLimit,
     pub(super) count: u64,
 }
 
 impl RateWindows {
     /// Decides whether a line of a kind is written.
-    pub(super) fn admit(&mut self, kind: (LogEvent, &str, &'static str), now: Instant) -> RateDecision {
-        let (event, client, setting) = kind;
-        let mut kind = (event, client.to_owned(), setting);
+    pub(super) fn admit(&mut self, kind: (LogEvent, &str, ReachedLimit), now: Instant) -> RateDecision {
+        let (event, client, limit) = kind;
+        let mut kind = (event, client.to_owned(), limit);
         if self.0.len() >= MAX_KINDS && !self.0.contains_key(&kind) {
             kind.1.clear();
         }
@@ -73,11 +76,11 @@ impl RateWindows {
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));
         self.0 = open;
         let over: BTreeMap<RateKey, RateWindow> = over;
-        let suppressed = |((event, client, setting), window): (RateKey, RateWindow)| {
+        let suppressed = |((event, client, limit), window): (RateKey, RateWindow)| {
             (window.suppressed > 0).then_some(SuppressedLines {
                 event,
                 client,
-                setting,
+                limit,
                 count: window.suppressed,
             })
         };
@@ -95,22 +98,28 @@ mod tests {
         let burst = LogEvent::Refused.burst();
         for _ in 0..burst {
             assert_eq!(
-                rates.admit((LogEvent::Refused, "a", ""), begun),
+                rates.admit((LogEvent::Refused, "a", ("", "")), begun),
                 RateDecision::Written { suppressed: 0 }
             );
         }
         for _ in 0..7 {
-            assert_eq!(rates.admit((LogEvent::Refused, "a", ""), begun), RateDecision::Suppressed);
+            assert_eq!(rates.admit((LogEvent::Refused, "a", ("", "")), begun), RateDecision::Suppressed);
         }
-        assert_eq!(rates.admit((LogEvent::Refused, "b", ""), begun), RateDecision::Written { suppressed: 0 });
+        assert_eq!(
+            rates.admit((LogEvent::Refused, "b", ("", "")), begun),
+            RateDecision::Written { suppressed: 0 }
+        );
         assert_eq!(rates.take_expired(begun), Vec::new());
         let later = begun + WINDOW;
-        assert_eq!(rates.admit((LogEvent::Refused, "a", ""), later), RateDecision::Written { suppressed: 7 });
+        assert_eq!(
+            rates.admit((LogEvent::Refused, "a", ("", "")), later),
+            RateDecision::Written { suppressed: 7 }
+        );
         for _ in 0..burst {
-            rates.admit((LogEvent::Refused, "a", ""), later);
+            rates.admit((LogEvent::Refused, "a", ("", "")), later);
         }
         let expected =
-            SuppressedLines { event: LogEvent::Refused, client: "a".to_owned(), setting: "", count: 1 };
+            SuppressedLines { event: LogEvent::Refused, client: "a".to_owned(), limit: ("", ""), count: 1 };
         assert_eq!(rates.take_expired(later + WINDOW), [expected]);
         assert!(rates.0.is_empty());
     }
@@ -119,7 +128,7 @@ mod tests {
     fn kinds_are_bounded() {
         let (mut rates, now) = (RateWindows::default(), Instant::now());
         for client in 0..3 * MAX_KINDS {
-            rates.admit((LogEvent::Turn, &client.to_string(), ""), now);
+            rates.admit((LogEvent::Turn, &client.to_string(), ("", "")), now);
         }
         assert!(rates.0.len() <= MAX_KINDS + 1);
     }

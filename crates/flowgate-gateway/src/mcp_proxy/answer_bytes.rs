@@ -1,4 +1,4 @@
-//! The body of a server's answer, as it arrives.
+//! Reads the body of a server's answer as it arrives.
 //!
 //! `upstream` creates it, and `event_stream` reads it.
 
@@ -10,18 +10,18 @@ use hyper::body::Bytes;
 /// The problem of an answer that ended early.
 pub(super) const BROKEN: &str = "the answer of the server broke off";
 
-/// The slot of an open request, released when it is dropped.
-pub(super) struct OpenRequestSlot(Arc<AtomicUsize>);
+/// The place of an open request, released when it is dropped.
+pub(super) struct OpenRequestPlace(Arc<AtomicUsize>);
 
-impl OpenRequestSlot {
-    /// Takes one of `most` slots, of which `open` counts those that are taken; `None` if all are.
+impl OpenRequestPlace {
+    /// Takes one of `most` places, of which `open` counts those that are taken; `None` if all are.
     pub(super) fn acquire(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let slot = Self(Arc::clone(open));
-        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(slot)
+        let place = Self(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
 
-impl Drop for OpenRequestSlot {
+impl Drop for OpenRequestPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -30,12 +30,12 @@ impl Drop for OpenRequestSlot {
 /// The rest of an answer. Its drop ends the connection, unless the answer was read to its end.
 pub(super) struct ServerAnswerBytes {
     response: reqwest::Response,
-    _slot: OpenRequestSlot,
+    _place: OpenRequestPlace,
 }
 
 impl ServerAnswerBytes {
-    pub(super) fn new(response: reqwest::Response, slot: OpenRequestSlot) -> Self {
-        Self { response, _slot: slot }
+    pub(super) fn new(response: reqwest::Response, place: OpenRequestPlace) -> Self {
+        Self { response, _place: place }
     }
 
     /// Returns a header of the answer.

@@ -1,4 +1,4 @@
-//! Audit records of questions to the person at a client.
+//! Creates the audit records of questions to the person at a client.
 //!
 //! `conversation_inputs` writes them into the session, and they are recorded with its turn.
 
@@ -43,7 +43,8 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records whether a call that a person has allowed goes to its server.
+    /// Records whether a call that a person has allowed in the question `asked` is among the `actions` that go to its
+    /// server.
     pub(super) async fn note_approved(
         &self,
         session: &mut ConversationState,
@@ -57,9 +58,9 @@ impl McpExchange<'_> {
             return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
         let is_it = |used: &ApprovalReference| used.id == asked.id;
-        if let Some(at) = session.used.iter().position(is_it) {
-            let asked = session.used.remove(at);
-            session.void.push(asked);
+        if let Some(at) = session.used_approvals.iter().position(is_it) {
+            let asked = session.used_approvals.remove(at);
+            session.void_approvals.push(asked);
         }
         let stopped = self.routes.approvals.freeze_reason(&client.spec, conversation, &tool).await;
         let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());

@@ -1,6 +1,7 @@
-//! Inputs of the state machine of a server: a message of the client or the server, or the outcome of a sent message.
+//! Hands an input to the proxy of a server: a message of the client or the server, or the outcome of a sent message.
+//! `exchange`, `server_requests` and `listening` call [`McpExchange::apply_event`].
 //!
-//! The conversation is held from an input until its effects are stored; only then is anything sent.
+//! The conversation is locked from an input until its effects are stored; only then is anything sent.
 
 use axum::http::StatusCode;
 use flowgate_mcp::ProxyAction;
@@ -15,7 +16,7 @@ use crate::http::request_error::RequestError;
 use crate::recorder::{self, AuditEntry};
 
 impl McpExchange<'_> {
-    /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything is sent.
+    /// Hands an input to the proxy, asks pending questions, and stores the outcome before anything is sent.
     pub(super) async fn apply_event(&mut self, what: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
         // A server's message is processed even if the client has disconnected.
         let presence = match what {
@@ -25,6 +26,8 @@ impl McpExchange<'_> {
         self.apply_event_for(&presence, what).await
     }
 
+    /// Hands an input to the proxy as [`Self::apply_event`] does, and gives up if the client of `presence` disconnects
+    /// before the conversation is locked.
     pub(super) async fn apply_event_for(
         &mut self,
         presence: &ClientPresence,
@@ -32,32 +35,33 @@ impl McpExchange<'_> {
     ) -> Result<Vec<ProxyAction>, RequestError> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
-        let found = routes.sessions.find_by_name(client, conversation);
-        let mut held = routes.sessions.lock(client, &found, presence).await?;
-        let done = match held.get() {
+        let handle = routes.sessions.find_by_name(client, conversation);
+        let mut locked = routes.sessions.lock(client, &handle, presence).await?;
+        let done = match locked.get() {
             Some(session) => {
                 let judged = self.judge(session, what).await;
                 // Nothing of a failed input is sent, so nothing of it is persisted: no approval is used.
                 session.is_abandoned |= judged.is_err() && session.has_unpersisted_changes();
                 judged
             }
-            None => {
-                Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"))
-            }
+            None => Err(RequestError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the request failed because of a bug in the gateway: the conversation is not loaded",
+            )),
         };
         let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let recorded = match routes.recorder.record(events) {
-            Ok(()) => routes.sessions.persist(client, &found, &mut held).await,
-            Err(error) => Err(routes.sessions.evict_unpersisted(&found, &mut held, error).await),
+            Ok(()) => routes.sessions.persist(client, &handle, &mut locked).await,
+            Err(error) => Err(routes.sessions.evict_unpersisted(&handle, &mut locked, error).await),
         };
         if recorded.is_err() {
             routes.record_taken_back(events);
         }
-        drop(held);
+        drop(locked);
         done.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
-    /// Hands an input to the state machine, and asks pending questions. Returns also the audit records.
+    /// Hands an input to the proxy, and asks pending questions. Returns also the audit records.
     async fn judge(
         &mut self,
         session: &mut ConversationState,
@@ -66,7 +70,7 @@ impl McpExchange<'_> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
         if !routes.sessions.has_room(session, (&client.spec.name, conversation)) {
-            let why = "the conversation is as long as this gateway keeps them: begin a new one";
+            let why = "the conversation has reached the size limit of this gateway: begin a new one";
             return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
         }
         // A failed call is noted even where a freeze stops everything else.
@@ -98,7 +102,7 @@ impl McpExchange<'_> {
         Ok((actions, events))
     }
 
-    /// Hands an input to the state machine; withholds what a freeze has stopped of a call that the person at the client
+    /// Hands an input to the proxy; withholds what a freeze has stopped of a call that the person at the client
     /// has allowed.
     async fn apply_event_to_session(
         &mut self,
@@ -106,7 +110,7 @@ impl McpExchange<'_> {
         what: ProxyEvent,
     ) -> Vec<ProxyAction> {
         let accepted = self.note_answer_in(session, &what);
-        let mut actions = self.hand_to_machine(session, what);
+        let mut actions = self.hand_to_proxy(session, what);
         if let Some(asked) = accepted {
             self.withhold_frozen(session, &mut actions).await;
             self.note_approved(session, &asked, &actions).await;
@@ -126,8 +130,8 @@ impl McpExchange<'_> {
         }
     }
 
-    /// Hands an input to the state machine, and records the verdicts and the questions to the client.
-    pub(super) fn hand_to_machine(
+    /// Hands an input to the proxy, and records the verdicts and the questions to the client.
+    pub(super) fn hand_to_proxy(
         &mut self,
         session: &mut ConversationState,
         what: ProxyEvent,

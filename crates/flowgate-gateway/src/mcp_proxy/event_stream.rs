@@ -1,4 +1,4 @@
-//! The messages in a server's event stream, and the position from which it can be resumed.
+//! Reads the messages in a server's event stream, and keeps the position from which the stream can be resumed.
 
 use std::collections::VecDeque;
 use std::time::Duration;

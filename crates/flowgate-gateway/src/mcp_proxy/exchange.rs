@@ -1,4 +1,5 @@
-//! One message of a client to an MCP server, until it is answered.
+//! Processes one message of a client to an MCP server until it is answered. The HTTP service calls
+//! [`ModelRoutes::exchange`].
 //!
 //! The conversation is held while a message is judged and labelled, not while a server works on it: calls of one
 //! conversation run in parallel. Turns of its chat and messages of its servers are serialised.
@@ -17,7 +18,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::pending_reply::{PendingReply, error_reply, is_generated_id};
 use super::proxies::ProxyEvent;
-use super::request::{ClientSlot, McpRequest};
+use super::request::{ClientPlace, McpRequest};
 use crate::chat::ModelRoutes;
 use crate::chat::report::{VerdictTotals, sentence_of};
 use crate::chat::stream::ReplyPart;
@@ -27,7 +28,7 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::{self, millis};
 
 impl ModelRoutes {
-    /// Answers a message. What is streamed goes to `parts`; the result is then `None`.
+    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -38,7 +39,7 @@ impl ModelRoutes {
         let Ok(text) = std::str::from_utf8(body) else {
             return Some(error_reply(StatusCode::BAD_REQUEST, "the body is not UTF-8"));
         };
-        // This parse serves the checks of HTTP only; the state machine decides whether the message is valid.
+        // This parse serves the checks of HTTP only; the proxy decides whether the message is valid.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if let Err(why) = request.headers.check(&message) {
             return Some(error_reply(StatusCode::BAD_REQUEST, &why));
@@ -50,7 +51,7 @@ impl ModelRoutes {
             return Some(HttpReply::empty(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
-        if matches!(request.slot, ClientSlot::ListeningStream(_)) && !request.streams {
+        if matches!(request.place, ClientPlace::ListeningStream(_)) && !request.streams {
             let why = "messages of a server are sent as a stream: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
@@ -99,7 +100,7 @@ impl<'e> McpExchange<'e> {
         Self { routes, request, presence, reply: way, received: 0, verdicts, called }
     }
 
-    /// Hands the message of the client to the state machine, and carries out what follows.
+    /// Hands the message of the client to the proxy, and carries out what follows.
     async fn run(&mut self, text: &str) -> Result<(), RequestError> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
         let actions = self.apply_event(event).await?;

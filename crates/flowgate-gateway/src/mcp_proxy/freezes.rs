@@ -1,4 +1,5 @@
-//! Freezes: a stopped call is sent to no server, and no message of a stopped server is sent to a client.
+//! Enforces freezes on MCP servers: a stopped call is sent to no server, and no message of a stopped server is sent to
+//! a client.
 
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;
@@ -50,9 +51,8 @@ impl McpExchange<'_> {
                 Some(why) => {
                     let id = message.get("id").filter(|_| message.get("method").is_some());
                     let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });
-                    allowed.extend(
-                        unsent.map(|unsent| self.hand_to_machine(session, unsent)).unwrap_or_default(),
-                    );
+                    allowed
+                        .extend(unsent.map(|unsent| self.hand_to_proxy(session, unsent)).unwrap_or_default());
                 }
             }
         }

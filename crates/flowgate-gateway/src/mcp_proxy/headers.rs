@@ -1,4 +1,4 @@
-//! The HTTP headers that repeat parts of an MCP message.
+//! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
 //! An intermediary may decide by these headers, so they must agree with the message. They are generated from the
 //! message that is sent; a client's headers are compared with its message, and the request is rejected if they differ.

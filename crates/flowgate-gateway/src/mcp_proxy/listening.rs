@@ -1,7 +1,7 @@
-//! Server messages that answer no request, as long as a client listens: by `GET` in protocol revisions with sessions,
-//! by `subscriptions/listen` in the one without.
+//! Forwards the server messages that answer no request, as long as a client listens: by `GET` in protocol revisions
+//! with sessions, by `subscriptions/listen` in the revision without sessions.
 //!
-//! Such a stream takes no slot of ordinary requests, and does not hold its conversation. It ends when the client
+//! Such a stream does not count against the limit on ordinary requests, and does not hold its conversation. It ends when the client
 //! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
 //! then open another.
 
@@ -35,7 +35,8 @@ impl ModelRoutes {
         self.closing.cancel();
     }
 
-    /// Passes on server messages that answer no request.
+    /// Sends the server messages that answer no request to `parts`, until the stream ends. Returns a reply only if the
+    /// stream could not begin.
     pub(crate) async fn listen(
         &self,
         request: &McpRequest,
@@ -62,7 +63,8 @@ impl ModelRoutes {
         let mut events = match answer.body {
             ServerAnswerBody::Stream(events) => events,
             ServerAnswerBody::SessionUnknown => {
-                let why = "the server does not know the connection any more; begin a new one";
+                let why =
+                    "the server does not know the MCP session any more: begin a new one with `initialize`";
                 return Some(error_reply(StatusCode::NOT_FOUND, why));
             }
             ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::StreamNotOffered => {
@@ -153,7 +155,8 @@ impl McpExchange<'_> {
         self.routes.log.limit(&Limit {
             what: "messages of one stream of a server",
             effect: "the stream was ended; its client may ask for another",
-            setting: "none; look at what the server says",
+            setting: None,
+            advice: Some("check why the server sends so many messages"),
             most: u64::try_from(if asked > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
                 .unwrap_or(u64::MAX),
             client: &client.spec.name,

@@ -1,4 +1,4 @@
-//! The reply to a client of an MCP server: one message, or a stream of messages.
+//! Writes the reply to a client of an MCP server: one message, or a stream of messages.
 //!
 //! `exchange`, `person_questions`, `server_requests` and `listening` write here.
 
@@ -13,7 +13,7 @@ use crate::chat::stream::ReplyPart;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 
-/// The JSON-RPC code of an invalid request, for errors that precede the state machine.
+/// The JSON-RPC code of an invalid request, for errors that precede the proxy.
 const INVALID: i64 = -32600;
 
 /// The reply to a client, until it is complete.
@@ -104,6 +104,7 @@ impl PendingReply {
         }
     }
 
+    /// Reports the failure of the request `id`: as the reply, or as the last message of a stream that has begun.
     pub(super) async fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
         if self.has_begun {
             let mut error = error(&failure.message);

@@ -1,4 +1,6 @@
-//! Requests that are in progress: those that wait for a person at the client, and those that a client may cancel.
+//! Keeps the pending requests of the MCP proxy, in memory and for all clients: questions to a person at an MCP client,
+//! with the receiver of the answer; and requests to MCP servers, by the ID that the server knows, so that a client can
+//! cancel them. A cancellation that arrives before its request begins is remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

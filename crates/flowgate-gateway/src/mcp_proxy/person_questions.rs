@@ -1,4 +1,5 @@
-//! Questions to people about a call: to the person at the client, and to those who decide elsewhere.
+//! Asks people whether a call to an MCP server may run: the person at the client, or people who decide through the
+//! routes for people. `conversation_inputs` and `exchange` call it.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Asks the person at the client, and hands the answer to the state machine.
+    /// Asks the person at the client, and hands the answer to the proxy.
     pub(super) async fn ask_at_client(
         &mut self,
         own: &Value,
@@ -53,6 +54,8 @@ impl McpExchange<'_> {
         .await
     }
 
+    /// Sends the question `text` with the ID `own` to the client, and waits for the answer; `None` if there is none in
+    /// time.
     async fn await_person(&mut self, own: &Value, text: String) -> Option<String> {
         let (client, conversation) = (&self.request.client.spec.name, &self.request.conversation);
         let key = (client.clone(), conversation.clone(), own.to_string());
@@ -89,13 +92,13 @@ impl McpExchange<'_> {
             presence: self.presence,
             key: None,
         };
-        let answered = self.routes.approvals.ask(context, &ask, &session.used).await;
+        let answered = self.routes.approvals.ask(context, &ask, &session.used_approvals).await;
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {
             (Decision::Allow | Decision::AllowForConversation, Some(asked)) => {
                 // A second call with the same arguments in this message is a new question.
-                session.used.push(asked.clone());
+                session.used_approvals.push(asked.clone());
                 (PersonAnswer::Yes, Some(asked))
             }
             (Decision::Refuse, _) => (PersonAnswer::No, None),

@@ -1,4 +1,5 @@
-//! The state machines of one conversation, one for each server, and their inputs.
+//! Owns the proxies ([`flowgate_mcp::Proxy`]) of one conversation, one for each MCP server, and hands them their
+//! inputs. `conversation_inputs` and the replay of stored turns call it.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ClientSettings, McpServer};
 use crate::limits::count_values;
 
-/// An input of a server's state machine, with the name of the server.
+/// An input of a server's proxy, with the name of the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerProxyEvent {
     pub(crate) server: String,
     pub(crate) what: ProxyEvent,
 }
 
-/// The kinds of input of a state machine.
+/// The kinds of input of a proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProxyEvent {
@@ -39,16 +40,16 @@ pub(crate) enum ProxyEvent {
     Decided { question: String, answer: PersonAnswer },
 }
 
-/// The state machines of one conversation.
+/// The proxies of one conversation, by the name of the server.
 #[derive(Debug, Default)]
 pub(crate) struct ConversationProxies {
-    machines: BTreeMap<String, Proxy>,
+    proxies: BTreeMap<String, Proxy>,
     /// The number of JSON values in the messages of clients and servers.
     values: usize,
 }
 
 impl ConversationProxies {
-    /// Returns the machine of a server, if the client has this server.
+    /// Returns the proxy of the server `name`, if the client has this server. Creates it at its first use.
     pub(crate) fn proxy_of(
         &mut self,
         conversation: &Conversation,
@@ -56,11 +57,12 @@ impl ConversationProxies {
         name: &str,
     ) -> Option<&mut Proxy> {
         let server = client.server(name)?;
-        let begun = || Proxy::new(settings(client, server, conversation));
-        Some(self.machines.entry(name.to_owned()).or_insert_with(begun))
+        let begun = || Proxy::new(proxy_settings(client, server, conversation));
+        Some(self.proxies.entry(name.to_owned()).or_insert_with(begun))
     }
 
-    /// Hands an input to the machine of a server; returns nothing if the client does not have this server.
+    /// Hands an input to the proxy of its server, and returns the actions that follow: none if the client does not have
+    /// this server.
     pub(crate) fn handle_event(
         &mut self,
         conversation: &mut Conversation,
@@ -70,28 +72,26 @@ impl ConversationProxies {
         if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &put.what {
             self.values = self.values.saturating_add(count_values(text.as_bytes()));
         }
-        let Some(machine) = self.proxy_of(conversation, client, &put.server) else { return Vec::new() };
+        let Some(proxy) = self.proxy_of(conversation, client, &put.server) else { return Vec::new() };
         match &put.what {
             ProxyEvent::Client { text, labels } => {
-                machine.set_tells_labels(*labels);
-                machine.handle_client_message(conversation, text.as_bytes())
+                proxy.set_tells_labels(*labels);
+                proxy.handle_client_message(conversation, text.as_bytes())
             }
-            ProxyEvent::Server(text) => machine.handle_server_message(conversation, text.as_bytes()),
-            ProxyEvent::Failed { id, why } => machine.handle_failed_request(conversation, id, why),
-            ProxyEvent::Unsent { id, why } => machine.handle_unsent_request(id, why),
+            ProxyEvent::Server(text) => proxy.handle_server_message(conversation, text.as_bytes()),
+            ProxyEvent::Failed { id, why } => proxy.handle_failed_request(conversation, id, why),
+            ProxyEvent::Unsent { id, why } => proxy.handle_unsent_request(id, why),
             ProxyEvent::Pinned { pins, accept_new } => {
-                machine.pin(pins, *accept_new);
+                proxy.pin(pins, *accept_new);
                 Vec::new()
             }
-            ProxyEvent::Decided { question, answer } => {
-                machine.handle_decision(conversation, question, answer)
-            }
+            ProxyEvent::Decided { question, answer } => proxy.handle_decision(conversation, question, answer),
         }
     }
 
-    /// Returns the verdicts of a machine since the last call.
+    /// Returns the verdicts of a server's proxy since the last call.
     pub(crate) fn take_judgements(&mut self, server: &str) -> Vec<CallVerdict> {
-        self.machines.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
+        self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
     /// Returns the number of JSON values in the messages of clients and servers.
@@ -99,18 +99,19 @@ impl ConversationProxies {
         self.values
     }
 
-    /// Returns the approved tools of a server, as far as its machine has received them.
+    /// Returns the approved tools of a server, as far as its proxy has received them.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
-        self.machines.get(server)?.pins()
+        self.proxies.get(server)?.pins()
     }
 
-    /// Returns an open question of a machine.
+    /// Returns the open question `name` of a server's proxy.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
-        self.machines.get(server)?.question(name)
+        self.proxies.get(server)?.question(name)
     }
 }
 
-fn settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
+/// Returns the settings of the proxy between a client and a server in a conversation.
+fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
     ProxySettings {
         is_interactive: client.asks_in_front,
         names: Some(conversation.text_digest(&server.name)),

@@ -1,4 +1,5 @@
-//! One request of a client for an MCP server, from its headers: authentication, limits, and the conversation.
+//! Reads one request of a client for an MCP server from its headers: authenticates the client, checks its limits and
+//! finds the conversation.
 
 use std::sync::Arc;
 
@@ -7,11 +8,11 @@ use axum::http::{HeaderMap, StatusCode};
 use super::headers::{McpHeaders, is_from_web_page};
 use super::pending_reply::error_reply;
 use super::upstream::SESSION;
-use crate::chat::clients::{ClientRequestSlot, ClientState};
+use crate::chat::clients::{ClientRequestPlace, ClientState};
 use crate::chat::{CONVERSATION, ClientLimit, ModelRoutes, conversation_of};
 use crate::config::McpServer;
 use crate::http::reply::HttpReply;
-use crate::mcp_proxy::stream_slot::StreamSlot;
+use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::tls::client_certificate::ClientCertificate;
 
 /// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
@@ -36,16 +37,16 @@ pub(crate) struct McpRequest {
     pub(super) streams: bool,
     /// Whether the client asks for the labels of answers.
     pub(super) labels: bool,
-    pub(super) slot: ClientSlot,
+    pub(super) place: ClientPlace,
 }
 
 /// The quota that a request takes of its client.
 #[derive(Debug)]
-pub(crate) enum ClientSlot {
+pub(crate) enum ClientPlace {
     /// One of its parallel requests.
-    Request(#[expect(dead_code, reason = "given back when it is dropped")] ClientRequestSlot),
+    Request(#[expect(dead_code, reason = "given back when it is dropped")] ClientRequestPlace),
     /// One of its parallel streams of server messages that answer no request.
-    ListeningStream(#[expect(dead_code, reason = "given back when it is dropped")] StreamSlot),
+    ListeningStream(#[expect(dead_code, reason = "given back when it is dropped")] StreamPlace),
 }
 
 impl McpRequest {
@@ -53,13 +54,13 @@ impl McpRequest {
         &self.client.spec.name
     }
 
-    /// Exchanges the slot of an ordinary request for that of a listening stream.
-    pub(crate) fn switch_slot(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
-        let Some(place) = StreamSlot::acquire(&self.client.listening) else {
+    /// Exchanges the place of an ordinary request for that of a listening stream.
+    pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
+        let Some(place) = StreamPlace::acquire(&self.client.listening) else {
             routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
-        self.slot = ClientSlot::ListeningStream(place);
+        self.place = ClientPlace::ListeningStream(place);
         Ok(())
     }
 }
@@ -73,7 +74,7 @@ impl ModelRoutes {
         certificate: Option<&ClientCertificate>,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, (headers, certificate), ClientLimit::Parallel, |client| {
-            ClientRequestSlot::acquire(client).map(ClientSlot::Request)
+            ClientRequestPlace::acquire(client).map(ClientPlace::Request)
         })
         .await
     }
@@ -86,20 +87,23 @@ impl ModelRoutes {
         certificate: Option<&ClientCertificate>,
     ) -> Result<McpRequest, HttpReply> {
         self.receive_with(server, (headers, certificate), ClientLimit::Listening, |client| {
-            StreamSlot::acquire(&client.listening).map(ClientSlot::ListeningStream)
+            StreamPlace::acquire(&client.listening).map(ClientPlace::ListeningStream)
         })
         .await
     }
 
+    /// Authenticates the client of a request, counts the request, and finds its server and conversation. `place` takes
+    /// the place of the request among those that count against the client's limit `bound`; it returns `None` if the
+    /// limit is reached.
     async fn receive_with(
         &self,
         server: &str,
         (headers, certificate): (&HeaderMap, Option<&ClientCertificate>),
         bound: ClientLimit,
-        place: impl FnOnce(&Arc<ClientState>) -> Option<ClientSlot>,
+        place: impl FnOnce(&Arc<ClientState>) -> Option<ClientPlace>,
     ) -> Result<McpRequest, HttpReply> {
         if is_from_web_page(headers) {
-            let why = "pages of other hosts may not ask: send no header `origin`";
+            let why = "web pages of other hosts may not send requests: send no header `origin`";
             return Err(error_reply(StatusCode::FORBIDDEN, why));
         }
         let (client, _) = self
@@ -125,7 +129,7 @@ impl ModelRoutes {
             // Its chats are found by their prefixes, and a message to a server has none.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
-                    "a client that has chats as well says which conversation this is: send `{CONVERSATION}`"
+                    "a client that also uses the model routes must name the conversation: send the header `{CONVERSATION}`"
                 );
                 return Err(bad(why));
             }
@@ -134,17 +138,8 @@ impl ModelRoutes {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
-        let (session, beside) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
-        Ok(McpRequest {
-            client,
-            server,
-            conversation,
-            session,
-            headers: beside,
-            streams,
-            labels,
-            slot: place,
-        })
+        let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
+        Ok(McpRequest { client, server, conversation, session, headers: mcp_headers, streams, labels, place })
     }
 
     /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.

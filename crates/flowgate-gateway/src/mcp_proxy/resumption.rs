@@ -1,4 +1,5 @@
-//! Resumption of a stream that its server ends before the answer; the client receives everything in one stream.
+//! Resumes a stream that its server ends before the answer, so that the client receives everything in one stream.
+//! `server_requests` and `listening` call it.
 //!
 //! A server announces by the ids of its events that it can be resumed, and by `retry` after which pause. This concerns
 //! only the server and the gateway: no event id goes to a client, and none is taken from one.

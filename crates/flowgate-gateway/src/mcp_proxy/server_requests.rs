@@ -1,4 +1,5 @@
-//! A message on its way to the server, until everything that the server answers is labelled.
+//! Sends a message to the server, and reads and labels everything that the server answers. `exchange` calls it for the
+//! actions that the proxy returns.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::exchange::McpExchange;
 use super::freezes::freeze_name;
 use super::pending_requests::MAX_CANCELLED;
 use super::proxies::ProxyEvent;
-use super::request::{ClientSlot, McpRequest};
+use super::request::{ClientPlace, McpRequest};
 use super::resumption::ResumptionLimits;
 use super::stop_signal::{NOT_AWAITED, StopSignal};
 use super::stream_watch::StreamWatch;
@@ -41,7 +42,8 @@ impl ModelRoutes {
             self.log.limit(&log::Limit {
                 what: "cancelled requests that are remembered",
                 effect: "all were forgotten: those that begin later wait for their servers",
-                setting: "none",
+                setting: None,
+                advice: None,
                 most: u64::try_from(MAX_CANCELLED).unwrap_or(u64::MAX),
                 client: "",
                 conversation: None,
@@ -129,7 +131,8 @@ impl<'e> McpExchange<'e> {
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
     }
 
-    /// Labels an answer of the server, in whichever form it is.
+    /// Labels the answer of the server to `message`, whose ID at the server is `id`: a single message or a stream. Returns
+    /// the actions that the answer leads to and, if the request failed, the problem.
     async fn handle_answer(
         &mut self,
         message: &Value,
@@ -150,7 +153,8 @@ impl<'e> McpExchange<'e> {
             },
             ServerAnswerBody::SessionUnknown => {
                 self.reply.status = StatusCode::NOT_FOUND;
-                let why = "the server does not know the connection any more; begin a new one";
+                let why =
+                    "the server does not know the MCP session any more: begin a new one with `initialize`";
                 (Vec::new(), Some(why))
             }
             ServerAnswerBody::Stream(events) => {
@@ -159,8 +163,9 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Reads a stream up to the answer to a request, resuming it if the server ends it early, and passes on what
-    /// precedes the answer.
+    /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and passes on the
+    /// messages before the answer. `session` is the ID of the MCP session, which a resumption needs. Returns the actions
+    /// that the answer leads to and, if the request failed, the problem.
     async fn read_stream(
         &mut self,
         id: &Value,
@@ -190,7 +195,7 @@ impl<'e> McpExchange<'e> {
                 continue;
             }
             let (actions, problem) =
-                match matches!(self.request.slot, ClientSlot::ListeningStream(_)) && !is_answer {
+                match matches!(self.request.place, ClientPlace::ListeningStream(_)) && !is_answer {
                     true => self.handle_stream_message(id, &message, &event).await?,
                     false => self.handle_server_message(id, event).await?,
                 };
@@ -211,7 +216,8 @@ impl<'e> McpExchange<'e> {
             self.routes.log.limit(&log::Limit {
                 what: WHAT,
                 effect: "an answer of a server was not read, and the client received an error for it",
-                setting: SETTING,
+                setting: Some(SETTING),
+                advice: None,
                 most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
                 client: &client.spec.name,
                 conversation: Some(conversation),

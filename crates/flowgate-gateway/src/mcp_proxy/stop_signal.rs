@@ -1,4 +1,4 @@
-//! The signals that end the wait for a server: its client has disconnected or has cancelled the request, the gateway shuts down, a
+//! Ends the wait for a server when the client has disconnected or has cancelled the request, the gateway shuts down, a
 //! freeze stops a stream, or the time is over.
 
 use std::pin::pin;

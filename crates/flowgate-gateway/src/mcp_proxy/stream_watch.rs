@@ -1,4 +1,5 @@
-//! Checks during a listening stream: whether a freeze stops it, and whether the connection needs a sign of life.
+//! Checks periodically during a listening stream whether a freeze stops it, and whether the connection needs a sign of
+//! life. `listening` creates the checks.
 
 use std::time::Duration;
 

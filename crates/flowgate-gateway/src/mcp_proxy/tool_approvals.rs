@@ -1,4 +1,4 @@
-//! The tools of a server that a tenant is offered: those that were approved, as they were described then.
+//! Restricts the tools of a server to those that a tenant has approved, as they were described then.
 //!
 //! `conversation_inputs` calls this before and after the tools of a server are listed.
 
@@ -35,7 +35,7 @@ impl McpExchange<'_> {
         let accept_new = known.is_empty() && !server.approves_first;
         let pins = Pins::from(known);
         if session.pins(&server.name) != Some(&pins) {
-            self.hand_to_machine(session, ProxyEvent::Pinned { pins, accept_new });
+            self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new });
         }
         Ok(())
     }
@@ -75,8 +75,8 @@ impl McpExchange<'_> {
         actions.retain(|out| !matches!(out, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = pinned {
-            self.hand_to_machine(session, ProxyEvent::Pinned { pins, accept_new: false });
-            let why = "the tools were listed elsewhere at the same time: list them again";
+            self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new: false });
+            let why = "another request listed the tools at the same time: list them again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
         Ok(())

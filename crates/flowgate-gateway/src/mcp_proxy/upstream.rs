@@ -1,5 +1,5 @@
-//! The connection to an MCP server: streamable HTTP. A request costs a task, which may outlive the request of the
-//! client.
+//! Sends requests to an MCP server over streamable HTTP. Each request runs as a task, which may outlive the request of
+//! the client.
 //!
 //! No redirect is followed and no proxy is used: the operator did not choose the server that a redirect names.
 
@@ -13,7 +13,7 @@ use reqwest::RequestBuilder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::answer_bytes::{OpenRequestSlot, ServerAnswerBytes};
+use super::answer_bytes::{OpenRequestPlace, ServerAnswerBytes};
 use super::event_stream::EventStream;
 use super::stop_signal::StopSignal;
 
@@ -111,12 +111,12 @@ impl McpServerClient {
         headers: &[(String, String)],
         stop: &mut StopSignal<'_>,
     ) -> Result<ServerAnswer, &'static str> {
-        let slot = acquire(&self.open)?;
+        let place = acquire(&self.open)?;
         let request = self.client()?.post(&self.url).header("content-type", "application/json").body(message);
         let request = self.with_headers(request, "application/json, text/event-stream", headers);
         // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
         let (give, take) = oneshot::channel();
-        tokio::spawn(deliver(request, slot, give));
+        tokio::spawn(deliver(request, place, give));
         let bytes = stop.wait_for(take).await?.unwrap_or(Err(UNREACHABLE))?;
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
@@ -133,13 +133,13 @@ impl McpServerClient {
         headers: &[(String, String)],
         stop: &mut StopSignal<'_>,
     ) -> Result<ServerAnswer, &'static str> {
-        // Long-lived listening streams take no slot of ordinary requests.
-        let slot = acquire(if since.is_some() { &self.open } else { &self.listened })?;
+        // Long-lived listening streams do not count against the limit on ordinary requests.
+        let place = acquire(if since.is_some() { &self.open } else { &self.listened })?;
         let mut request = self.with_headers(self.client()?.get(&self.url), "text/event-stream", headers);
         if let Some(since) = since {
             request = request.header("last-event-id", since);
         }
-        let bytes = stop.wait_for(send(request, slot)).await??;
+        let bytes = stop.wait_for(send(request, place)).await??;
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
     }
@@ -155,6 +155,7 @@ impl McpServerClient {
         let _ = request.send().await;
     }
 
+    /// Adds the accepted media types, the key of the gateway and `headers` to a request.
     fn with_headers(
         &self,
         request: RequestBuilder,
@@ -193,19 +194,19 @@ impl McpServerClient {
     }
 }
 
-fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestSlot, &'static str> {
-    OpenRequestSlot::acquire(open, MAX_OPEN_REQUESTS)
-        .ok_or("too many requests to this server are on their way; wait for some")
+fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
+    OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
+        .ok_or("too many requests to this server are in progress: wait for some of them")
 }
 
 /// Sends a request; returns the answer when it begins.
-async fn send(request: RequestBuilder, slot: OpenRequestSlot) -> Result<ServerAnswerBytes, &'static str> {
+async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<ServerAnswerBytes, &'static str> {
     match request.send().await {
-        Ok(response) => Ok(ServerAnswerBytes::new(response, slot)),
+        Ok(response) => Ok(ServerAnswerBytes::new(response, place)),
         Err(error) if error.is_timeout() => Err("the server does not answer in time"),
-        Err(error) if is_tls_failure(&error) => Err(
-            "the server cannot be trusted: no authority vouches for it that is known here (see `ca-file`)",
-        ),
+        Err(error) if is_tls_failure(&error) => {
+            Err("the certificate of the server is not trusted: check its `ca-file` in [mcp]")
+        }
         Err(_) => Err(UNREACHABLE),
     }
 }
@@ -213,7 +214,7 @@ async fn send(request: RequestBuilder, slot: OpenRequestSlot) -> Result<ServerAn
 /// Sends a request for a receiver that may end the wait before the server has received it.
 async fn deliver(
     request: RequestBuilder,
-    slot: OpenRequestSlot,
+    place: OpenRequestPlace,
     mut answer: oneshot::Sender<Result<ServerAnswerBytes, &'static str>>,
 ) {
     let is_abandoned = async {
@@ -221,7 +222,7 @@ async fn deliver(
         sleep(ABANDONED_TIMEOUT).await;
     };
     let sent = tokio::select! {
-        sent = send(request, slot) => sent,
+        sent = send(request, place) => sent,
         () = is_abandoned => return,
     };
     // An answer that is no longer awaited is dropped, and its connection ends.
@@ -245,12 +246,12 @@ async fn read_answer(
         404 if has_session => ServerAnswerBody::SessionUnknown,
         300..=399 => {
             return Err(
-                "the server answers with a redirect, which is not followed: look at its url in [mcp]",
+                "the server answers with a redirect, which is not followed: check its `url` in [mcp]",
             );
         }
         401 | 403 => {
             return Err(
-                "the server rejects the key of the gateway (401 or 403): look at its key-from or key-file in [mcp]",
+                "the server rejects the key of the gateway (401 or 403): check its `key-from` or `key-file` in [mcp]",
             );
         }
         // An HTTP error may still have an answer in its body.
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_abandoned_listening_stream_releases_its_slot() {
+    async fn an_abandoned_listening_stream_releases_its_place() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let client = McpServerClient::new(&url, None, &Authorities::default());

@@ -1,4 +1,4 @@
-//! A cache of compiled policies: clients send the policy with every request.
+//! Caches compiled policies, because clients send the policy with every request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,6 +84,8 @@ impl CachedPolicies {
         Some(Arc::clone(policy))
     }
 
+    /// Adds a policy, and evicts the least recently used ones until at most `policies` policies of at most `bytes`
+    /// bytes are left.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
         if self.compiled.contains_key(&key) {
             return;

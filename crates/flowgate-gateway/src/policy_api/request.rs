@@ -1,4 +1,4 @@
-//! Requests of the policy API: strict JSON, whose errors are reported with their position.
+//! Reads requests of the policy API. They are strict JSON, and errors name the field or the position.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
-//! Responses of the policy API. These types are the wire format; `openapi.json` describes them, and tests compare the
-//! two.
+//! Defines the responses of the policy API. These types are the wire format; `openapi.json` describes them, and tests
+//! compare the two.
 
 use flowgate::analysis::{EvaluationFailure, EvaluationFailureKind, Violation};
 use flowgate::policy::{Action, Diagnostic, Policy};

@@ -1,4 +1,4 @@
-//! A service that answers a predicate over HTTP.
+//! Asks a service over HTTP for the answer of an extern predicate.
 //!
 //! The question is `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, the answer `200` with
 //! `{"answer": true}`. Anything else is no answer.

@@ -1,4 +1,4 @@
-//! The answers of extern predicates in one conversation, recorded so that the conversation can be replayed without
+//! Records the answers of extern predicates in one conversation, so that the conversation can be replayed without
 //! asking the sources.
 //!
 //! A replay asks in the same order, so each question receives its recorded answers one after the other: a trial
@@ -87,6 +87,8 @@ impl PredicateJournal {
         std::mem::take(&mut self.state().failures)
     }
 
+    /// Returns the answer of the predicate `name` to `arguments`. In a turn, calls `answer` with the time that is left
+    /// for it, and records the result. In a replay, returns the recorded answer.
     fn ask(
         &self,
         name: &str,
@@ -98,13 +100,14 @@ impl PredicateJournal {
             let known = state.replayed.get_mut(&question_key(name, arguments));
             let known = known
                 .and_then(|known| if known.len() > 1 { known.pop_front() } else { known.front().cloned() });
-            return known.unwrap_or_else(|| Err("nobody was asked then".to_owned()));
+            return known
+                .unwrap_or_else(|| Err("the recorded turn contains no answer to this question".to_owned()));
         };
         // No other caller waits for this lock in the meantime, but a source that panics must not leave it held.
         drop(state);
         let begun = Instant::now();
         let answer = match left.min(ANSWER_TIME) {
-            Duration::ZERO => Err("no time is left for it".to_owned()),
+            Duration::ZERO => Err("the time for predicates in this turn is used up".to_owned()),
             time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
@@ -155,7 +158,8 @@ mod tests {
     #[test]
     fn each_question_is_answered_again_as_it_was() {
         let journal = PredicateJournal::default();
-        let (yes, nobody) = (Ok(json!(true)), || Err("nobody was asked then".to_owned()));
+        let (yes, nobody) =
+            (Ok(json!(true)), || Err("the recorded turn contains no answer to this question".to_owned()));
         assert_eq!(asked(&journal, 1, &yes), nobody());
         assert_eq!(journal.take_answers(), []);
         journal.begin_turn();
@@ -188,14 +192,14 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let asking = runtime.spawn(async move {
+        let slow_turn = runtime.spawn(async move {
             let journal = PredicateJournal::default();
             journal.begin_turn();
             tokio::spawn(async move { sender.send(()) });
             journal
                 .ask("p", &[], &|_| receiver.recv().map(|()| json!(true)).map_err(|error| error.to_string()))
         });
-        assert_eq!(runtime.block_on(asking).unwrap(), Ok(json!(true)));
+        assert_eq!(runtime.block_on(slow_turn).unwrap(), Ok(json!(true)));
     }
 
     #[test]
@@ -204,7 +208,10 @@ mod tests {
         journal.begin_turn();
         journal.state().left = Some(Duration::ZERO);
         assert_eq!(asked(&journal, 1, &yes), Err(NO_ANSWER.to_owned()));
-        assert_eq!(journal.take_failures(), [("p".to_owned(), "no time is left for it".to_owned())]);
+        assert_eq!(
+            journal.take_failures(),
+            [("p".to_owned(), "the time for predicates in this turn is used up".to_owned())]
+        );
         journal.state().left = Some(Duration::from_millis(1));
         let slow = journal.ask("p", &[], &|_| {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,5 @@
-//! A WebAssembly module that answers a predicate: a pure function of its arguments, without access to anything else.
+//! Asks a WebAssembly module for the answer of an extern predicate. The module is a pure function of the arguments,
+//! without access to anything else.
 //!
 //! The module imports nothing. It exports
 //!
@@ -40,6 +41,7 @@ impl std::fmt::Debug for WasmPredicateSource {
 }
 
 impl WasmPredicateSource {
+    /// Loads the module for the predicate `name` from a file.
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
@@ -48,6 +50,7 @@ impl WasmPredicateSource {
         Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
     }
 
+    /// Compiles a module, and checks that it imports nothing and has the exports that a predicate needs.
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
@@ -57,7 +60,7 @@ impl WasmPredicateSource {
             .map_err(|error| format!("it is not a WebAssembly module: {}", error.root_cause()))?;
         if let Some(import) = module.imports().next() {
             return Err(format!(
-                "it imports `{}.{}`, and a predicate has nothing within its reach; build it without WASI",
+                "it imports `{}.{}`, but the module of a predicate may import nothing: build it without WASI",
                 import.module(),
                 import.name()
             ));
@@ -94,6 +97,7 @@ impl WasmPredicateSource {
         Ok(Self { module, name: name.to_owned() })
     }
 
+    /// Calls the module with the arguments in JSON, and returns its answer. The call is stopped after `time`.
     fn ask(&self, question: &str, time: Duration) -> Result<Vec<u8>, WasmCallError> {
         let limits = StoreLimitsBuilder::new()
             .memory_size(MEMORY)
@@ -154,7 +158,9 @@ impl std::fmt::Display for WasmCallError {
             Self::Outside => f.write_str("the module points outside its memory"),
             Self::Long => write!(f, "the answer is longer than {MAX_ANSWER} bytes"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
-                Some(Trap::OutOfFuel) => f.write_str("the module takes more than its instructions"),
+                Some(Trap::OutOfFuel) => {
+                    write!(f, "the module exceeded the limit of {FUEL} instructions for one answer")
+                }
                 Some(Trap::Interrupt) => f.write_str("the module is too slow"),
                 Some(trap) => write!(f, "the module stopped: {trap}"),
                 None => write!(f, "the module cannot be run: {}", error.root_cause()),
@@ -220,10 +226,13 @@ mod tests {
     #[test]
     fn a_module_is_bounded() {
         let no = |why: &str| format!("`is_customer` has no answer: {why}");
-        check("(loop $l br $l) i64.const 4", &no("the module takes more than its instructions"));
+        check(
+            "(loop $l br $l) i64.const 4",
+            &no("the module exceeded the limit of 100000000 instructions for one answer"),
+        );
         let filling = "(drop (memory.grow (i32.const 900))) \
             (loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 58000000)) br $l) i64.const 4";
-        check(filling, &no("the module takes more than its instructions"));
+        check(filling, &no("the module exceeded the limit of 100000000 instructions for one answer"));
         let slow = module("(loop $l br $l) i64.const 4").unwrap();
         assert_eq!(judged(slow, Duration::from_millis(10)), no("the module is too slow"));
         check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
@@ -264,7 +273,7 @@ mod tests {
         );
         check(
             "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))",
-            "it imports `wasi_snapshot_preview1.fd_write`, and a predicate has nothing within its reach; build it without WASI",
+            "it imports `wasi_snapshot_preview1.fd_write`, but the module of a predicate may import nothing: build it without WASI",
         );
         let error = WasmPredicateSource::compile("p", b"no module").unwrap_err();
         assert!(error.starts_with("it is not a WebAssembly module: "), "{error}");

@@ -1,4 +1,4 @@
-//! Certificates of clients: the names in them by which the configuration recognises a client.
+//! Reads the names in the certificate of a client by which the configuration recognises the client.
 
 use std::fmt;
 

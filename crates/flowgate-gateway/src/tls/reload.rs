@@ -1,6 +1,6 @@
-//! Follows changes of the certificate while the gateway runs.
+//! Reloads the certificate of the gateway when its files change, while the gateway runs.
 //!
-//! Each handshake looks whether the files have changed. A changed file that cannot be used is reported once, and the
+//! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
 //! earlier certificate remains in use. A certificate and its key are two files: between their replacements they do not
 //! match, and the second replacement is noticed in turn.
 

@@ -207,7 +207,7 @@ fn a_failed_deletion_of_content_is_reported() {
     let told = line["message"].as_str().unwrap();
     assert!(told.starts_with("expired content could not be deleted: "), "{told}");
     assert!(
-        told.ends_with("line 1: no content that the log kept: take the line out, and ask again"),
+        told.ends_with("line 1 of the contents was not written by the log: remove the line, and try again"),
         "{told}"
     );
     gateway.stop();
@@ -223,7 +223,7 @@ fn only_permitted_people_can_delete_content() {
         assert_eq!(status, expected.0, "{body}");
         assert!(body.contains(expected.1), "{body}");
     };
-    check(KEPT, "vic", json!({"client": "agent"}), (403, "a viewer may not do this"));
+    check(KEPT, "vic", json!({"client": "agent"}), (403, "the role viewer may not do this"));
     check(KEPT, "amy", json!({"client": "agent"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "acme"}), (200, r#"{"forgotten":0}"#));

@@ -103,7 +103,7 @@ fn a_log_behind_its_database_is_refused() {
     ] {
         write(&home, &text);
         let problem = verified(&home).unwrap_err();
-        assert!(problem.to_string().contains("it was cut off"), "{name}: {problem}");
+        assert!(problem.to_string().contains("it was truncated"), "{name}: {problem}");
         assert_eq!(problem.line, u64::try_from(at).unwrap(), "{name}");
         let error = refused(&home);
         assert!(error.contains(expected) && error.contains("flowgate audit accept-loss"), "{name}: {error}");
@@ -117,9 +117,7 @@ fn a_log_behind_its_database_is_refused() {
     write(&home, &[]);
     assert!(refused(&home).contains("there is no log here"), "{}", refused(&home));
     fs::remove_file(log(&home)).unwrap();
-    assert!(
-        home.try_start().err().unwrap().contains("the log is missing that the database knows, up to line")
-    );
+    assert!(home.try_start().err().unwrap().contains("the log that the database has recorded up to line"));
 
     // The complete log is continued, and so is a log that is ahead of its database.
     write(&home, &whole);
@@ -184,7 +182,7 @@ fn a_database_that_was_deleted_is_noticed() {
     // Without the lock file, the log detects the loss.
     fs::remove_file(&marker).unwrap();
     let error = refused(&home);
-    assert!(error.contains("the database does not know this log"), "{error}");
+    assert!(error.contains("the database has no record of this log"), "{error}");
     moved(&file, &home.folder().join("gone.db"));
     // The original database is accepted.
     moved(&aside, &file);

@@ -97,7 +97,10 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
         assert!(matches!(problem.what, VerifyErrorKind::Unseen(_)), "{problem}");
         let told = fs::read_to_string(heads(&home)).unwrap();
         let error = home.try_start().err().unwrap_or_default();
-        assert!(error.contains("the witness knows line") && error.contains("audit accept-loss"), "{error}");
+        assert!(
+            error.contains("the witness has received line") && error.contains("audit accept-loss"),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(heads(&home)).unwrap(), told);
 
         // The loss is detected also if the log and the database were deleted.
@@ -115,7 +118,7 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
         );
         let error = home.try_start().err().unwrap_or_default();
         assert!(
-            error.contains("the witness knows line") && error.contains("this log has 0 lines"),
+            error.contains("the witness has received line") && error.contains("this log has 0 lines"),
             "{error}"
         );
         assert!(key.exists());
@@ -170,7 +173,7 @@ fn two_gateways_have_one_witness() {
         let before = kept(&one);
         work(&one, 1);
         put_back(&one, &before);
-        assert!(one.try_start().err().unwrap_or_default().contains("the witness knows line"));
+        assert!(one.try_start().err().unwrap_or_default().contains("the witness has received line"));
     }
     work(&other, 1);
 }
@@ -287,7 +290,7 @@ fn failed_deliveries_to_a_witness_are_visible() {
         assert_eq!((status, &said["failing"]), (if is_required { 503 } else { 200 }, &failing), "{said}");
         let (status, said) = ask(&gateway);
         assert_eq!(status, if is_required { 503 } else { 200 }, "{said}");
-        assert_eq!(said.contains("the witness of the audit log cannot be told of it"), is_required, "{said}");
+        assert_eq!(said.contains("the witness of the audit log is too far behind"), is_required, "{said}");
         assert_eq!(upstream.shown().is_empty(), is_required);
         assert!(!said.contains(&listener.url));
         // Freezes do not wait for a witness.

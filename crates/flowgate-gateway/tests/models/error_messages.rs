@@ -18,7 +18,7 @@ const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
 const STORE: &str =
     "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
-const UNRECORDED: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now; the log of the gateway has the reason";
+const UNRECORDED: &str = "the audit log cannot be written, and what cannot be recorded is not done; the log of the gateway has the reason";
 const MODEL: &str =
     "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
 const SERVER: &str =

@@ -430,7 +430,7 @@ fn heads_are_checked() {
         check(Method::GET, "https://evil.example/metrics", &[], 403, "for another host").await;
         let many: Vec<(&str, &str)> = vec![("x-many", "1"); 65];
         check(Method::GET, &own, &many, 431, "more than 64 header fields").await;
-        check(Method::PUT, &own, &[], 405, "asked by GET").await;
+        check(Method::PUT, &own, &[], 405, "has the method GET").await;
         let long = "x".repeat(40_000);
         let answer = client.begin_request(Request::get(&own).header("x-long", &long), None).await;
         let status = read(answer).await.map(|answer| answer.status);

@@ -201,7 +201,7 @@ fn a_source_that_is_none_is_refused() {
         assert!(answer.contains(expected), "{answer}");
     };
     let hello = r#"{"role":"user","content":"Hello."}"#;
-    let named = "`x-flowgate-source` is one of: typed, file, tool, retrieved, program";
+    let named = "the header `x-flowgate-source` must be one of: typed, file, tool, retrieved, program";
     check(&[("x-flowgate-source", "me")], hello, named);
     let twice = [("x-flowgate-source", "typed"), ("x-flowgate-source", "file")];
     check(&twice, hello, "occurs twice");

@@ -1,4 +1,5 @@
-//! A chat as a client sends it, with the digests of its messages, for comparison with one session or with many.
+//! Represents a chat as a client sends it, with the digests of its messages, for comparison with one session or with
+//! many.
 //!
 //! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented
 //! by their digests alone, as long as they keep their positions.

@@ -1,5 +1,5 @@
-//! What the operator declares about a client, and what was seen in its sessions: decides which of its texts are
-//! trusted.
+//! What the operator declares about a client (whether its text is trusted as the user's, messages that are known
+//! verbatim), and the texts seen in its sessions. [`super::History`] decides by it which texts of the client are trusted.
 
 use std::ops::Range;
 

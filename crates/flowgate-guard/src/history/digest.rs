@@ -1,4 +1,4 @@
-//! The digest of a message: the hash of its `Debug` output, by which stored chats are recognised.
+//! Computes the digest of a message: the hash of its `Debug` output, by which stored chats are recognised.
 //!
 //! A client sends its whole chat with every request, so all messages are formatted and hashed through one buffer.
 

@@ -1,4 +1,4 @@
-//! The normal form in which texts are compared.
+//! Converts texts to the normal form in which they are compared.
 //!
 //! Clients clean what they retrieve, and quote it in their own spelling. Both change the bytes without changing what is
 //! read, so remembered texts and compared texts are normalised alike:
@@ -365,7 +365,7 @@ fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
 /// tags of BBCode, and colour codes of terminals. `None` if there is none.
 pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
     let mut is_markup = vec![false; all.len()];
-    let (mut at, mut is_there) = (0, false);
+    let (mut at, mut has_markup) = (0, false);
     let mut budget = MAX_SEARCHED.saturating_mul(all.len());
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
@@ -383,9 +383,9 @@ pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
             continue;
         };
         is_markup.iter_mut().skip(at).take(length).for_each(|is_markup| *is_markup = true);
-        (at, is_there) = (at + length, true);
+        (at, has_markup) = (at + length, true);
     }
-    is_there.then_some(is_markup)
+    has_markup.then_some(is_markup)
 }
 
 /// The end of a piece of markup, as far as a search found it.

@@ -1,4 +1,4 @@
-//! The texts that were seen in a client's sessions, with their labels.
+//! Remembers the texts that were seen in a client's sessions, with their labels.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that

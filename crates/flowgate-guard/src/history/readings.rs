@@ -1,4 +1,4 @@
-//! The readings of a text: the forms in which a client may quote it, beyond those that
+//! Computes the readings of a text: the forms in which a client may quote it, beyond those that
 //! [normalisation](super::normalization) makes equal.
 //!
 //! A text has up to five readings; one that changes nothing is left out:

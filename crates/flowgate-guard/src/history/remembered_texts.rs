@@ -1,5 +1,5 @@
-//! The normal forms of a shown text that are stored, so that a quotation is found however its author read the text: as
-//! source, rendered or decoded (see `readings`).
+//! Computes the normal forms of a shown text that are stored, so that a quotation is found however its author read the
+//! text: as source, rendered or decoded (see `readings`).
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;

@@ -1,4 +1,4 @@
-//! Sets of windows of text: each [`SHORTEST`] consecutive bytes of a remembered text, with its labels.
+//! Stores sets of windows of text: each [`SHORTEST`] consecutive bytes of a remembered text, with its labels.
 //!
 //! A window is identified by a fingerprint (Karp and Rabin, 1987). A lookup takes constant time whatever is remembered,
 //! and no untrusted text can slow it down. The windows of a source form two generations: when the younger one is full,

@@ -1,4 +1,4 @@
-//! Naive tainting: every region influences every call.
+//! Implements naive tainting: every region influences every call.
 //!
 //! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
 //! untrusted region makes every later call untrusted.

@@ -1,4 +1,4 @@
-//! An index from values to the regions that state them, extended with the trace.
+//! Maintains an index from values to the regions that state them, which grows with the trace.
 //!
 //! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
 //! depends on the number of matches and not on the length of the trace.

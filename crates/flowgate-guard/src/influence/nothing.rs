@@ -1,4 +1,5 @@
-//! Nothing but the user's own words influences the call: everything above their label is hidden from the model.
+//! Assumes that nothing but the user's own words influences the call: everything above their label is hidden from the
+//! model.
 //!
 //! The safest method without questions, and the least useful one. Its guarantee holds if the model is shown only what
 //! this method leaves visible. A recorded call was generated from the full context, so on a log the method estimates

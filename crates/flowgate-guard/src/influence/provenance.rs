@@ -1,4 +1,4 @@
-//! Provenance: a call depends on the regions whose values recur in its arguments.
+//! Implements the method `provenance`: a call depends on the regions whose values recur in its arguments.
 //!
 //! Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or time. If several
 //! regions state it, the lowest one is taken. A value that is found nowhere was derived, so it depends on everything.

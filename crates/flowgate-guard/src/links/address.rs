@@ -1,4 +1,4 @@
-//! The canonical form of a permitted address.
+//! Writes a permitted address in its canonical form.
 //!
 //! The judged address and the written one are the same. An address is parsed as a browser does, and written with
 //! letters, digits and the few signs that no renderer takes for an end, an emphasis or an entity; everything else is

@@ -1,4 +1,4 @@
-//! The cleaner: takes a text piece by piece, and returns the part that no later piece can change.
+//! Cleans a stream of text: takes it piece by piece, and returns the part that no later piece can change.
 //!
 //! It works on *segments*, the spans between white space and other characters that no address reaches across. In a
 //! segment that is too long to wait for, every sign that an address or a link needs is broken apart without further

@@ -1,8 +1,9 @@
-//! Constructs of markup languages that lead somewhere without a plainly written address, and the places where a space
-//! breaks them.
+//! Finds constructs of markup languages that make a link or load a resource although no address is written plainly in
+//! them, and says where to insert a space so that no renderer recognises them. [`super::segment`] calls it.
 //!
-//! Their addresses are broken apart like all others. Some of their renderers drop white space from an address or decode
-//! escapes in it, so the construct itself is broken as well:
+//! This keeps a rendered reply from sending data to a host or from linking to one. Addresses inside a construct are
+//! handled like all others; but some renderers drop white space from an address or decode escapes in it, so the
+//! construct is broken as well:
 //!
 //! * `.. image::`, `.. _name:` and `` `text <address>`_ `` of reStructuredText, `image::` of AsciiDoc, `\href{` of TeX.
 //! * Attribute lists (`{style="..."}`) of Markdown, and `url(` of style sheets.

@@ -1,6 +1,6 @@
-//! Text as a renderer may show it: compatible forms are replaced (NFKC), and invisible characters and marks are left out. Links
-//! and placeholders are searched for in this form, since a renderer may recognise one that the bytes do not show. Each
-//! character records the bytes that it comes from.
+//! Converts text to what a renderer may show: compatible forms are replaced (NFKC), and invisible characters and marks
+//! are left out. Links and placeholders are searched for in this form, since a renderer may recognise one that the
+//! bytes do not show. Each character records the bytes that it comes from.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};

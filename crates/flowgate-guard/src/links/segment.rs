@@ -1,4 +1,6 @@
-//! Cleans one segment of a text: finds its addresses, has them judged, and breaks the rest apart.
+//! Cleans one segment of a text, that is, a span between characters that no address reaches across. Finds the addresses
+//! in it, asks the [`LinkJudge`] about each, and separates the remaining signs so that no renderer makes a link of them.
+//! [`super::cleaner`] calls it for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
 //! in its canonical form; and each sign without which no renderer makes an address or a link is separated from its
@@ -244,6 +246,8 @@ impl SegmentReader<'_, '_> {
         self.decide(written, "", start, end)
     }
 
+    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form, or
+    /// `None` if it has none, and `prefix` completes it to a URL. Returns the end of the address if it is permitted.
     fn decide(
         &mut self,
         written: Option<String>,
@@ -431,6 +435,7 @@ impl SegmentReader<'_, '_> {
     }
 }
 
+/// Writes `source` with the `edits` of its characters `plain`, and the permitted `addresses` in their canonical form.
 fn write(
     source: &str,
     plain: &[RenderedChar],

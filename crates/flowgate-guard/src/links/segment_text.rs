@@ -1,4 +1,4 @@
-//! The characters of a segment as renderers read them: where names and addresses begin and end.
+//! Reads the characters of a segment as renderers do: where names and addresses begin and end.
 //!
 //! [`super::segment`] asks it before every decision. It only reads: what is written in place of the segment is decided
 //! there.

@@ -1,4 +1,4 @@
-//! The text that the cleaner has released, and the decision on each address in it.
+//! Collects the text that the cleaner has released, and the decision on each address in it.
 
 use super::rendered::{for_each_normalized, is_transparent};
 

@@ -61,7 +61,7 @@ impl NoninterferenceCase {
         let mut random = Random::new(seed);
         let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
         // Not drawn from the same source, so that the other cases stay what they are.
-        let accepts_much = Random::of(&format!("accepts much {seed}")).chance(40);
+        let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, declared) = policy(&mut random, &space, &tools, accepts_much);
         if Random::of(&format!("grants {seed}")).chance(40) {
             text = with_grants(&text);

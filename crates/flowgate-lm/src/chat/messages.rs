@@ -1,4 +1,4 @@
-//! The messages of a chat, with a cache of their serialised form.
+//! Holds the messages of a chat, with a cache of their serialised form.
 //!
 //! A chat is sent whole with each request, and most of it was serialised before. The serialiser therefore leaves its
 //! output with the messages, and extends it the next time. Appending messages keeps the cache; any other change, and a

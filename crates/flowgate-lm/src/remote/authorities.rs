@@ -1,4 +1,4 @@
-//! Certificate authorities that are trusted for TLS servers.
+//! Reads the certificate authorities that are trusted for TLS servers.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A budget of requests and tokens that models share; a request beyond it fails.
+//! Counts the requests and tokens of the models that share a budget. A request beyond it fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Error;
 use crate::chat::Usage;
 
-/// A limit on the cost of all clients that share it. A request that was admitted is completed, so concurrent
+/// A limit on the requests and tokens of all models that share it. A request that was admitted is completed, so concurrent
 /// requests may exceed the limit of tokens by their own cost.
 #[derive(Debug)]
 pub struct Budget {

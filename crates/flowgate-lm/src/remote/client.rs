@@ -1,4 +1,4 @@
-//! The HTTP client: sends a request, and retries it where that may help.
+//! Sends a request over HTTP, and retries it where that may help.
 //!
 //! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) call it. Clones of a client share its
 //! connections until one of them changes how it connects.
@@ -232,6 +232,7 @@ impl HttpClient {
         Err(Error::Timeout)
     }
 
+    /// Sends one attempt of a request, and reads the head of the answer.
     async fn send_once(
         &self,
         path: &str,

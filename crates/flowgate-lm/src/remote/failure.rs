@@ -11,7 +11,7 @@ use super::retry::AttemptFailure;
 use crate::Error;
 
 /// The text of [`Error::Unreachable`] where no trusted authority signed the server's certificate.
-pub const UNTRUSTED: &str = "no connection that could be trusted";
+pub const UNTRUSTED: &str = "the certificate of its server is not trusted";
 
 /// The text of [`Error::Malformed`] for what is no HTTP.
 const NOT_HTTP: &str = "it is not in HTTP";
@@ -19,7 +19,7 @@ const NOT_HTTP: &str = "it is not in HTTP";
 /// Returns the failure for an error of the HTTP client.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
-        return AttemptFailure::transient(report_unreachable("the host is not known"));
+        return AttemptFailure::transient(report_unreachable("the host name cannot be resolved"));
     }
     if error.is_timeout() {
         let timeout = AttemptFailure::from(Error::Timeout);

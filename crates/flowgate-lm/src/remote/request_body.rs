@@ -1,4 +1,4 @@
-//! The body of a request, which reports when its connection is established.
+//! Wraps the body of a request to report when its connection is established.
 //!
 //! The HTTP client reads a body only once it has a connection. The time limit for the answer begins there, and the
 //! limit for the connection ends there.

@@ -1,4 +1,4 @@
-//! An answer of a server: its head, and its body piece by piece.
+//! Reads the answer of a server: its head, and its body piece by piece.
 //!
 //! [`HttpClient`](super::client::HttpClient) creates it, and the handlers of answers read it.
 

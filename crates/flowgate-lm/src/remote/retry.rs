@@ -1,4 +1,4 @@
-//! How often and after which pauses a failed request to a model is sent again.
+//! Decides whether, and after which pause, a failed request to a model is sent again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The log-probability of a given text, by the interfaces that servers offer for it.
+//! Requests the log-probability of a given text, by the interfaces that servers offer for it.
 //!
 //! The tokens that a server returns must spell the end of the text, with a token boundary at the end of the
 //! prompt. A server that returns tokens as text cannot represent a token that contains only a part of a
@@ -291,7 +291,7 @@ mod tests {
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
         check(by, &[("200 OK", &uneven)], &bad("it must have one log-probability for each token")).await;
         check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`").await;
-        let no = "the model's server does not accept the request (401): invalid_api_key";
+        let no = "the model's server rejected the request (401): invalid_api_key";
         check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no).await;
     }
 

@@ -1,4 +1,4 @@
-//! A server with scripted replies, for tests.
+//! Runs a server with scripted replies, for tests.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -124,7 +124,7 @@ async fn transient_failures_are_retried() {
     check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello").await;
     check(
         vec![no("502 Bad"), no("502 Bad"), no("502 Bad")],
-        "the model's server does not accept the request (502): server_error heard ",
+        "the model's server rejected the request (502): server_error heard ",
     )
     .await;
     check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ").await;
@@ -176,7 +176,7 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
 async fn permanent_failures_are_not_retried() {
     let bad = |why: &str| format!("the model's answer cannot be read: {why} heard ");
     let no = |status: u16, name: &str| {
-        format!("the model's server does not accept the request ({status}): {name} heard ")
+        format!("the model's server rejected the request ({status}): {name} heard ")
     };
     let error = r#"{"error":{"message":"a private question","type":"invalid_request_error","code":null}}"#;
     check(vec![ScriptedReply::json("400 Bad", "", error)], &no(400, "invalid_request_error")).await;
@@ -232,7 +232,7 @@ async fn a_server_without_tls_is_refused() {
     let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(Api::Responses, "a"))]);
     let remote = remote(Api::Responses, &base.replace("http:", "https:"));
     let error = ask(&remote).await.0.unwrap_err().to_string();
-    assert_eq!(error, "the model cannot be reached: no connection that could be trusted");
+    assert_eq!(error, "the model cannot be reached: the certificate of its server is not trusted");
     let (heard, _) = hears.recv().unwrap();
     assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
 }

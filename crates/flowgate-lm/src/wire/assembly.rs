@@ -48,6 +48,7 @@ impl Assembly {
         sent.map(|()| index)
     }
 
+    /// Adds a piece of the arguments of the call with this index, and passes it to the listener.
     pub(super) fn arguments(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, which nearly every server of local models also supports.
+//! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports.
 //!
 //! A tool output cannot be marked as an error: its content is sent as it is. The token limit is sent as
 //! `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.

@@ -1,5 +1,5 @@
-//! Accessors for fields. In a request, each field is known or rejected by name; in an answer, a field of an unexpected
-//! type counts as absent.
+//! Accesses the fields of requests and answers. In a request, each field is known or rejected by name; in an answer, a
+//! field of an unexpected type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Anthropic's messages.
+//! Encodes and decodes Anthropic's Messages API.
 //!
 //! Differences from the other formats:
 //!

@@ -1,4 +1,4 @@
-//! OpenAI's responses.
+//! Encodes and decodes OpenAI's Responses API.
 //!
 //! The whole chat is sent with each request, and the server stores nothing: `store` is false, and stored state
 //! (`previous_response_id`, `conversation`, references to items) cannot be requested. Text and calls are separate

@@ -1,4 +1,4 @@
-//! Errors that servers report: by status, in a body, or within a stream.
+//! Reads the errors that servers report: by status, in a body, or within a stream.
 //!
 //! Only the server's name of an error is kept. Its message may quote the request.
 
@@ -54,7 +54,8 @@ fn is_word(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.'))
 }
 
-pub(super) fn encode(api: Api, status: u16, message: &str) -> Value {
+/// Encodes an error in the form of an API, with the API's name for the status.
+pub(super) fn encode_error(api: Api, status: u16, message: &str) -> Value {
     // A status without its own name is an error of the client or of the server.
     let fallback = if status < 500 { 400 } else { 500 };
     let named = |wanted: u16| NAMES.iter().find(|(known, _, _)| *known == wanted);
@@ -76,9 +77,8 @@ mod tests {
 
     #[test]
     fn only_error_names_are_passed_on() {
-        let rejects = |status: u16, name: &str| {
-            format!("the model's server does not accept the request ({status}): {name}")
-        };
+        let rejects =
+            |status: u16, name: &str| format!("the model's server rejected the request ({status}): {name}");
         check(
             &json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
             &rejects(400, "invalid_request_error"),

@@ -40,7 +40,7 @@ fn a_person_is_asked_if_there_is_one() {
     check(ask(false, json!({"action": "accept"})), "refused: requirement");
 }
 
-/// Returns a session with a client of the revisions without connections, which declares its capabilities in each
+/// Returns a session with a client of the revision without sessions, which declares its capabilities in each
 /// request.
 fn retrying(is_interactive: bool) -> ProxySession {
     let mut session =

@@ -45,6 +45,7 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
+    /// Adds the failure of the rule with this index, unless the same failure was added before.
     fn fail(&mut self, index: usize, rule: &Rule, kind: EvaluationFailureKind, message: String) {
         if self.failed.insert((index, message.clone())) {
             let statement = rule.span.clone();
@@ -59,6 +60,8 @@ impl<'a> ViolationCollector<'a> {
         self.analysis
     }
 
+    /// Returns the key of a match of the rule with this index: it identifies the match across analyses of a growing
+    /// trace. `frame` contains the values of the rule's variables.
     fn violation_key(
         &mut self,
         index: usize,
@@ -168,7 +171,7 @@ impl MatchReceiver for ViolationCollector<'_> {
         let mut said = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
-            let size = crate::json::size(&json);
+            let size = crate::json::estimated_size(&json);
             self.message_bytes = self.message_bytes.saturating_add(size);
             if self.message_bytes > MAX_SAID {
                 return Err(EvalError::Fuel);

@@ -1,4 +1,4 @@
-//! Built-in functions for role-based access control.
+//! Implements the built-in functions for role-based access control.
 
 use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};

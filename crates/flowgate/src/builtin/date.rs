@@ -1,4 +1,5 @@
-//! Dates and times in the canonical form that this crate prints: `2024-05-19`, `12:00`, `2024-05-19 12:00`.
+//! Implements the built-in functions of dates and times, in the canonical form that this crate prints: `2024-05-19`,
+//! `12:00`, `2024-05-19 12:00`.
 
 /// Parses a date to year, month and day.
 fn date(text: &str) -> Option<(u32, u32, u32)> {

@@ -1,4 +1,5 @@
-//! Detectors as functions: personal data, secrets, code, links, hidden characters and similar findings.
+//! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
+//! findings.
 //!
 //! They take any value (a text, a message, an output, a list of them), search every text in it, and record the
 //! locations of their findings, so that a violation can report them.

@@ -1,4 +1,4 @@
-//! Events: the call of an output, the server of a call.
+//! Implements the built-in functions of events: the call of an output, the server of a call.
 
 use super::{Function, row};
 use crate::eval::{TextLocation, Value};

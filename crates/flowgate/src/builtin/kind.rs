@@ -1,4 +1,4 @@
-//! Kinds of values: dates, numbers, addresses.
+//! Implements the built-in functions that recognise kinds of values: dates, numbers, addresses.
 //!
 //! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind
 //! may be endorsed. E-mail addresses have none on purpose: `is_email` accepts an attacker's address too, so that it must

@@ -1,4 +1,4 @@
-//! The network: the host of a URL, the domain of an address.
+//! Implements the built-in functions of network addresses: the host of a URL, the domain of an address.
 //!
 //! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL that does not name exactly
 //! one host has none: user information, backslashes, white space, control characters and non-ASCII names are

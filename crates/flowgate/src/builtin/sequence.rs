@@ -1,4 +1,4 @@
-//! Built-in functions of sequences and numbers: `sorted`, `range`, `abs` and similar ones.
+//! Implements the built-in functions of sequences and numbers: `sorted`, `range`, `abs` and similar ones.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::eval::{Result, Value};

@@ -1,4 +1,4 @@
-//! Comparisons, the flow operators, and patterns for tools and their arguments.
+//! Evaluates comparisons, the flow operators, and patterns for tools and their arguments.
 
 use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
@@ -6,6 +6,7 @@ use crate::policy::plan::{ArgumentShape, CompiledExpr, Type};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
+    /// Evaluates a comparison, a membership test or a flow operator. `frame` contains the values of variables.
     pub(super) fn compare(
         &mut self,
         operator: Comparison,
@@ -161,6 +162,8 @@ impl Evaluator<'_> {
         })
     }
 
+    /// Evaluates `event is tool:PATTERN(ARGUMENTS)`: whether a call, or the call of an answer, is of a tool that the
+    /// pattern matches, with arguments of this shape.
     pub(super) fn is_tool(
         &mut self,
         event: &Value,

@@ -1,4 +1,4 @@
-//! Evaluation of one expression.
+//! Evaluates one expression.
 
 use std::ops::Range;
 use std::sync::Arc;

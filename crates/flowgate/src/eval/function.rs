@@ -1,4 +1,5 @@
-//! The table of functions that policies can call. The evaluator receives it; `builtin` provides the rows.
+//! Defines the form of the table of functions that policies can call. The evaluator receives it; `builtin` provides the
+//! rows.
 
 use super::{EvalError, Evaluator, Result, Value};
 use crate::policy::plan::{CanonicalForm, FunctionId};

@@ -1,4 +1,4 @@
-//! Member access: fields, items and parts of values.
+//! Evaluates member access: fields, items and parts of values.
 
 use super::{EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;
@@ -185,7 +185,7 @@ impl Evaluator<'_> {
                 Some(extra) => {
                     // The author of the event also wrote its other fields, so all labels of the event apply.
                     self.reads.push(RegionRead { event: id, node: 0, deep: true });
-                    self.charge_bytes(crate::json::size(extra))?;
+                    self.charge_bytes(crate::json::estimated_size(extra))?;
                     Value::from_json(extra)
                 }
                 None => Value::Absent,
@@ -350,6 +350,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Evaluates `object[from:to]`. As in Python, a negative bound counts from the end.
     pub(super) fn slice(
         &mut self,
         object: &CompiledExpr,

@@ -1,4 +1,4 @@
-//! Operations on missing or null values.
+//! Evaluates operations on missing or null values.
 //!
 //! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
 //! needs a value has no result without one.

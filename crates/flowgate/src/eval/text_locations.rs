@@ -1,4 +1,4 @@
-//! Texts in a value with their locations, values of a type within another value, and the locations that a match
+//! Finds texts in a value with their locations, values of a type within another value, and the locations that a match
 //! concerns.
 
 use std::ops::Range;

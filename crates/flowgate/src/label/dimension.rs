@@ -1,4 +1,4 @@
-//! One dimension of labels, such as integrity: a factor of the product of lattices.
+//! Defines one dimension of labels, such as integrity: a factor of the product of lattices.
 
 use super::lattice::Lattice;
 

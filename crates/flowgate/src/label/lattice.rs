@@ -1,4 +1,4 @@
-//! Finite lattices, given by their edges and compiled to bit sets.
+//! Represents finite lattices, given by their edges and compiled to bit sets.
 //!
 //! A label must be joined and compared in nanoseconds whatever order the policy declares, so an element
 //! `x` is represented by the set of *meet-irreducible* elements that it is not below. Then

@@ -1,4 +1,4 @@
-//! The roster: the names that a session has met in open dimensions, and the bit that represents each.
+//! Keeps the roster: the names that a session has met in open dimensions, and the bit that represents each.
 //!
 //! Bits are assigned as names appear, so the roster is part of a session's state. No name is dropped once a
 //! label refers to its bit.

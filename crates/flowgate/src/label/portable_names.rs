@@ -1,4 +1,4 @@
-//! Portable labels: names mean the same in every session, while the bits of a label do not.
+//! Converts labels to a portable form and back: names mean the same in every session, while the bits of a label do not.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}

@@ -1,4 +1,4 @@
-//! The product of a policy's dimensions, and its layout in the bits of a label.
+//! Defines the product of a policy's dimensions, and its layout in the bits of a label.
 
 mod describe;
 

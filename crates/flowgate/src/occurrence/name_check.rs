@@ -1,4 +1,4 @@
-//! The tools, roles, fields and arguments that a policy names, and which of them do not occur.
+//! Lists the tools, roles, fields and arguments that a policy names, and which of them do not occur.
 
 use std::collections::HashMap;
 
@@ -312,6 +312,7 @@ impl<'a> NameChecker<'a> {
         Some(events.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect())
     }
 
+    /// Warns if `known`, the keys in the traces, lacks the key `name` of the policy.
     fn check_key(&mut self, code: &'static str, name: &str, span: &Span, known: Option<Vec<&str>>) {
         // Without such events, the warning about the tool suffices.
         let Some(known) = known else { return };
@@ -324,6 +325,7 @@ impl<'a> NameChecker<'a> {
         self.report(code, span, &message, near.as_deref());
     }
 
+    /// Adds a warning; `near` is a similar name that occurs.
     fn report(&mut self, code: &'static str, span: &Span, message: &str, near: Option<&str>) {
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),

@@ -1,4 +1,4 @@
-//! Warnings about expressions that the analyzer of the paper (invariant-ai) reads differently.
+//! Warns about expressions that the analyzer of the paper (invariant-ai) reads differently.
 //!
 //! Its grammar is ambiguous and resolves to unintended readings: it reads `a == 1 and b == 2 and c == 3` as
 //! `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written for it receives a warning for each
@@ -165,7 +165,7 @@ impl CompatibilityCheck<'_> {
                 "compat-contains-only",
                 &expr.span,
                 message,
-                "here it holds if `b` contains all of `a`",
+                "in Flowgate it holds if `b` contains all of `a`; write `b contains_only a` for the meaning of invariant-ai",
             );
         }
     }

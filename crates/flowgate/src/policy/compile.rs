@@ -147,6 +147,8 @@ impl<'a> Compiler<'a> {
                 > MAX_ERRORS
     }
 
+    /// Fails because `name` is not declared. `what` is its kind, such as *function*, and `known` are the declared
+    /// names, for a suggestion.
     fn unknown_name<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> CompileResult<T> {
         let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
         let help = match near {

@@ -1,4 +1,4 @@
-//! Diagnostics of a policy: the error, its location and help.
+//! Defines the diagnostics of a policy: the error, its location and help.
 //!
 //! Diagnostics are data: the command line renders them, an editor underlines them, tests compare them.
 

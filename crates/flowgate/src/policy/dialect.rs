@@ -1,4 +1,4 @@
-//! The dialects of the policy language: Flowgate's own and Invariant's.
+//! Defines the dialects of the policy language: Flowgate's own and Invariant's.
 
 /// The dialect in which a policy is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

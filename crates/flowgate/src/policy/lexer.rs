@@ -242,6 +242,8 @@ fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     true
 }
 
+/// Adds the tokens for a line that begins at `column`: an indent, dedents down to an enclosing block, or nothing.
+/// `indents` are the columns of the enclosing blocks.
 fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {

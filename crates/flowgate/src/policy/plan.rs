@@ -1,4 +1,5 @@
-//! A compiled policy: names are resolved to slots, patterns are compiled. The monitor and the rules evaluate it.
+//! Defines the form of a compiled policy: names are resolved to slots, patterns are compiled. The monitor and the rules
+//! evaluate it.
 
 mod dispatch;
 mod exemption;

@@ -1,4 +1,4 @@
-//! The roles of messages, and the detection of misspelled roles.
+//! Lists the roles of messages, and detects misspelled roles.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The syntax tree: the policy as written, with all source locations.
+//! Defines the syntax tree: the policy as written, with all source locations.
 
 use super::diagnostic::Span;
 

@@ -1,9 +1,9 @@
-//! The reference evaluator: tries every assignment of events to variables and evaluates every condition.
+//! Evaluates rules as the reference does: tries every assignment of events to variables and evaluates every condition.
 //!
 //! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no kept state.
 //! Its cost is the number of events to the power of the number of variables.
 
-use super::{MatchReceiver, RuleContext, kind, reads_kind};
+use super::{MatchReceiver, RuleContext, event_kind, reads_kind};
 use crate::eval::{EvalError, Evaluator, Frame, Value, set};
 use crate::policy::plan::{CompiledExpr, QueryItem, Rule, Type, Variable};
 use crate::trace::EventId;
@@ -23,6 +23,7 @@ pub(crate) fn match_event(
     matches(context, Some(id), fuel, report);
 }
 
+/// Reports all matches of all rules; with `new`, only those that concern this event.
 fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
@@ -55,7 +56,7 @@ fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, repor
 
 /// Returns whether a block of the rule may count the event, or the rule can hold at any time.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
-    let Some(kind) = kind(evaluator.trace, id) else { return false };
+    let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
             let mut frame = vec![Value::Absent; rule.query.slots];

@@ -1,4 +1,4 @@
-//! Errors of evaluating an expression of a policy.
+//! Defines the errors of evaluating an expression of a policy.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! `flowgate audit accept-loss`: records a loss, so that the gateway can start again.
+//! Runs `flowgate audit accept-loss`: records a loss of the audit log, so that the gateway can start again.
 
 use std::path::Path;
 

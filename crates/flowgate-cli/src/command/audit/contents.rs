@@ -1,4 +1,4 @@
-//! The file of contents beside a log.
+//! Opens the file of contents beside an audit log, for the other operations.
 
 use std::ffi::OsString;
 use std::io::BufRead;

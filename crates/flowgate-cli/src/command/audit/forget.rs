@@ -1,4 +1,4 @@
-//! `flowgate audit forget`: deletes content; the log remains verifiable.
+//! Runs `flowgate audit forget`: deletes contents beside an audit log. The log remains verifiable.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
+//! Runs `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
 //! every verdict is the same when it is recomputed.
 
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn check_known_logs(
     for (file, log) in files.iter().zip(logs) {
         if !anchors.logs.iter().any(|anchor| anchor.log == *log) {
             are_known = false;
-            output.line(&format!("{mark} {}: the database does not know this log", file.display()));
+            output.line(&format!("{mark} {}: the database has no record of this log", file.display()));
         }
     }
     for anchor in anchors.logs.iter().filter(|anchor| !logs.contains(&anchor.log)) {
@@ -82,7 +82,7 @@ fn check_known_logs(
         let advice = if anchors.is_shared {
             "pass the logs of all gateways that share the database"
         } else {
-            "it was cut off or replaced"
+            "it was truncated or replaced"
         };
         output.line(&format!(
             "{mark} the database knows another log, up to line {line} ({}), signed by {}: {advice}",

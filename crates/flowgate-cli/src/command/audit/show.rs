@@ -1,4 +1,4 @@
-//! `flowgate audit show`: lists a log line by line, with bounded memory.
+//! Runs `flowgate audit show`: lists a log line by line, with bounded memory.
 
 use std::io::BufRead;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `flowgate audit verify`: checks that a log was not changed.
+//! Runs `flowgate audit verify`: checks that a log was not changed.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -100,6 +100,8 @@ pub(super) fn verify_log(
     }
 }
 
+/// Prints the summary of the log in the file `name`, whose chain is valid. It is marked as an objection if it
+/// `is_refused` for another reason.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
     let signed = summary.lines.saturating_sub(summary.unsigned);

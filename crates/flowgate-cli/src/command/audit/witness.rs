@@ -1,4 +1,4 @@
-//! `flowgate audit verify --witness`: checks that logs contain the heads that a witness received.
+//! Checks for `flowgate audit verify --witness` that logs contain the heads that a witness received.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `flowgate bench detectors`: Table 1 of the analyzer paper, compared with the rule of its section 4.2.
+//! Runs `flowgate bench detectors`: measures the detectors in Table 1 of the analyzer paper on customer feedback, and
+//! compares them with the flow rule of its section 4.2.
 //!
 //! Detectors examine the text of customers, a flow rule examines the source of the message. The rule's verdicts are
 //! computed by the monitor over whole runs; no expected verdict is used.
@@ -547,8 +548,11 @@ mod tests {
                     };
                     let sheet: Value = serde_json::from_str(read.content.as_str().unwrap()).unwrap();
                     for piece in &row.feedback {
-                        let is_there = |item: &Value| item["feedback"] == piece.as_str();
-                        assert_eq!(sheet.as_array().unwrap().iter().filter(|item| is_there(item)).count(), 1);
+                        let is_of_piece = |item: &Value| item["feedback"] == piece.as_str();
+                        assert_eq!(
+                            sheet.as_array().unwrap().iter().filter(|item| is_of_piece(item)).count(),
+                            1
+                        );
                     }
                     let replayed = replay(&policy, &EverythingMethod, &run);
                     let outcomes: Vec<_> =

@@ -1,4 +1,4 @@
-//! Rows of customer feedback, honest ones and attacks, and the runs that they produce.
+//! Builds the runs for `detectors` from rows of customer feedback, honest ones and attacks.
 //!
 //! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
 //! its attack, so the result does not depend on the abilities of a model.

@@ -1,4 +1,5 @@
-//! The answer to Claude Code: JSON on the standard output, or nothing if Claude Code's own permissions decide.
+//! Formats the answer of `flowgate hook` to Claude Code: JSON on the standard output, or nothing if Claude Code's own
+//! permissions decide.
 
 use flowgate::monitor::{Judgement, Outcome, Reason};
 use serde_json::{Map, Value, json};

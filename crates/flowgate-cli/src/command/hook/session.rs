@@ -1,4 +1,5 @@
-//! Replays a transcript of Claude Code in a monitor, so that the next event is judged with the labels of all of it.
+//! Replays a transcript of Claude Code in a monitor, so that the next event is judged with the labels of all earlier
+//! ones.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Transcripts of Claude Code: JSON lines that contain messages in Anthropic's form and other entries.
+//! Reads transcripts of Claude Code for `flowgate hook`: JSON lines that contain messages in Anthropic's form and other
+//! entries.
 //!
 //! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
 //! role `user`, text that the client adds has its own role, and missing history has the label top. Sub-agents
@@ -158,12 +159,12 @@ impl Transcript {
         for step in self.steps.iter().filter(|step| step.message.is_some()) {
             last.insert(&step.agent, &step.message);
         }
-        let is_there = self.has_call(&pending.id);
-        let has_gone_on = |step: &TranscriptEntry| {
+        let has_pending_call = self.has_call(&pending.id);
+        let has_continued = |step: &TranscriptEntry| {
             last.get(&step.agent).is_some_and(|last| **last != step.message)
-                || (!is_there && step.agent == pending.agent)
+                || (!has_pending_call && step.agent == pending.agent)
         };
-        let open = self.calls().filter(|(step, id)| !answered.contains(id) && has_gone_on(step));
+        let open = self.calls().filter(|(step, id)| !answered.contains(id) && has_continued(step));
         open.map(|(_, id)| id).filter(|id| *id != pending.id).collect()
     }
 }
@@ -203,7 +204,8 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Reads the objects in a file.
+/// Reads the JSON objects in a file of JSON lines. `left` is the number of bytes that may still be read of all
+/// transcripts, and is reduced; `limit` is the number for the message if it is used up.
 fn read_lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
@@ -222,7 +224,8 @@ fn read_lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String,
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
 
-/// Returns the contents of an entry.
+/// Returns the events that an entry of the transcript contains. `known` are the ids of all entries: an entry that
+/// continues an unknown one begins with [`TranscriptEvent::Unknown`].
 fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<TranscriptEvent>, String> {
     let mut all = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
@@ -268,14 +271,14 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
     let message = message.ok_or("an entry of the transcript has no message")?;
     let content = message.get("content").cloned().unwrap_or_default();
     // Nothing else of the message is read: it could be mistaken for information about its source.
-    let role = role(entry, &content);
+    let role = role_of_message(entry, &content);
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     let was_refused = is_set(entry, "toolDenialKind")
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
     let each = |mut event: TraceEntry| match event.body {
         EventBody::Call(ref mut call) => {
             // A tool whose server is ambiguous matches no statement.
-            call.tool = tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
+            call.tool = unambiguous_tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
             TranscriptEvent::Event(Box::new(event))
         }
         EventBody::Output(output) if was_refused => {
@@ -289,7 +292,7 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
 }
 
 /// Returns the role of a message. Only text that a person typed has the role `user`.
-fn role(entry: &Map<String, Value>, content: &Value) -> String {
+fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     let texts: Option<Vec<&str>> = match content {
         Value::String(text) => Some(vec![text]),
         Value::Array(blocks) => {
@@ -300,7 +303,7 @@ fn role(entry: &Map<String, Value>, content: &Value) -> String {
     let is_markup = |text: &&str| text.trim_start().starts_with('<') || text.contains("<system-reminder>");
     let has_markup = texts.as_ref().is_none_or(|texts| texts.iter().any(is_markup));
     let tagged = |role: &str| match (content, texts.as_deref()) {
-        (Value::String(_), Some([text])) => match tag(text) {
+        (Value::String(_), Some([text])) => match leading_tag(text) {
             Some(tag) => format!("{role}/{tag}"),
             None => role.to_owned(),
         },
@@ -317,15 +320,18 @@ fn role(entry: &Map<String, Value>, content: &Value) -> String {
     }
 }
 
-/// Returns the tag at the beginning of a text, if the client wrote the whole text.
-fn tag(text: &str) -> Option<&str> {
+/// Returns the name of the tag that a text begins with, such as `bash-stdout`, for the role `client/bash-stdout`.
+/// `None` if the name has other characters than a-z and `-`, or if the text also contains a `<system-reminder>`, so
+/// that its parts may have different origins.
+fn leading_tag(text: &str) -> Option<&str> {
     let (tag, rest) = text.trim_start().strip_prefix('<')?.split_once('>')?;
-    let is_plain = !tag.is_empty() && tag.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    (is_plain && !rest.contains("<system-reminder>")).then_some(tag)
+    let is_tag_name = !tag.is_empty() && tag.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    (is_tag_name && !rest.contains("<system-reminder>")).then_some(tag)
 }
 
-/// Returns the tool with this name in Claude Code; none if the server is ambiguous or is Flowgate itself.
-pub(super) fn tool(name: &str) -> Option<Tool> {
+/// Returns the tool with this name in Claude Code; `None` if the name does not identify the server, or if the server has
+/// the name of Flowgate itself.
+pub(super) fn unambiguous_tool(name: &str) -> Option<Tool> {
     let Some(rest) = name.strip_prefix("mcp__") else { return Some(Tool::local(name)) };
     let (server, tool) = rest.split_once("__")?;
     let is_plain = !server.is_empty() && !tool.is_empty() && server != Tool::FLOWGATE_SERVER;
@@ -341,7 +347,7 @@ mod tests {
     #[test]
     fn tools_of_servers() {
         let check = |name: &str, expected: Option<&str>| {
-            assert_eq!(tool(name).map(|tool| tool.to_string()).as_deref(), expected, "{name}");
+            assert_eq!(unambiguous_tool(name).map(|tool| tool.to_string()).as_deref(), expected, "{name}");
         };
         check("Bash", Some("Bash"));
         check("mcp__mail__send_mail", Some("mail/send_mail"));
@@ -358,7 +364,7 @@ mod tests {
         let check = |entry: Value, expected: &str| {
             let entry = entry.as_object().cloned().unwrap_or_default();
             let content = entry.get("message").and_then(|message| message.get("content")).cloned();
-            assert_eq!(role(&entry, &content.unwrap_or_default()), expected, "{entry:?}");
+            assert_eq!(role_of_message(&entry, &content.unwrap_or_default()), expected, "{entry:?}");
         };
         let user = |content: Value| json!({"type": "user", "message": {"role": "user", "content": content}});
         let with = |mut entry: Value, key: &str| {

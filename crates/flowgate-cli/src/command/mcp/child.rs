@@ -1,4 +1,4 @@
-//! The server: a program in its own process group, which ends together with its children.
+//! Starts the MCP server of `flowgate mcp` in a process group of its own, and ends it together with its children.
 
 use std::ffi::OsString;
 use std::process::Stdio;

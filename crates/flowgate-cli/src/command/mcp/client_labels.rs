@@ -1,5 +1,5 @@
-//! The labels of everything that a client has received from all of its servers: each server has a proxy, and the
-//! proxies share a file.
+//! Keeps the labels of everything that a client has received from all of its servers in the file of `--session`, which
+//! the proxies of these servers share. `flowgate mcp` reads and writes it.
 //!
 //! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before
 //! it judges, and writes to it before it sends an answer.
@@ -71,7 +71,7 @@ impl ClientLabelFile {
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(
-            "{path}: {problem}; the labels of text from other servers are unknown: restore the file, or remove it to begin anew"
+            "{path}: {problem}; the labels of text from other servers are unknown: restore the file, or remove it to begin without labels"
         )
     }
 }
@@ -105,7 +105,7 @@ mod tests {
         two.exchange(&mut second).unwrap();
         assert_eq!(second.trace().len(), 1);
         std::fs::write(&path, "{}").unwrap();
-        assert!(two.exchange(&mut second).unwrap_err().contains("remove it to begin anew"));
+        assert!(two.exchange(&mut second).unwrap_err().contains("remove it to begin without labels"));
         std::fs::remove_file(&path).unwrap();
     }
 }

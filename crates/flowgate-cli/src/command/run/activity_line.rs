@@ -1,4 +1,5 @@
-//! The line that shows the current activity and its time, drawn by a thread until it is dropped.
+//! Draws the line that shows the current activity and its time. A thread redraws it until the [`ActivityLine`] is
+//! dropped.
 
 use std::io::{Write as _, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -1,4 +1,4 @@
-//! A model whose answer can be cancelled while waiting for it.
+//! Wraps a model so that Ctrl-C cancels the wait for its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

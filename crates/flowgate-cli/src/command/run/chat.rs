@@ -1,4 +1,4 @@
-//! Turns, and the commands of the person at the terminal.
+//! Runs the turns of a chat, and the commands of the person at the terminal, such as `/why`.
 
 use std::time::Instant;
 
@@ -93,7 +93,7 @@ impl TerminalChat<'_> {
         let mut code = 0;
         for reply in &turn.replies {
             if reply.withheld.is_empty() {
-                output.line(&escaping::text(&reply.text));
+                output.line(&escaping::multiline(&reply.text));
             } else {
                 let rules = escaping::line(&reply.withheld.join("; "));
                 self.shell.note(&format!("a reply of the model was withheld: {rules}"));
@@ -197,7 +197,7 @@ impl TerminalChat<'_> {
                 "{} ({offered}; its description carries {label})",
                 self.shell.paint("1", &name)
             ));
-            for line in escaping::text(&tool.description).lines() {
+            for line in escaping::multiline(&tool.description).lines() {
                 self.shell.print(&format!("    {line}"));
             }
         }
@@ -228,7 +228,7 @@ impl TerminalChat<'_> {
                     )
                 }
             };
-            self.shell.print(&escaping::text(&shown));
+            self.shell.print(&escaping::multiline(&shown));
         }
         let tools: Vec<&str> = view.request.tools.iter().map(|tool| tool.name.as_str()).collect();
         self.shell.print(&format!("tools: {}", escaping::line(&tools.join(", "))));

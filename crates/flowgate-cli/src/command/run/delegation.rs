@@ -1,4 +1,5 @@
-//! Agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument `task`.
+//! Runs the agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument
+//! `task`.
 //!
 //! Each task is a separate conversation, with the same policy, the same stores and the same person who decides. Its
 //! text has at least the call's label; its answer has the labels of everything that the agent read to write it,
@@ -55,6 +56,7 @@ pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpe
     agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()
 }
 
+/// Reads the entry of the agent `name` in the file of servers. `servers` are the names of the servers in the file.
 fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec, String> {
     let at = |problem: String| format!("the agent `{}`: {problem}", escaping::excerpt(name, 40));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -149,6 +151,7 @@ impl DelegationContext {
             .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not start: {problem}")))
     }
 
+    /// Runs `task` in a new conversation with the agent `member`, which may use the tools `offered`. Returns its reply.
     fn run_conversation(
         &self,
         member: &AgentSpec,

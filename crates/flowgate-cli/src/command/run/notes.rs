@@ -1,4 +1,4 @@
-//! Notes at the start of a chat: what the policy hides, and the statement that would show it.
+//! Explains at the start of a chat what the policy hides, with the statement that would show it.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;

@@ -1,4 +1,4 @@
-//! The observer of a chat: prints a line for each step with `--labels`, writes new events to the file of `--trace`, and
+//! Observes a chat: prints a line for each step with `--labels`, writes new events to the file of `--trace`, and
 //! describes where each event comes from, for the questions to the person. Before a tool runs it saves the labels of
 //! stores, and after it, it reads those that other sessions wrote.
 
@@ -91,7 +91,7 @@ impl ChatObserver {
         if let Some(trace) = &mut self.trace
             && let Err(error) = trace.write_new_events(monitor)
         {
-            self.shell.error(&format!("the trace cannot be written: {error}; it ends here"));
+            self.shell.error(&format!("the trace file cannot be written: {error}; the run continues, but no further events are written to the file"));
             self.trace = None;
         }
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);

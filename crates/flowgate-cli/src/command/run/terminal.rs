@@ -1,4 +1,4 @@
-//! The terminal of a chat: its output, its input and Ctrl-C.
+//! Owns the terminal of a chat: its output, its input and Ctrl-C.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

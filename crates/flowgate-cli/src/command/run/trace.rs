@@ -1,4 +1,4 @@
-//! The events of a chat, as JSON lines for `flowgate check`.
+//! Writes the events of a chat to the file of `--trace`, as JSON lines for `flowgate check`.
 //!
 //! Messages and answers are in OpenAI's form, each call is a separate message, and an answer with structured
 //! content is in MCP's form, which has a field for it. Calls that did not run are left out.

@@ -1,6 +1,6 @@
-//! The cache of conversations in memory.
+//! Keeps recently used conversations in memory.
 //!
-//! `Conversations` owns the cache. When a limit is exceeded, the least recently used conversations are evicted, except
+//! [`Conversations`](super::Conversations) owns the cache. When a limit is exceeded, the least recently used conversations are evicted, except
 //! those in use.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,12 +10,12 @@ use super::{ConversationCell, ConversationKey};
 use crate::background_drop::drop_in_background;
 
 /// The limit on the number of conversations in memory, whatever their size.
-const MAX_SLOTS: usize = 4096;
+const MAX_CONVERSATIONS: usize = 4096;
 
 /// The conversations in memory.
 #[derive(Debug, Default)]
 pub(super) struct ConversationCache {
-    slots: HashMap<ConversationKey, (ConversationCell, ConversationUse)>,
+    cells: HashMap<ConversationKey, (ConversationCell, ConversationUse)>,
     /// The conversations by the time of their last use.
     by_use: BTreeMap<u64, ConversationKey>,
     clock: u64,
@@ -36,22 +36,22 @@ impl ConversationCache {
         Self { most, ..Self::default() }
     }
 
-    /// Returns the slot of a conversation, and marks the conversation as used now; the slot of an unknown conversation
-    /// is empty.
-    pub(super) fn slot(&mut self, key: &ConversationKey) -> ConversationCell {
+    /// Returns the cell of a conversation, and marks the conversation as used now. The cell of a conversation that is not
+    /// in memory is empty.
+    pub(super) fn cell(&mut self, key: &ConversationKey) -> ConversationCell {
         self.clock += 1;
-        let (slot, used) = self.slots.entry(key.clone()).or_default();
-        let slot = Arc::clone(slot);
+        let (cell, used) = self.cells.entry(key.clone()).or_default();
+        let cell = Arc::clone(cell);
         let before = self.by_use.remove(&used.at);
         used.at = self.clock;
         self.by_use.insert(self.clock, before.unwrap_or_else(|| key.clone()));
         self.make_room();
-        slot
+        cell
     }
 
     /// Sets the approximate memory of a conversation, in bytes.
     pub(super) fn set_size(&mut self, key: &ConversationKey, bytes: usize) {
-        if let Some((_, used)) = self.slots.get_mut(key) {
+        if let Some((_, used)) = self.cells.get_mut(key) {
             self.bytes = (self.bytes - used.bytes).saturating_add(bytes);
             used.bytes = bytes;
         }
@@ -60,21 +60,21 @@ impl ConversationCache {
 
     /// Returns whether a request uses a conversation.
     pub(super) fn is_used(&self, key: &ConversationKey) -> bool {
-        self.slots.get(key).is_some_and(|(slot, _)| Arc::strong_count(slot) > 1)
+        self.cells.get(key).is_some_and(|(cell, _)| Arc::strong_count(cell) > 1)
     }
 
     /// Drops a conversation from memory.
     pub(super) fn forget(&mut self, key: &ConversationKey) {
-        if let Some((slot, used)) = self.slots.remove(key) {
+        if let Some((cell, used)) = self.cells.remove(key) {
             self.by_use.remove(&used.at);
             self.bytes -= used.bytes;
-            drop_in_background(slot);
+            drop_in_background(cell);
         }
     }
 
     /// Evicts the least recently used conversations, except those in use, until the limits hold.
     fn make_room(&mut self) {
-        while self.bytes > self.most || self.slots.len() > MAX_SLOTS {
+        while self.bytes > self.most || self.cells.len() > MAX_CONVERSATIONS {
             let Some(key) = self.by_use.values().find(|key| !self.is_used(key)).cloned() else { return };
             self.forget(&key);
         }
@@ -89,14 +89,14 @@ mod tests {
     fn those_used_longest_ago_go_but_for_those_in_use() {
         let key = |name: &str| ("client".to_owned(), name.to_owned());
         let mut memory = ConversationCache::new(300);
-        let held = memory.slot(&key("held"));
+        let held = memory.cell(&key("held"));
         memory.set_size(&key("held"), 100);
         for name in ["a", "b", "a", "c"] {
-            memory.slot(&key(name));
+            memory.cell(&key(name));
             memory.set_size(&key(name), 100);
         }
         let left = |memory: &ConversationCache| {
-            let mut names: Vec<String> = memory.slots.keys().map(|key| key.1.clone()).collect();
+            let mut names: Vec<String> = memory.cells.keys().map(|key| key.1.clone()).collect();
             names.sort();
             (names.join(" "), memory.bytes, memory.by_use.len())
         };
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(left(&memory), ("c".to_owned(), 100, 1));
         memory.forget(&key("c"));
         assert_eq!(left(&memory), (String::new(), 0, 0));
-        for number in 0..=MAX_SLOTS {
-            memory.slot(&key(&number.to_string()));
+        for number in 0..=MAX_CONVERSATIONS {
+            memory.cell(&key(&number.to_string()));
         }
-        assert_eq!((memory.slots.len(), memory.slots.contains_key(&key("0"))), (MAX_SLOTS, false));
+        assert_eq!((memory.cells.len(), memory.cells.contains_key(&key("0"))), (MAX_CONVERSATIONS, false));
     }
 }

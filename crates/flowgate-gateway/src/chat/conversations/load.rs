@@ -26,12 +26,11 @@ impl Conversations {
     pub(super) async fn open(
         &self,
         client: &ClientState,
-        found: &ConversationHandle,
+        handle: &ConversationHandle,
         turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
-        let key = random::bytes::<32>()
-            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
-        let name = (client.spec.name.as_str(), found.name());
+        let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
+        let name = (client.spec.name.as_str(), handle.name());
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
@@ -39,24 +38,26 @@ impl Conversations {
     pub(super) async fn load(
         &self,
         client: &ClientState,
-        found: &ConversationHandle,
+        handle: &ConversationHandle,
         opened: OpenedConversation,
     ) -> Result<ConversationState, RequestError> {
         let opened = match turn_count(&opened) == opened.turns {
             true => opened,
-            false => self.open(client, found, 0).await?,
+            false => self.open(client, handle, 0).await?,
         };
         let is_new = opened.turns == 0;
         if let Some(session) = replay_stored(client, &opened)? {
             if is_new && client.count_new_conversation() {
-                self.make_room(client, found.name()).await?;
+                self.make_room(client, handle.name()).await?;
             }
             return Ok(session);
         }
-        self.store.delete_conversation(&client.spec.name, found.name()).await?;
-        let opened = self.open(client, found, 0).await?;
-        replay_stored(client, &opened)?
-            .ok_or_else(|| DatabaseError::Damaged("a new conversation has a past").into())
+        self.store.delete_conversation(&client.spec.name, handle.name()).await?;
+        let opened = self.open(client, handle, 0).await?;
+        replay_stored(client, &opened)?.ok_or_else(|| {
+            DatabaseError::Damaged("a conversation without turns has stored inputs that cannot be replayed")
+                .into()
+        })
     }
 }
 
@@ -133,9 +134,11 @@ fn new_conversation(
     Ok(conversation)
 }
 
-/// Creates the state of a conversation that has no turns yet.
+/// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key of
+/// its digests in hexadecimal.
 fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
-    let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged("a conversation's key"))?;
+    let bytes = random::from_hex::<32>(key)
+        .ok_or(DatabaseError::Damaged("a row of `conversations` holds no key of 32 bytes in hexadecimal"))?;
     let answers = PredicateJournal::default();
     let conversation = new_conversation(client, bytes, &answers)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
@@ -151,12 +154,12 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
         bytes: 0,
         values: 0,
         prefixes,
-        machines: ConversationProxies::default(),
+        proxies: ConversationProxies::default(),
         unpersisted: Vec::new(),
         answers,
         events: Vec::new(),
-        used: Vec::new(),
-        void: Vec::new(),
+        used_approvals: Vec::new(),
+        void_approvals: Vec::new(),
         is_abandoned: false,
         explained: ReportedItems::default(),
     })

@@ -1,7 +1,8 @@
 //! Stores a turn: the inputs of its conversation, and the state that changes with them.
 //!
 //! A turn is stored in one transaction with its changes to questions, to the labels of its tenant's stores and to the
-//! texts that its client was shown. The model routes and the MCP routes call it before they send the reply.
+//! texts that its client was shown. The model routes and the MCP routes call [`Conversations::persist`] before they send the
+//! reply.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -26,46 +27,47 @@ impl Conversations {
     pub(crate) async fn persist(
         &self,
         client: &ClientState,
-        found: &ConversationHandle,
-        held: &mut LockedConversation<'_>,
+        handle: &ConversationHandle,
+        locked: &mut LockedConversation<'_>,
     ) -> Result<(), RequestError> {
-        let Some(session) = held.session.as_mut() else { return Ok(()) };
+        let Some(session) = locked.session.as_mut() else { return Ok(()) };
         if session.is_abandoned {
-            self.drop_turn(found, held).await;
+            self.drop_turn(handle, locked).await;
             return Ok(());
         }
         for (predicate, why) in session.answers.take_failures() {
             let fields =
-                vec![("conversation", found.name().into()), ("predicate", predicate.as_str().into())];
-            let sentence = format!("a predicate has no answer, and what asks it fails: {why}");
+                vec![("conversation", handle.name().into()), ("predicate", predicate.as_str().into())];
+            let sentence =
+                format!("the predicate has no answer, so the rules that ask it fail and deny: {why}");
             self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
         }
         // A rejected request has no inputs, so there is no turn to store.
         let is_empty = !session.has_unpersisted_inputs();
-        if is_empty && session.used.is_empty() && session.void.is_empty() {
-            held.is_unsettled = false;
-            return Ok(self.store.release_lease(&client.spec.name, found.name()).await?);
+        if is_empty && session.used_approvals.is_empty() && session.void_approvals.is_empty() {
+            locked.is_unsettled = false;
+            return Ok(self.store.release_lease(&client.spec.name, handle.name()).await?);
         }
         // The lock gives the texts that a client was shown the same order in memory as in the database.
         let mut history = client.history.lock().await;
         session.conversation.memorize(&mut history.client, &mut session.history);
         let learned = history.client.quotations.take_learned();
-        let persisted = self.persist_turn(client, found, session, history.next, &learned).await;
+        let persisted = self.persist_turn(client, handle, session, history.next, &learned).await;
         match persisted {
             Ok((others, next)) => {
                 history.next = next;
                 load_history(&mut history.client, others);
                 let full = history.client.quotations.take_full_sources();
                 drop(history);
-                self.report_full(client, found.name(), &full);
-                self.memory().set_size(&found.key, session.memory());
-                held.is_unsettled = false;
+                self.report_full(client, handle.name(), &full);
+                self.memory().set_size(&handle.key, session.memory());
+                locked.is_unsettled = false;
                 Ok(())
             }
             Err(error) => {
                 history.client.quotations.restore_learned(learned);
                 drop(history);
-                Err(self.evict_unpersisted(found, held, error).await)
+                Err(self.evict_unpersisted(handle, locked, error).await)
             }
         }
     }
@@ -73,39 +75,45 @@ impl Conversations {
     /// Drops a conversation from memory because its last turn could not be stored, and converts the error.
     pub(crate) async fn evict_unpersisted(
         &self,
-        found: &ConversationHandle,
-        held: &mut LockedConversation<'_>,
+        handle: &ConversationHandle,
+        locked: &mut LockedConversation<'_>,
         error: DatabaseError,
     ) -> RequestError {
-        self.drop_turn(found, held).await;
+        self.drop_turn(handle, locked).await;
         error.into()
     }
 
     /// Drops a conversation from memory, so that the next request loads the last stored state, and releases its lease.
-    async fn drop_turn(&self, found: &ConversationHandle, held: &mut LockedConversation<'_>) {
-        *held.session = None;
-        let _ = self.store.release_lease(&found.key.0, found.name()).await;
+    async fn drop_turn(&self, handle: &ConversationHandle, locked: &mut LockedConversation<'_>) {
+        *locked.session = None;
+        let _ = self.store.release_lease(&handle.key.0, handle.name()).await;
     }
 
+    /// Stores the new inputs of a turn and, if they changed, its approvals, the labels of the tenant's stores and the
+    /// texts in `learned`, which the client was shown. Afterwards updates the counters of `session`. `next_text` is the
+    /// number of the client's first stored text that this gateway has not loaded. Returns the texts that other gateways
+    /// have stored since then, and the new value of `next_text`.
     async fn persist_turn(
         &self,
         client: &ClientState,
-        found: &ConversationHandle,
+        handle: &ConversationHandle,
         session: &mut ConversationState,
-        next: i64,
+        next_text: i64,
         learned: &history::LearnedTexts,
     ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
-        let (spec, name) = (&client.spec, found.name());
+        let (spec, name) = (&client.spec, handle.name());
         // Most turns change only their conversation. They skip the tenant's lock, and so wait for no other turn of the
         // tenant.
-        let is_alone = session.used.is_empty()
-            && session.void.is_empty()
+        let changes_only_conversation = session.used_approvals.is_empty()
+            && session.void_approvals.is_empty()
             && learned.texts.is_empty()
             && learned.full.is_empty()
             && self.leaves_external_state(client, session)?;
-        let begun = if is_alone { None } else { Some(self.begin_turn(client, session).await?) };
-        let inputs =
-            session.take_stored_turn().map_err(|_| DatabaseError::Damaged("an input has no JSON"))?;
+        let tenant_transaction =
+            if changes_only_conversation { None } else { Some(self.begin_turn(client, session).await?) };
+        let inputs = session.take_stored_turn().map_err(|_| {
+            DatabaseError::Damaged("an input of the conversation cannot be serialized to JSON")
+        })?;
         let prefixes = session.history.prefixes();
         let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
         let bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
@@ -122,14 +130,14 @@ impl Conversations {
             forgotten: digests_not_in(&session.prefixes, &prefixes),
             longest: prefixes.last().map(hex),
         };
-        let shown = match begun {
+        let shown = match tenant_transaction {
             None => {
                 self.store.persist_turn(turn).await?;
                 None
             }
-            Some((begun, record)) => {
-                let shown = new_shown_texts(&spec.name, next, learned);
-                self.store.finish_turn(begun, record, turn, shown).await?
+            Some((transaction, record)) => {
+                let shown = new_shown_texts(&spec.name, next_text, learned);
+                self.store.finish_turn(transaction, record, turn, shown).await?
             }
         };
         if is_stale {
@@ -138,7 +146,7 @@ impl Conversations {
         session.turns += 1;
         (session.bytes, session.values) = (bytes, values);
         session.prefixes = prefixes;
-        Ok(shown.unwrap_or_else(|| (Vec::new(), next)))
+        Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
     /// Returns whether a turn leaves the labels of its tenant's stores unchanged.
@@ -151,7 +159,9 @@ impl Conversations {
         if session.conversation.monitor().has_written() {
             return Ok(false);
         }
-        session.join_external_state(&before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+        session
+            .join_external_state(&before)
+            .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
         let now = Some(session.conversation.monitor().external_state_changes());
         if session.settled != now {
             let written = session.conversation.monitor().external_state_record().to_string();
@@ -169,17 +179,18 @@ impl Conversations {
     ) -> Result<(BegunTurn, Option<String>), DatabaseError> {
         let ids = |asked: Vec<ApprovalReference>| asked.into_iter().map(|asked| asked.id).collect();
         let approvals = TurnApprovals {
-            used: ids(std::mem::take(&mut session.used)),
-            void: ids(std::mem::take(&mut session.void)),
+            used: ids(std::mem::take(&mut session.used_approvals)),
+            void: ids(std::mem::take(&mut session.void_approvals)),
         };
         // Labels that other conversations of the tenant have written to stores since are joined with the labels of this
         // conversation.
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
-            session.join_external_state(before).map_err(|_| DatabaseError::Damaged("a tenant's stores"))?;
+            session
+                .join_external_state(before)
+                .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
         }
-        let stamp = random::name()
-            .map_err(|_| DatabaseError::Damaged("the operating system returned no random bytes"))?;
+        let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
         let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);
@@ -188,9 +199,9 @@ impl Conversations {
     }
 }
 
-/// Returns the texts that a client was shown in a turn, if there are any; `next` is the number of the first stored text
-/// that this gateway has not loaded.
-fn new_shown_texts(client: &str, next: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
+/// Returns the texts that a client was shown in a turn, if there are any. `next_text` is the number of the first stored
+/// text that this gateway has not loaded.
+fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
     if learned.texts.is_empty() && learned.full.is_empty() {
         return None;
     }
@@ -198,7 +209,7 @@ fn new_shown_texts(client: &str, next: i64, learned: &history::LearnedTexts) -> 
     let full = full.map(|(source, most)| (source.clone(), i64::try_from(*most).unwrap_or(i64::MAX)));
     Some(NewShownTexts {
         client: client.to_owned(),
-        from: next,
+        from: next_text,
         texts: learned.texts.iter().map(to_shown_text).collect(),
         full: full.collect(),
     })

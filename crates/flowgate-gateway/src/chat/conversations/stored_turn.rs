@@ -1,5 +1,5 @@
-//! The inputs of a conversation in their stored form: those of its chat and of the MCP servers' state machines, in
-//! order. `persist` writes this form, and `load` replays it.
+//! Converts the inputs of a conversation to their stored form and back: those of its chat and those of the proxies of
+//! its MCP servers, in order. `persist` writes this form, and `load` replays it.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;
@@ -19,7 +19,7 @@ use crate::predicates::journal::RecordedPredicateAnswer;
 pub(crate) enum StoredInput {
     /// Consecutive inputs of the chat.
     Chat(Vec<Input>),
-    /// An input of an MCP server's state machine.
+    /// An input of an MCP server's state proxy.
     Server(ServerProxyEvent),
 }
 
@@ -44,7 +44,7 @@ impl StoredTurn {
 }
 
 impl ConversationState {
-    /// Hands an input to the state machine of a server. Returns the resulting actions, and the verdicts.
+    /// Hands an input to the state proxy of a server. Returns the resulting actions, and the verdicts.
     pub(crate) fn handle_proxy_event(
         &mut self,
         client: &ClientSettings,
@@ -54,8 +54,8 @@ impl ConversationState {
         if !chat.is_empty() {
             self.unpersisted.push(StoredInput::Chat(chat));
         }
-        let out = self.machines.handle_event(&mut self.conversation, client, &put);
-        let judged = self.machines.take_judgements(&put.server);
+        let out = self.proxies.handle_event(&mut self.conversation, client, &put);
+        let judged = self.proxies.take_judgements(&put.server);
         self.unpersisted.push(StoredInput::Server(put));
         (out, judged)
     }
@@ -68,18 +68,18 @@ impl ConversationState {
         server: &str,
         text: &str,
     ) -> Option<Vec<ProxyAction>> {
-        let machine = self.machines.proxy_of(&self.conversation, client, server)?;
-        machine.handle_stateless_message(&mut self.conversation, text.as_bytes())
+        let proxy = self.proxies.proxy_of(&self.conversation, client, server)?;
+        proxy.handle_stateless_message(&mut self.conversation, text.as_bytes())
     }
 
-    /// Returns the approved tools of a server, if its state machine has received them.
+    /// Returns the approved tools of a server, if its state proxy has received them.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
-        self.machines.pins(server)
+        self.proxies.pins(server)
     }
 
-    /// Returns an open question of the state machine of a server.
+    /// Returns an open question of the state proxy of a server.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
-        self.machines.question(server, name)
+        self.proxies.question(server, name)
     }
 
     /// Returns whether the conversation has inputs that are not stored yet.
@@ -89,7 +89,7 @@ impl ConversationState {
 
     /// Returns whether the conversation has inputs or used approvals that are not stored yet.
     pub(crate) fn has_unpersisted_changes(&self) -> bool {
-        self.has_unpersisted_inputs() || !self.used.is_empty()
+        self.has_unpersisted_inputs() || !self.used_approvals.is_empty()
     }
 
     /// Takes the inputs since the last call, in their stored form.
@@ -121,8 +121,8 @@ impl ConversationState {
                 StoredInput::Server(put) => (Vec::new(), Some(put)),
             };
             if let Some(put) = put {
-                self.machines.handle_event(&mut self.conversation, &client.spec, &put);
-                judged.extend(self.machines.take_judgements(&put.server));
+                self.proxies.handle_event(&mut self.conversation, &client.spec, &put);
+                judged.extend(self.proxies.take_judgements(&put.server));
             }
             // Texts that MCP servers showed to the client are added to the client's history.
             judged.extend(self.conversation.replay(&mut own, &mut self.history, &inputs).ok()?);

@@ -1,4 +1,4 @@
-//! The statements that ask a question.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question.
 
 use serde_json::Value;
 
@@ -73,7 +73,9 @@ impl QuestionToAsk {
         );
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(&sql, &values).await?;
-        let open = rows.first().ok_or(DatabaseError::Damaged("the number of open questions"))?;
+        let open = rows
+            .first()
+            .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
         let (all, here) = (open.integer(0)?, open.integer(1)?);
         Ok(match here >= most_here {
             true => Some(AskOutcome::FullConversation),

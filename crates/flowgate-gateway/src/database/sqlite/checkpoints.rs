@@ -1,4 +1,5 @@
-//! The thread that keeps the write-ahead log short, beside the thread that writes.
+//! Runs the thread that keeps the write-ahead log of SQLite short, beside the thread that writes. `thread` starts it
+//! and counts the writes.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -42,13 +43,13 @@ impl CheckpointThread {
                     Ok(()) => {}
                     // Writes of other connections checkpoint themselves, and must not wait for the reader.
                     Err(RecvTimeoutError::Timeout) => {
-                        reader.restart_read(false);
+                        reader.renew_read_transaction(false);
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
                 let is_long = pages >= LONG_LOG;
-                reader.restart_read(!is_long);
+                reader.renew_read_transaction(!is_long);
                 // The log restarts if no write arrives during the last of these checkpoints, each of which has less to
                 // do.
                 for _ in 0..if is_long { 4 } else { 1 } {
@@ -89,8 +90,10 @@ impl WalReader {
         Ok(Self(connect(path)?))
     }
 
-    /// Ends the current read, and begins another one if `is_reading`. If that fails, the log restarts more often.
-    fn restart_read(&mut self, is_reading: bool) {
+    /// Ends the current read transaction, and begins another one if `is_reading`. While one is open, SQLite cannot
+    /// restart the write-ahead log from its beginning. Errors are ignored: without the transaction, the write-ahead log
+    /// only restarts more often.
+    fn renew_read_transaction(&mut self, is_reading: bool) {
         if !self.0.is_autocommit() {
             let _ = self.0.execute_batch("ROLLBACK");
         }

@@ -1,4 +1,5 @@
-//! A connection to SQLite, and its transactions.
+//! Opens a connection to SQLite, and runs operations on it, each in a transaction if it needs one. `thread` owns the
+//! connection.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -92,6 +93,7 @@ impl SqliteConnection {
         result
     }
 
+    /// Runs an operation as [`Self::run`] does, but leaves a failed transaction open.
     fn run_once(
         &mut self,
         access: Access,
@@ -156,9 +158,9 @@ impl SqliteTransaction<'_> {
                 ValueRef::Null => Ok(SqlColumn::Null),
                 ValueRef::Integer(value) => Ok(SqlColumn::Integer(value)),
                 ValueRef::Text(text) => Ok(SqlColumn::Text(String::from_utf8_lossy(text).into_owned())),
-                ValueRef::Real(_) | ValueRef::Blob(_) => {
-                    Err(DatabaseError::Damaged("a column has another type"))
-                }
+                ValueRef::Real(_) | ValueRef::Blob(_) => Err(DatabaseError::Damaged(
+                    "a column holds a number with a fraction or bytes instead of text or an integer",
+                )),
             };
             found.push(SqlRow((0..columns).map(column).collect::<Result<_, _>>()?));
         }

@@ -1,4 +1,5 @@
-//! The file of a SQLite store: which process owns it, who may read it, and whether it is the expected database.
+//! Checks the file of a SQLite database: which process owns it, who may read it, and whether it is the expected
+//! database.
 //!
 //! The lock file remains when the gateway stops, and names the database. A database that was deleted or replaced is
 //! therefore noticed: the labels of stores and clients are lost with it, and labels must not be forgotten silently.

@@ -1,5 +1,5 @@
-//! The tables of a SQLite database, with the records that sqlx keeps of them: earlier versions of the gateway migrated
-//! with sqlx.
+//! Migrates the tables of a SQLite database, and keeps the records of migrations that sqlx keeps: earlier versions of
+//! the gateway migrated with sqlx.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A thread with a connection, which runs operations in the order in which they arrive.
+//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};

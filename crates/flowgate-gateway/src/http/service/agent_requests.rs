@@ -1,4 +1,4 @@
-//! Requests of agents: turns of a model, and messages to MCP servers.
+//! Serves the requests of agents: turns of a model, and messages to MCP servers.
 //!
 //! Each request is authenticated before its body is read, and runs as a task that outlives its connection.
 
@@ -53,7 +53,7 @@ impl GatewayService {
         let read = self.receive(&head.headers, body).await?;
         let listens = opens_stream(&read.bytes);
         if listens {
-            received.switch_slot(&routes)?;
+            received.switch_place(&routes)?;
         }
         let service = Arc::clone(self);
         let answer = move |presence: ClientPresence, parts| async move {

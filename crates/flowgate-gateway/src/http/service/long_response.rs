@@ -1,4 +1,5 @@
-//! Responses that take long to compute: in one piece, or as a stream.
+//! Sends a response that takes long to compute, in one piece or as a stream. `agent_requests` calls
+//! [`GatewayService::respond`].
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use flowgate_lm::sse::SseEvent;
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
-use super::{CommandLineBound, GatewayService};
+use super::{GatewayBound, GatewayService};
 use crate::chat::stream::{self, ReplyPart};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
@@ -35,33 +36,40 @@ pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, Failur
 
 /// The message for a turn that ended by a bug of the gateway.
 const UNEXPECTED: &str =
-    "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
+    "the turn failed because of a bug in the gateway; the conversation continues from its last stored turn";
 
 /// What bounds the number of responses of a kind that are computed at the same time.
 pub(super) struct ResponseBound {
     what: &'static str,
-    setting: &'static str,
+    setting: Option<&'static str>,
+    advice: Option<&'static str>,
     most: fn(&ServerLimits) -> usize,
 }
 
 pub(super) const TURNS: ResponseBound = ResponseBound {
     what: "turns of agents at the same time",
-    setting: "--max-turns",
+    setting: Some("--max-turns"),
+    advice: None,
     most: |limits| limits.turns,
 };
 pub(super) const EXCHANGES: ResponseBound = ResponseBound {
     what: "messages to MCP servers at the same time",
-    setting: "none",
+    setting: None,
+    advice: None,
     most: |limits| limits.exchanges,
 };
 pub(super) const STREAMS: ResponseBound = ResponseBound {
     what: "streams of MCP servers at the same time",
-    setting: "none; end streams that are not read",
+    setting: None,
+    advice: Some("end streams that are not read"),
     most: |limits| limits.streams,
 };
 
 impl GatewayService {
-    /// Has `answer` compute a response: in one piece, or as a stream of the parts that it sends.
+    /// Returns the response that `answer` computes: its result or, once it has sent the first part, a stream of the parts
+    /// that it sends. Cancels the [`ClientPresence`] that `answer` receives when the client disconnects or the time for
+    /// a turn is over. `bound` is reported if too many responses of the kind are computed at the same time, and `broken`
+    /// formats failures.
     pub(super) async fn respond<A>(
         self: &Arc<Self>,
         bound: &ResponseBound,
@@ -113,10 +121,11 @@ impl GatewayService {
                 _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
             },
             Ok(Err(WorkError::Busy)) => {
-                let bound = CommandLineBound {
+                let bound = GatewayBound {
                     what: bound.what,
                     effect: "a request was refused with 429",
                     setting: bound.setting,
+                    advice: bound.advice,
                     most: (bound.most)(&self.limits),
                 };
                 let message = "the gateway has too much to do: try again in a second";
@@ -124,10 +133,11 @@ impl GatewayService {
             }
             Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
             Err(_) => {
-                let bound = CommandLineBound {
+                let bound = GatewayBound {
                     what: "seconds for a turn of an agent",
                     effect: "the turn was ended with 504",
-                    setting: "--turn-time",
+                    setting: Some("--turn-time"),
+                    advice: None,
                     most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
                 };
                 Err(self.refuse(&bound, reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")))

@@ -1,26 +1,28 @@
-//! Limits that were reached: lines of the operator's log, and rejections of requests.
+//! Reports limits of the HTTP service that were reached, in lines of the operator's log and in rejections of requests.
+//! The connections and the routes of [`GatewayService`] call it.
 
 use super::{GatewayService, busy_reply};
-use crate::http::admission::RequestSlotError;
+use crate::http::admission::RequestPlaceError;
 use crate::http::handshake::HandshakeError;
 use crate::http::open_requests::MAX_CANCELLED;
 use crate::http::reply::HttpReply;
 use crate::log::{Limit, LogEvent};
 
-/// A bound of the command line that was reached.
-pub(super) struct CommandLineBound {
+/// A bound on all clients together that was reached. The fields are those of [`Limit`].
+pub(super) struct GatewayBound {
     pub(super) what: &'static str,
     pub(super) effect: &'static str,
-    pub(super) setting: &'static str,
+    pub(super) setting: Option<&'static str>,
+    pub(super) advice: Option<&'static str>,
     pub(super) most: usize,
 }
 
 impl GatewayService {
-    /// Reports that a bound of the command line was reached, and returns the rejection.
-    pub(super) fn refuse(&self, bound: &CommandLineBound, reply: HttpReply) -> HttpReply {
-        let CommandLineBound { what, effect, setting, most } = *bound;
+    /// Reports that a bound was reached. Returns `reply`, the rejection, marked as logged already.
+    pub(super) fn refuse(&self, bound: &GatewayBound, reply: HttpReply) -> HttpReply {
+        let GatewayBound { what, effect, setting, advice, most } = *bound;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
-        self.log.limit(&Limit { what, effect, setting, most, client: "", conversation: None });
+        self.log.limit(&Limit { what, effect, setting, advice, most, client: "", conversation: None });
         reply.mark_logged()
     }
 
@@ -29,7 +31,8 @@ impl GatewayService {
         self.log.limit(&Limit {
             what: "open connections",
             effect: "the slowest connection without a valid key was closed for another one",
-            setting: "--max-connections",
+            setting: Some("--max-connections"),
+            advice: None,
             most: u64::try_from(most).unwrap_or(u64::MAX),
             client: "",
             conversation: None,
@@ -41,7 +44,8 @@ impl GatewayService {
         self.log.limit(&Limit {
             what: "connections of one address without a valid key",
             effect,
-            setting: "--max-connections-of-address",
+            setting: Some("--max-connections-of-address"),
+            advice: None,
             most: u64::try_from(most).unwrap_or(u64::MAX),
             client: "",
             conversation: None,
@@ -55,7 +59,8 @@ impl GatewayService {
             HandshakeError::Slow => self.log.limit(&Limit {
                 what: "seconds for a TLS handshake",
                 effect: "a new connection was closed",
-                setting: "--head-time",
+                setting: Some("--head-time"),
+                advice: None,
                 most: self.limits.head_time.as_secs(),
                 client: "",
                 conversation: None,
@@ -69,7 +74,8 @@ impl GatewayService {
         self.log.limit(&Limit {
             what: "cancelled requests of one connection, beyond those that were answered",
             effect: "the connection was closed",
-            setting: "none",
+            setting: None,
+            advice: None,
             most: MAX_CANCELLED,
             client: "",
             conversation: None,
@@ -77,19 +83,21 @@ impl GatewayService {
     }
 
     /// Refuses a request beside others of its connection.
-    pub(crate) fn refuse_request(&self, error: RequestSlotError) -> HttpReply {
+    pub(crate) fn refuse_request(&self, error: RequestPlaceError) -> HttpReply {
         let effect = "one of several concurrent requests of a connection was refused with 503";
         let bound = match error {
-            RequestSlotError::Full => CommandLineBound {
+            RequestPlaceError::Full => GatewayBound {
                 what: "open connections",
                 effect,
-                setting: "--max-connections",
+                setting: Some("--max-connections"),
+                advice: None,
                 most: self.limits.connections,
             },
-            RequestSlotError::Crowded => CommandLineBound {
+            RequestPlaceError::Crowded => GatewayBound {
                 what: "connections of one address without a valid key",
                 effect,
-                setting: "--max-connections-of-address",
+                setting: Some("--max-connections-of-address"),
+                advice: None,
                 most: self.limits.connections_of_address,
             },
         };

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::{CommandLineBound, GatewayService, busy_reply};
+use super::{GatewayBound, GatewayService, busy_reply};
 use crate::http::reply::HttpReply;
 use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare, WHAT};
 use crate::limits::estimated_memory;
@@ -26,10 +26,11 @@ impl GatewayService {
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
             let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
             let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
-            let bound = CommandLineBound {
+            let bound = GatewayBound {
                 what: "seconds for a body to arrive",
                 effect: "a request was refused with 408",
-                setting: "--body-time",
+                setting: Some("--body-time"),
+                advice: None,
                 most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
             };
             self.refuse(&bound, reply)
@@ -41,7 +42,8 @@ impl GatewayService {
     /// Reserves memory for the values of a body, which may take much more than its bytes.
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
         let (weight, most) = (estimated_memory(body), self.values.total_bytes());
-        let bound = |effect| CommandLineBound { what: WHAT, effect, setting: "--max-values", most };
+        let bound =
+            |effect| GatewayBound { what: WHAT, effect, setting: Some("--max-values"), advice: None, most };
         self.values.take(weight).map_err(|why| {
             if why == ValueBudgetError::Taken {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
@@ -57,6 +59,8 @@ impl GatewayService {
         })
     }
 
+    /// Reads the body into `read`, which holds its share of the bytes of all bodies. A body that is a little too large
+    /// is read to its end, so that its client sees the rejection.
     async fn read(&self, mut body: Body, read: &mut ReceivedBody) -> Result<(), HttpReply> {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
@@ -78,10 +82,11 @@ impl GatewayService {
             let bytes = u32::try_from(data.len()).map_err(|_| busy_reply().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
             read.held.merge(more.map_err(|_| {
-                let bound = CommandLineBound {
+                let bound = GatewayBound {
                     what: "bytes of all bodies that are read or evaluated",
                     effect: "a request was refused with 503",
-                    setting: "--max-bodies",
+                    setting: Some("--max-bodies"),
+                    advice: None,
                     most: self.limits.bodies,
                 };
                 self.refuse(&bound, busy_reply().close())
@@ -100,10 +105,11 @@ impl GatewayService {
                 "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
                 self.limits.body
             );
-            let bound = CommandLineBound {
+            let bound = GatewayBound {
                 what: "bytes of one body",
                 effect: "a request was refused with 413",
-                setting: "--max-body",
+                setting: Some("--max-body"),
+                advice: None,
                 most: self.limits.body,
             };
             let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();

@@ -12,6 +12,8 @@ const MAX_TOKENS: usize = 4096;
 /// vocabulary.
 const LIKELIEST: [u32; 2] = [64, 1 << 18];
 
+/// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
+/// before it.
 pub(super) async fn score(
     scorer: &Scorer,
     text: &str,
@@ -33,7 +35,7 @@ pub(super) async fn score(
         return Err(Error::Malformed("the first token has no log-probability"));
     }
     if ids.len() - first > MAX_TOKENS {
-        return Err(Error::Unsupported("time for so long a text"));
+        return Err(Error::Unsupported("log-probabilities for so long a text"));
     }
     let mut scored = Vec::new();
     for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
@@ -59,6 +61,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     Some((id, piece))
 }
 
+/// Returns the log-probability of the token `id` after the tokens `before`.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for likeliest in LIKELIEST {
         let body = json!({

@@ -47,7 +47,7 @@ impl SentRequest<'_> {
             written.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
         let rest = messages.get(known..).unwrap_or_default();
         // One allocation for the whole body.
-        body.reserve(rest.iter().map(size).sum::<usize>() + 512 * self.request.tools.len() + 512);
+        body.reserve(rest.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512);
         for (index, message) in rest.iter().enumerate() {
             if known + index > 0 {
                 body.push(b',');
@@ -67,7 +67,7 @@ impl SentRequest<'_> {
 }
 
 /// Estimates the serialised size of a message in bytes, assuming few escapes.
-fn size(message: &Message) -> usize {
+fn estimated_size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
     };
@@ -165,7 +165,7 @@ impl Serialize for SentMessage<'_> {
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;
                 if !calls.is_empty() {
-                    body.serialize_entry("tool_calls", &MappedList(calls, call))?;
+                    body.serialize_entry("tool_calls", &MappedList(calls, encode_call))?;
                 }
             }
             Message::Tool { call_id, content, is_error: _ } => {
@@ -178,7 +178,7 @@ impl Serialize for SentMessage<'_> {
     }
 }
 
-pub(super) fn call(call: &ToolCall) -> Value {
+pub(super) fn encode_call(call: &ToolCall) -> Value {
     let function = json!({"name": call.name, "arguments": call.arguments});
     json!({"id": call.id, "type": "function", "function": function})
 }

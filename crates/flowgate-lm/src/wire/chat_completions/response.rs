@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::assembly::call_id_or_index;
 use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
-use super::request::call;
+use super::request::encode_call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
@@ -17,7 +17,11 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     let (content, refusal) = if refused { (Value::Null, text) } else { (text, Value::Null) };
     let mut message = json!({"role": "assistant", "content": content, "refusal": refusal});
     if !completion.calls.is_empty() {
-        super::super::put(&mut message, "tool_calls", completion.calls.iter().map(call).collect::<Vec<_>>());
+        super::super::put(
+            &mut message,
+            "tool_calls",
+            completion.calls.iter().map(encode_call).collect::<Vec<_>>(),
+        );
     }
     let finish = finish_reason(completion);
     json!({
@@ -68,12 +72,12 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     for (index, call) in calls.iter().enumerate() {
         completion.calls.push(read_call(call, index)?);
     }
-    completion.stop = stop(choice.get("finish_reason"), !field("refusal").is_empty())?;
+    completion.stop = read_finish_reason(choice.get("finish_reason"), !field("refusal").is_empty())?;
     completion.usage = read_usage(body.get("usage").unwrap_or(&Value::Null));
     correct_stop_reason(completion)
 }
 
-pub(super) fn stop(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
+pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
         Some("length") => Ok(Stop::Length),

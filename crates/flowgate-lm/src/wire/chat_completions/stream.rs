@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{EARLY, ResponseHead, correct_stop_reason, pieces, reported_error};
-use super::response::{arguments, finish_reason, read_usage, stop, usage};
+use super::response::{arguments, finish_reason, read_finish_reason, read_usage, usage};
 use crate::Error;
 use crate::chat::{Completion, Stop};
 use crate::json::Json;
@@ -101,7 +101,7 @@ impl StreamDecoder {
             self.delta(delta, listener)?;
         }
         if let Some(reason) = fields::non_null_child(choice, "finish_reason") {
-            self.finish = Some(stop(Some(&reason.to_value()), self.refused)?);
+            self.finish = Some(read_finish_reason(Some(&reason.to_value()), self.refused)?);
         }
         Ok(())
     }

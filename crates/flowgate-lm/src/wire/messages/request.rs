@@ -21,11 +21,11 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     match system.as_slice() {
         [] => {}
         [Part::Text(text)] => put(&mut body, "system", text.as_str()),
-        parts => put(&mut body, "system", parts.iter().map(|part| block(part)).collect::<Vec<_>>()),
+        parts => put(&mut body, "system", parts.iter().map(|part| encode_part(part)).collect::<Vec<_>>()),
     }
     put(&mut body, "messages", messages(rest));
     if !request.tools.is_empty() {
-        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+        put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
     match &request.choice {
         ToolChoice::Auto => {}
@@ -64,7 +64,7 @@ fn messages(messages: &[Message]) -> Vec<Value> {
         }
         match message {
             Message::System(parts) | Message::User(parts) => {
-                found.push(json!({"role": "user", "content": content(parts)}));
+                found.push(json!({"role": "user", "content": encode_content(parts)}));
             }
             Message::Assistant { text, calls } if calls.is_empty() => {
                 found.push(json!({"role": "assistant", "content": text}));
@@ -77,7 +77,7 @@ fn messages(messages: &[Message]) -> Vec<Value> {
             Message::Tool { call_id, content: parts, is_error } => {
                 let mut result = json!({"type": "tool_result", "tool_use_id": call_id});
                 if !parts.is_empty() {
-                    put(&mut result, "content", content(parts));
+                    put(&mut result, "content", encode_content(parts));
                 }
                 if *is_error == Some(true) {
                     put(&mut result, "is_error", true);
@@ -97,14 +97,14 @@ pub(super) fn tool_use(call: &ToolCall) -> Value {
     json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
 }
 
-fn content(parts: &[Part]) -> Value {
+fn encode_content(parts: &[Part]) -> Value {
     match parts {
         [Part::Text(text)] => json!(text),
-        _ => parts.iter().map(block).collect(),
+        _ => parts.iter().map(encode_part).collect(),
     }
 }
 
-fn block(part: &Part) -> Value {
+fn encode_part(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
         Part::ImageUrl(url) => json!({"type": "image", "source": {"type": "url", "url": url}}),
@@ -114,7 +114,7 @@ fn block(part: &Part) -> Value {
     }
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"name": tool.name});
     if !tool.description.is_empty() {
         put(&mut body, "description", tool.description.as_str());

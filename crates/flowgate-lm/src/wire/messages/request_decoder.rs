@@ -120,6 +120,7 @@ fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }
 
+/// Reads a text or an image. `text` and `image` are the fields that the two may have.
 fn read_part_with(
     block: &ObjectFields<'_>,
     text: &AllowedFields,
@@ -155,6 +156,8 @@ fn read_part_with(
     }
 }
 
+/// Reads a message and adds it to `messages`; a message of the user may become several. The provenance of the user's
+/// parts is added to `sources`.
 fn read_message(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -190,6 +193,7 @@ fn read_message(
     }
 }
 
+/// Reads a message of the user: each tool output becomes a separate message, and so does each run of other parts.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,

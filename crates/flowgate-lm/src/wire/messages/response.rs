@@ -46,7 +46,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let mut completion = Completion::default();
     for block in fields::list(body, "content").ok_or(Error::Malformed("it has no `content`"))? {
         let field = |key: &str| fields::text(block, key);
-        match kind(block)? {
+        match block_kind(block)? {
             BlockKind::Text => completion.text.push_str(field("text")),
             BlockKind::Use => {
                 let index = completion.calls.len();
@@ -62,7 +62,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             BlockKind::Thought => {}
         }
     }
-    completion.stop = stop(body.get("stop_reason"))?;
+    completion.stop = read_stop_reason(body.get("stop_reason"))?;
     completion.usage = read_usage(body.get("usage"), Usage::default());
     correct_stop_reason(completion)
 }
@@ -77,7 +77,7 @@ pub(super) enum BlockKind {
 }
 
 /// Returns the kind of a block. Other kinds come from the provider's tools, which were not offered.
-pub(super) fn kind(block: &Value) -> Result<BlockKind, Error> {
+pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
         "text" => Ok(BlockKind::Text),
         "tool_use" => Ok(BlockKind::Use),
@@ -86,7 +86,7 @@ pub(super) fn kind(block: &Value) -> Result<BlockKind, Error> {
     }
 }
 
-pub(super) fn stop(reason: Option<&Value>) -> Result<Stop, Error> {
+pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     match reason.and_then(Value::as_str) {
         Some("end_turn" | "stop_sequence") => Ok(Stop::End),
         Some("tool_use") => Ok(Stop::Calls),
@@ -150,7 +150,7 @@ mod tests {
         );
         check(
             r#"{"type":"error","error":{"type":"authentication_error"}}"#,
-            "the model's server does not accept the request (401): authentication_error",
+            "the model's server rejected the request (401): authentication_error",
         );
         check("3", &bad("it has no `content`"));
     }

@@ -7,7 +7,7 @@ use super::super::fields;
 use super::super::{
     EARLY, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
 };
-use super::response::{BlockKind, kind, read_usage, stop, stop_reason};
+use super::response::{BlockKind, block_kind, read_stop_reason, read_usage, stop_reason};
 use crate::Error;
 use crate::chat::{Completion, Stop};
 use crate::model::Listener;
@@ -122,7 +122,7 @@ impl StreamDecoder {
             "message_delta" => {
                 let delta = body.get("delta");
                 if let Some(reason) = delta.and_then(|delta| fields::non_null_child(delta, "stop_reason")) {
-                    self.stop = Some(stop(Some(reason))?);
+                    self.stop = Some(read_stop_reason(Some(reason))?);
                 }
                 self.assembly.completion.usage =
                     read_usage(body.get("usage"), self.assembly.completion.usage);
@@ -147,7 +147,7 @@ impl StreamDecoder {
         }
         let block = body.get("content_block").ok_or(Error::Malformed("a block has no content"))?;
         let field = |key: &str| fields::text(block, key);
-        let kind = kind(block)?;
+        let kind = block_kind(block)?;
         let mut call = 0;
         match kind {
             BlockKind::Text => self.assembly.text(field("text"), listener)?,

@@ -15,7 +15,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
     let mut body = json!({"model": model, "input": input, "store": false});
     if !request.tools.is_empty() {
-        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+        put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
     match &request.choice {
         ToolChoice::Auto => {}
@@ -39,8 +39,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
 
 fn items(message: &Message) -> Vec<Value> {
     match message {
-        Message::System(parts) => vec![json!({"role": "system", "content": content(parts)})],
-        Message::User(parts) => vec![json!({"role": "user", "content": content(parts)})],
+        Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
+        Message::User(parts) => vec![json!({"role": "user", "content": encode_content(parts)})],
         Message::Assistant { text, calls } => {
             let has_text = !text.is_empty() || calls.is_empty();
             let message = has_text.then(|| json!({"role": "assistant", "content": text}));
@@ -48,12 +48,12 @@ fn items(message: &Message) -> Vec<Value> {
             message.into_iter().chain(calls.iter().map(call)).collect()
         }
         Message::Tool { call_id, content: parts, is_error: _ } => {
-            vec![json!({"type": "function_call_output", "call_id": call_id, "output": content(parts)})]
+            vec![json!({"type": "function_call_output", "call_id": call_id, "output": encode_content(parts)})]
         }
     }
 }
 
-fn content(parts: &[Part]) -> Value {
+fn encode_content(parts: &[Part]) -> Value {
     if let Some(text) = only_text(parts) {
         return json!(text);
     }
@@ -64,7 +64,7 @@ fn content(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"type": "function", "name": tool.name});
     if !tool.description.is_empty() {
         put(&mut body, "description", tool.description.as_str());
@@ -164,6 +164,7 @@ const OUTPUT: AllowedFields = AllowedFields {
     fixed: &[],
 };
 
+/// Reads an item of the input and adds it to `messages`. The provenance of the user's parts is added to `sources`.
 fn read_item(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -252,6 +253,8 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     read_parts(item, key, &PARTS)
 }
 
+/// Reads the parts under `key`: a text, or a list of texts, refusals and images. The last argument lists the fields
+/// that these three may have.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,

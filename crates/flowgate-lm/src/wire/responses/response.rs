@@ -73,16 +73,20 @@ fn usage(usage: Usage) -> Value {
 /// Returns the items of an answer: the text, then the calls.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
-        let part = part(completion, &completion.text);
-        message(head, if completion.stop == Stop::Length { "incomplete" } else { "completed" }, &[part])
+        let part = encode_text(completion, &completion.text);
+        encode_message(
+            head,
+            if completion.stop == Stop::Length { "incomplete" } else { "completed" },
+            &[part],
+        )
     });
     let calls = completion.calls.iter().enumerate();
-    let calls = calls.map(|(index, item)| call(head, index, item, &item.arguments, "completed"));
+    let calls = calls.map(|(index, item)| encode_call(head, index, item, &item.arguments, "completed"));
     message.into_iter().chain(calls).collect()
 }
 
 /// Returns the single part of the text.
-pub(super) fn part(completion: &Completion, text: &str) -> Value {
+pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
         _ => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
@@ -93,7 +97,8 @@ pub(super) fn message_id(head: ResponseHead<'_>) -> String {
     format!("msg_{}", head.id)
 }
 
-pub(super) fn message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
+/// Encodes the message item of an answer that has reached `status`.
+pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
     json!({
         "id": message_id(head),
         "type": "message",
@@ -107,7 +112,8 @@ pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-pub(super) fn call(
+/// Encodes the item of the call with this index, with its `arguments` so far.
+pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
     call: &ToolCall,
@@ -135,7 +141,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let mut completion = Completion::default();
     let mut refused = false;
     for item in fields::list(body, "output").ok_or(Error::Malformed("it has no `output`"))? {
-        match kind(item)? {
+        match item_kind(item)? {
             OutputItemKind::Message => refused |= read_message(item, &mut completion.text)?,
             OutputItemKind::Call => {
                 let index = completion.calls.len();
@@ -151,14 +157,15 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             OutputItemKind::Thought => {}
         }
     }
-    completion.stop = stop(body, refused, !completion.calls.is_empty())?;
+    completion.stop = read_stop_reason(body, refused, !completion.calls.is_empty())?;
     let usage = body.get("usage").unwrap_or(&Value::Null);
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
     correct_stop_reason(completion)
 }
 
-fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
+/// Returns why the model stopped. `refused` tells whether the answer has a refusal, and `calls` whether it has calls.
+fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
     match (fields::text(body, "status"), reason) {
         ("completed", _) if refused => Ok(Stop::Refused),
@@ -180,7 +187,7 @@ pub(super) enum OutputItemKind {
 }
 
 /// Returns the kind of an item. Other kinds come from tools that were not offered.
-pub(super) fn kind(item: &Value) -> Result<OutputItemKind, Error> {
+pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
         "message" => Ok(OutputItemKind::Message),
         "function_call" => Ok(OutputItemKind::Call),

@@ -6,7 +6,8 @@ use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{EARLY, ResponseHead, data, pieces, reported_error};
 use super::response::{
-    OutputItemKind, call, call_id, decode_response, kind, message, message_id, output, part, response, status,
+    OutputItemKind, call_id, decode_response, encode_call, encode_message, encode_text, item_kind,
+    message_id, output, response, status,
 };
 use crate::Error;
 use crate::chat::{Completion, Stop};
@@ -40,9 +41,9 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
             Stop::Refused => ("refusal", "refusal"),
             _ => ("output_text", "text"),
         };
-        let empty = message(head, "in_progress", &[]);
+        let empty = encode_message(head, "in_progress", &[]);
         event("response.output_item.added", json!({"output_index": 0, "item": empty}));
-        event("response.content_part.added", with("part", part(completion, "")));
+        event("response.content_part.added", with("part", encode_text(completion, "")));
         for piece in text_pieces {
             let mut body = with("delta", json!(piece));
             if kind == "output_text" {
@@ -55,13 +56,13 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
             super::super::put(&mut body, "logprobs", json!([]));
         }
         event(&format!("response.{kind}.done"), body);
-        event("response.content_part.done", with("part", part(completion, &completion.text)));
+        event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
         event("response.output_item.done", json!({"output_index": 0, "item": whole}));
     }
     for (index, called) in completion.calls.iter().enumerate() {
         let at = before + index;
         let id = call_id(head, index);
-        let begun = call(head, index, called, "", "in_progress");
+        let begun = encode_call(head, index, called, "", "in_progress");
         event("response.output_item.added", json!({"output_index": at, "item": begun}));
         for piece in pieces(&called.arguments) {
             let body = json!({"output_index": at, "item_id": id, "delta": piece});
@@ -70,7 +71,7 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
         let body =
             json!({"output_index": at, "item_id": id, "name": called.name, "arguments": called.arguments});
         event("response.function_call_arguments.done", body);
-        let whole = call(head, index, called, &called.arguments, "completed");
+        let whole = encode_call(head, index, called, &called.arguments, "completed");
         event("response.output_item.done", json!({"output_index": at, "item": whole}));
     }
     let status = status(completion);
@@ -147,7 +148,7 @@ impl StreamDecoder {
 
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
-        if kind(item)? != OutputItemKind::Call {
+        if item_kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
         let field = |key: &str| fields::text(item, key);
@@ -165,7 +166,7 @@ impl StreamDecoder {
     /// Takes a finished item, which repeats its content.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
-        if kind(item)? != OutputItemKind::Call {
+        if item_kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
         let field = |key: &str| fields::text(item, key);

@@ -244,6 +244,7 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles `event is tool:PATTERN(ARGUMENTS)`.
     fn is_tool(
         &mut self,
         event: CompiledExpr,
@@ -328,6 +329,7 @@ impl Compiler<'_> {
         })
     }
 
+    /// Compiles a call of a function or a method. `expr` is the whole call, for diagnostics.
     fn call(
         &mut self,
         expr: &Expr,
@@ -368,6 +370,8 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles a call of the function `name`: a predicate of the policy or a built-in function. `expr` is the whole
+    /// call and `span` its name, for diagnostics.
     fn function(
         &mut self,
         expr: &Expr,
@@ -404,7 +408,8 @@ impl Compiler<'_> {
             // The arguments may contain errors.
             let _ = self.expressions(arguments, scope);
             self.report_unavailable(name, span)?;
-            let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
+            let mut known: Vec<&str> =
+                builtin::function_names().chain(["match", "find", "isinstance"]).collect();
             let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
             predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
             predicates.sort_unstable();
@@ -415,6 +420,8 @@ impl Compiler<'_> {
         self.builtin(expr, found, compiled, named, scope)
     }
 
+    /// Compiles a call of a built-in function with compiled positional arguments, after the named arguments are
+    /// appended and all are counted.
     fn builtin(
         &mut self,
         expr: &Expr,

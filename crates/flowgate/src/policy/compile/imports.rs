@@ -1,4 +1,4 @@
-//! Imports: the modules of the paper's analyzer, whose functions are built in.
+//! Resolves imports: the modules of the paper's analyzer, whose functions are built in.
 //!
 //! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
 //! in the analyzer any Python module could be imported.

@@ -16,6 +16,7 @@ use crate::value::Value;
 type CompiledArguments = (Vec<CompiledExpr>, Vec<(Arc<str>, CompiledExpr)>);
 
 impl Compiler<'_> {
+    /// Compiles the rule at `span`, adds it to the plan, and warns if its evaluation is costly.
     pub(super) fn rule(
         &mut self,
         span: Span,

@@ -1,4 +1,4 @@
-//! Expressions, with Python's precedence.
+//! Parses expressions, with Python's precedence.
 //!
 //! From loose to tight: choice, `or`, `and`, `not`, comparisons (the flow operators among them), sums,
 //! products, sign, power, postfix.

@@ -1,4 +1,4 @@
-//! Slots of listening streams, which each hold a connection.
+//! Counts the listening streams of a client against their limit. `request` takes a place for each stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ pub(crate) const MAX_LISTENING: usize = 32;
 
 /// One of a client's parallel listening streams, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct StreamSlot(Arc<AtomicUsize>);
+pub(crate) struct StreamPlace(Arc<AtomicUsize>);
 
-impl StreamSlot {
-    /// Takes one of the slots that `taken` counts; `None` if the client has reached its limit.
+impl StreamPlace {
+    /// Takes one of the places that `taken` counts; `None` if the client has reached its limit.
     pub(crate) fn acquire(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let slot = Self(Arc::clone(taken));
-        (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(slot)
+        let place = Self(Arc::clone(taken));
+        (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(place)
     }
 }
 
-impl Drop for StreamSlot {
+impl Drop for StreamPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
