@@ -19,7 +19,7 @@ fn mails(request: &Request) -> Completion {
     if sent >= request.messages.iter().filter(is_user).count() {
         return says(if text_of(request).contains("refused") { "I may not." } else { "Done." });
     }
-    let last = request.messages.iter().filter(is_user).next_back();
+    let last = request.messages.iter().rfind(is_user);
     let names_eve = last.is_some_and(|message| format!("{message:?}").contains("Eve"));
     calls(&[("send", if names_eve { OTHER } else { MAIL })])
 }
@@ -44,7 +44,7 @@ fn a_grant_covers_equal_calls_of_its_conversation() {
     let (status, body) = bob.says(&question, "grant");
     assert_eq!((status, body.contains("\"granted\":true")), (200, true), "{body}");
     assert_eq!(agent.says("continue"), "Done.");
-    // The same call again, without a question; also after a restart.
+    // The same call again, without a question, also after a restart.
     assert_eq!(agent.says("Again."), "Done.");
     gateway.stop();
     let gateway = home.start();

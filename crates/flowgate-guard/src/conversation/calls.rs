@@ -3,7 +3,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::{
-    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, Verdict,
+    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, ReasonKind, Verdict,
 };
 use flowgate::trace::{Call, EventBody, EventId, Output, Tool, TraceEntry};
 use serde_json::{Map, Value};
@@ -182,11 +182,12 @@ impl Conversation {
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
+        let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);
         self.turn.outcome.judged.push(CallVerdict {
             tool: tool.clone(),
             arguments: judged_arguments,
             outcome,
-            reasons: judgement.reasons.clone(),
+            reasons: judgement.reasons.iter().chain(granted).cloned().collect(),
             label: judgement.label.clone(),
             digest,
             event,

@@ -39,7 +39,7 @@ pub struct CallVerdict {
     pub arguments: Map<String, Value>,
     /// The verdict.
     pub outcome: Outcome,
-    /// The reasons of the verdict.
+    /// The reasons of the verdict, and those that a person has granted for the rest of the conversation.
     pub reasons: Vec<Reason>,
     /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,

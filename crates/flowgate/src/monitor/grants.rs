@@ -6,8 +6,8 @@
 //!
 //! Only a statement that says `grant conversation` lets a person grant what it asks about. A call whose arguments refer to
 //! external state that can change, such as the id of a draft, cannot be granted: the same arguments would not be the same
-//! call. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: whoever
-//! may see such a verdict may know that there is a grant.
+//! call. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an
+//! observer who may see such a verdict may know that there is a grant.
 
 use serde_json::{Map, Value};
 
@@ -128,6 +128,7 @@ impl Monitor {
             let covered = judgement.reasons.drain(..).map(|reason| Reason {
                 kind: ReasonKind::Granted,
                 action: Action::Log,
+                message: format!("granted for this conversation: {}", reason.message),
                 ..reason
             });
             judgement.notes.extend(covered);
