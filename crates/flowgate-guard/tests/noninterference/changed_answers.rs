@@ -78,6 +78,8 @@ impl FirstAnswer<'_> {
         let structured = match &output.structured {
             Some(twin) if is_said_twice => Some(twin.clone()),
             Some(_) if document.twins_differ => self.twin(random, count),
+            // A text that is unchanged keeps its structured form: `null` is that of two values.
+            Some(twin) if text == output.content => Some(twin.clone()),
             Some(_) => Some(read(&text)),
             None => None,
         };
