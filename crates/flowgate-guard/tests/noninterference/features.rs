@@ -97,10 +97,15 @@ impl FeatureCounts {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the features that have an effect in too few of the cases.
+    /// Returns the features that have an effect in too few of the cases, or in none.
     pub(crate) fn rare(&self, cases: u64) -> Vec<&'static str> {
         let least = IN_POLICIES.iter().map(|(name, _, least)| (*name, *least)).chain(IN_RUNS);
-        let is_rare = |(name, least): &(&str, u64)| self.0.get(name).unwrap_or(&0) * 100 < cases * least;
+        // Few cases vary more.
+        let tolerance = if cases < 1000 { 2 } else { 1 };
+        let is_rare = |(name, least): &(&str, u64)| {
+            let count = self.of(name);
+            count == 0 || count * 100 * tolerance < cases * least
+        };
         least.filter(is_rare).map(|(name, _)| name).collect()
     }
 }
