@@ -3,6 +3,7 @@
 //! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
 //! locations are kept up to the plan, so that a verdict can show the statement behind it.
 
+mod captures;
 mod compat;
 mod compile;
 pub mod diagnostic;
@@ -78,6 +79,7 @@ impl Policy {
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
             diagnostics.extend(roles::misspelled_roles(&file.statements));
+            diagnostics.extend(captures::warnings(&plan, source));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();

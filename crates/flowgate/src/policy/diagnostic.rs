@@ -22,6 +22,7 @@ pub const CODES: &[&str] = &[
     "ambiguous",
     "arguments",
     "call",
+    "capture-and-fields",
     "compat-contains-only",
     "compat-count",
     "compat-forall",
