@@ -14,6 +14,7 @@ pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod regex;
 pub(crate) mod roles;
+mod sensitive;
 pub(crate) mod syntax;
 
 use std::fmt;

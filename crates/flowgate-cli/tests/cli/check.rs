@@ -80,3 +80,24 @@ fn the_calls_of_a_message_count_as_they_come() {
         check(&["check", name(&policy), name(&trace)], 1, &format!("{denied} denied"));
     }
 }
+
+/// A payload that lets strangers choose the recipient is named with what they gain, and fails on request.
+#[test]
+fn payloads_that_choose_a_destination_are_warned_of() {
+    let policy = |argument: &str| {
+        let source = format!(
+            "lattice integrity: trusted < untrusted\nrequire trusted if:\n    (call: ToolCall) is tool:send_money\n\
+             payload call.arguments.{argument} if:\n    (call: ToolCall) is tool:send_money\n"
+        );
+        file(&format!("payload-{argument}.flow"), source.as_bytes())
+    };
+    let (subject, recipient) = (policy("subject"), policy("recipient"));
+    for (policy, code, said) in [
+        (&subject, 0, ""),
+        (&recipient, 0, "chooses to whom it goes, so they can have it sent to themselves"),
+    ] {
+        check(&["check", name(policy)], code, said);
+    }
+    check(&["check", name(&subject), "--deny-warnings"], 0, "");
+    check(&["check", name(&recipient), "--deny-warnings"], 1, "[payload-sensitive]");
+}

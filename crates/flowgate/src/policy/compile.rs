@@ -285,9 +285,10 @@ impl<'a> Compiler<'a> {
             StatementKind::Payload { target, body } => {
                 self.require_integrity_dimension(&span, "payload lifts the requirement on integrity")?;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
-                let target = self.argument(target, &scope)?;
+                let argument = self.argument(target, &scope)?;
+                self.warn_of_sensitive_payload(&argument, target);
                 let query = self.granting_query(scope);
-                self.plan.payloads.push(Payload { target, query });
+                self.plan.payloads.push(Payload { target: argument, query });
                 Ok(())
             }
             StatementKind::Consent { label, target, body } => {

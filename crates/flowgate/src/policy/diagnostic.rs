@@ -52,6 +52,7 @@ pub const CODES: &[&str] = &[
     "one-event",
     "open-capture",
     "pattern",
+    "payload-sensitive",
     "region",
     "reserved",
     "superlinear",

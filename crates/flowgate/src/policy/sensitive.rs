@@ -1,0 +1,127 @@
+//! Arguments whose value decides where something goes, or what runs: the words in their names, and what a stranger gains
+//! by choosing the value.
+//!
+//! `endorse` refuses such an argument, since any address has the form of an address, an attacker's too. `payload` warns of
+//! it, since it lifts the requirement on integrity whatever the value is.
+
+/// What a stranger gains by choosing the value of an argument.
+const RECIPIENT: &str = "to whom it goes, so they can have it sent to themselves";
+const ACCOUNT: &str = "which account is used, so they can name their own";
+const PLACE: &str =
+    "what is fetched, read or overwritten, so they can name a place of their own and put data into its name";
+const CODE: &str = "what is executed, so they can run their own code";
+const CREDENTIAL: &str = "a credential, so they know it and can use it themselves";
+
+/// Words in the names of arguments, each with what a stranger gains.
+const WORDS: &[(&str, &str)] = &[
+    ("recipient", RECIPIENT),
+    ("to", RECIPIENT),
+    ("cc", RECIPIENT),
+    ("bcc", RECIPIENT),
+    ("account", ACCOUNT),
+    ("iban", ACCOUNT),
+    ("url", PLACE),
+    ("uri", PLACE),
+    ("host", PLACE),
+    ("path", PLACE),
+    ("code", CODE),
+    ("command", CODE),
+    ("email", RECIPIENT),
+    ("address", RECIPIENT),
+    ("user", RECIPIENT),
+    ("channel", RECIPIENT),
+    ("file", PLACE),
+    ("password", CREDENTIAL),
+    ("payee", ACCOUNT),
+    ("destination", RECIPIENT),
+    ("dest", RECIPIENT),
+    ("beneficiary", ACCOUNT),
+    ("receiver", RECIPIENT),
+    ("target", RECIPIENT),
+    ("phone", RECIPIENT),
+    ("wallet", ACCOUNT),
+    ("webhook", PLACE),
+    ("endpoint", PLACE),
+    ("link", PLACE),
+    ("href", PLACE),
+    ("domain", PLACE),
+    ("server", PLACE),
+    ("attendee", RECIPIENT),
+    ("participant", RECIPIENT),
+    ("member", RECIPIENT),
+    ("sql", CODE),
+    ("script", CODE),
+    ("query", CODE),
+    ("passphrase", CREDENTIAL),
+    ("credential", CREDENTIAL),
+    ("secret", CREDENTIAL),
+];
+
+/// Last words of the names of arguments that hold what is said, such as `email_body` and `user_message`.
+const CONTENT: &[&str] =
+    &["body", "comment", "content", "description", "message", "note", "subject", "summary", "text", "title"];
+
+/// A word in the name of an argument, and what a stranger gains by choosing the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SensitiveWord {
+    /// The word as the name spells it, in lower case.
+    pub(crate) word: String,
+    /// The completion of "whoever writes what the model reads chooses ...".
+    pub(crate) gain: &'static str,
+}
+
+/// Returns the first word of an argument's name that says that its value decides where something goes or what runs.
+pub(crate) fn sensitive_word(name: &str) -> Option<SensitiveWord> {
+    name_words(name).into_iter().find_map(|word| {
+        let singular = word.trim_end_matches('s');
+        // `userid` and `filename` are two words without a separator.
+        let glued = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
+        let is_it = |known: &str| known == word || known == singular || glued(known);
+        let found = WORDS.iter().find(|(known, _)| is_it(known)).map(|(_, gain)| *gain);
+        found.map(|gain| SensitiveWord { word, gain })
+    })
+}
+
+/// Returns whether the last word of an argument's name says that it holds what is said, rather than where it goes.
+pub(crate) fn is_content(name: &str) -> bool {
+    name_words(name).last().is_some_and(|last| CONTENT.contains(&last.as_str()))
+}
+
+/// Returns the words of a name in snake, kebab or camel case, in lower case.
+fn name_words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if !c.is_alphanumeric() || c.is_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_names() {
+        for (name, word, content) in [
+            ("to", Some("to"), false),
+            ("recipients", Some("recipients"), false),
+            ("accountNumber", Some("account"), false),
+            ("user-id", Some("user"), false),
+            ("filename", Some("filename"), false),
+            ("mail.cc", Some("cc"), false),
+            ("email_body", Some("email"), true),
+            ("userMessage", Some("user"), true),
+            ("body", None, true),
+            ("amount", None, false),
+            ("day", None, false),
+        ] {
+            let found = sensitive_word(name).map(|found| found.word);
+            assert_eq!((found.as_deref(), is_content(name)), (word, content), "{name}");
+        }
+    }
+}
