@@ -66,7 +66,14 @@ fn documentation_and_examples_are_policies() {
             sources.push((format!("{file}:{}", block.line), format!("{preface}{}", block.text)));
         }
     }
-    for folder in ["examples/agentdojo", "examples/gateway", "examples/run", "crates/flowgate-cli/demo"] {
+    for folder in [
+        "examples/agentdojo",
+        "examples/gateway",
+        "examples/hooks",
+        "examples/mcp",
+        "examples/run",
+        "crates/flowgate-cli/demo",
+    ] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "flow") {

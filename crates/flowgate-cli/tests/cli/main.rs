@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod advice;
 mod analyze;
 #[cfg(feature = "gateway")]
 mod audit;

@@ -328,7 +328,13 @@ impl<'a> Compiler<'a> {
                 }
                 let query = self.granting_query(scope);
                 let canonical = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
-                self.plan.endorsements.push(Endorsement { target: target_plan, label, canonical, query });
+                self.plan.endorsements.push(Endorsement {
+                    span,
+                    target: target_plan,
+                    label,
+                    canonical,
+                    query,
+                });
                 Ok(())
             }
             StatementKind::Rule { action, message, body } => self.rule(span, *action, message, body),

@@ -82,9 +82,26 @@ pub(crate) fn sensitive_word(name: &str) -> Option<SensitiveWord> {
     })
 }
 
-/// Returns whether the last word of an argument's name says that it holds what is said, rather than where it goes.
-pub(crate) fn is_content(name: &str) -> bool {
-    name_words(name).last().is_some_and(|last| CONTENT.contains(&last.as_str()))
+/// What the value of an argument is for, judged by the argument's name.
+///
+/// It is exhaustive on purpose: a program that gives advice about an argument must be changed when a variant is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentUse {
+    /// It decides where something goes or what runs. The text completes the sentence "whoever chooses the value chooses ...".
+    Decides(&'static str),
+    /// It holds what is said, such as the body of a mail.
+    Content,
+    /// The name says neither.
+    Other,
+}
+
+/// Returns what the value of an argument is for, judged by the argument's name: `recipient`, `file_path`, `email_body`.
+pub fn argument_use(name: &str) -> ArgumentUse {
+    let words = name_words(name);
+    if words.iter().rfind(|word| !word.is_empty()).is_some_and(|last| CONTENT.contains(&last.as_str())) {
+        return ArgumentUse::Content;
+    }
+    sensitive_word(name).map_or(ArgumentUse::Other, |found| ArgumentUse::Decides(found.gain))
 }
 
 /// Returns the words of a name in snake, kebab or camel case, in lower case.
@@ -107,7 +124,7 @@ mod tests {
 
     #[test]
     fn words_are_found_in_names() {
-        for (name, word, content) in [
+        for (name, word, is_content) in [
             ("to", Some("to"), false),
             ("recipients", Some("recipients"), false),
             ("accountNumber", Some("account"), false),
@@ -121,7 +138,13 @@ mod tests {
             ("day", None, false),
         ] {
             let found = sensitive_word(name).map(|found| found.word);
-            assert_eq!((found.as_deref(), is_content(name)), (word, content), "{name}");
+            assert_eq!(found.as_deref(), word, "{name}");
+            let expected = match word {
+                _ if is_content => ArgumentUse::Content,
+                None => ArgumentUse::Other,
+                Some(_) => ArgumentUse::Decides(sensitive_word(name).unwrap().gain),
+            };
+            assert_eq!(argument_use(name), expected, "{name}");
         }
     }
 }

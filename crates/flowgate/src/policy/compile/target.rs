@@ -2,7 +2,7 @@
 
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{CanonicalForm, CompiledExpr, CompiledQuery, QueryItem, TargetPath, TargetStep};
-use super::super::sensitive::{SensitiveWord, is_content, sensitive_word};
+use super::super::sensitive::{ArgumentUse, SensitiveWord, argument_use, sensitive_word};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
@@ -112,9 +112,7 @@ impl Compiler<'_> {
     /// Warns of a payload whose value decides where something goes or what runs.
     pub(super) fn warn_of_sensitive_payload(&mut self, target: &TargetPath, expr: &Expr) {
         let name = argument_name(target);
-        let Some(SensitiveWord { gain, .. }) = sensitive_word(&name).filter(|_| !is_content(&name)) else {
-            return;
-        };
+        let ArgumentUse::Decides(gain) = argument_use(&name) else { return };
         let message = format!("`payload` lets untrusted text choose `{name}`");
         let help = format!(
             "whoever writes what the model reads chooses {gain}; leave it required, or list the allowed values with `endorse` and `in [...]`"
