@@ -128,6 +128,8 @@ struct Tally {
     forms: BTreeMap<String, usize>,
     /// Suggestions that let a recorded attack do more, with their questions.
     harmful: Vec<String>,
+    /// Those that let more calls of attacks pass than the whole policy does, which has the removed statement.
+    beyond: Vec<String>,
 }
 
 /// Explains the questions of every policy that lacks a statement; with `against`, over the recorded attacks.
@@ -138,9 +140,11 @@ fn tally(suite: &str, against: bool) -> Tally {
     let useful = file(&format!("advice-{suite}-useful.jsonl"), corpus(suite, false).as_bytes());
     let attacks = file(&format!("advice-{suite}-attacks.jsonl"), corpus(suite, true).as_bytes());
     let mut sum = Tally::default();
+    let (_, whole) = injected(suite, &examples.join(format!("{suite}.flow")), &attacks);
     for (index, removed) in all.iter().enumerate() {
         let grants = ["label ", "endorse ", "payload ", "consent "];
-        if !grants.iter().any(|word| removed.starts_with(word)) {
+        // Each of the two tests takes every second policy.
+        if !grants.iter().any(|word| removed.starts_with(word)) || (index % 2 == 0) != against {
             continue;
         }
         let rest: String = all
@@ -170,8 +174,12 @@ fn tally(suite: &str, against: bool) -> Tally {
                     file(&format!("advice-{which}-changed.flow"), format!("{rest}\n{first}").as_bytes());
                 injected(suite, &changed, &attacks).1
             });
+            let line = || format!("{suite} without `{}`: {call}: {first}", removed.trim());
             if after > before {
-                sum.harmful.push(format!("{suite} without `{}`: {call}: {first}", removed.trim()));
+                sum.harmful.push(line());
+            }
+            if after > before.max(whole) {
+                sum.beyond.push(line());
             }
         }
     }
@@ -188,14 +196,16 @@ fn total(against: bool) -> Tally {
             sum.advised += one.advised;
             one.forms.into_iter().for_each(|(form, count)| *sum.forms.entry(form).or_default() += count);
             sum.harmful.extend(one.harmful);
+            sum.beyond.extend(one.beyond);
         }
     });
     eprintln!(
-        "{} questions, {} with a suggestion ({:?}); {} of the first suggestions let a recorded attack do more",
+        "{} questions, {} with a suggestion ({:?}); {} of the first suggestions let a recorded attack do more, {} more than the whole policy does",
         sum.questions,
         sum.advised,
         sum.forms,
-        sum.harmful.len()
+        sum.harmful.len(),
+        sum.beyond.len()
     );
     sum
 }
@@ -204,14 +214,14 @@ fn total(against: bool) -> Tally {
 #[test]
 fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
-    assert!(sum.questions >= 50 && sum.advised >= 20, "{sum:?}");
+    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
 }
 
-/// The advice that has seen no attack lets few of them do more.
+/// The advice that has seen no attack lets none of them do more than the author's own policy, without the gap, does.
 #[test]
-fn suggestions_without_a_corpus_rarely_let_an_attack_pass() {
+fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
-    assert!(sum.questions >= 50 && sum.advised >= 20, "{sum:?}");
-    assert!(sum.harmful.len() * 10 <= sum.advised, "{:#?}", sum.harmful);
+    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
+    assert_eq!(sum.beyond, Vec::<String>::new());
 }

@@ -99,6 +99,9 @@ pub(super) fn print(
             "  Changes of the policy that would permit it, the least harmful first, if one is what you want:",
         );
     }
+    if options.against.is_empty() && !harmless.is_empty() {
+        output.line("  `--against RUNS` shows what each frees, and which recorded attacks it lets pass.");
+    }
     held_back.sort();
     held_back.dedup();
     for why in &held_back {

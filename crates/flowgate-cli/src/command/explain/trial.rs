@@ -47,53 +47,97 @@ impl Trial<'_> {
     }
 
     /// Returns the smallest sets of statements that permit the call, the least harmful first, and whether all sets were
-    /// tried that could.
+    /// tried that could. `parts` are the parts of the call against which there is a reason.
     pub(super) fn smallest_sets<'c>(
         &self,
         candidates: &'c [Candidate],
         parts: &[String],
     ) -> (Vec<Vec<&'c Candidate>>, bool) {
-        let (mut trials, mut looked_at) = (0, 0);
-        let mut found: Vec<Vec<usize>> = Vec::new();
+        let mut search =
+            SetSearch { trial: self, candidates, parts, trials: 0, looked_at: 0, found: Vec::new() };
+        let is_complete = search.run();
+        let found = search.found;
+        let mut sets: Vec<Vec<&Candidate>> =
+            found.iter().map(|set| set.iter().filter_map(|index| candidates.get(*index)).collect()).collect();
+        sets.sort_by_key(|set| (set.iter().map(|one| one.harm.rank).max(), set.len()));
+        (sets, is_complete)
+    }
+}
+
+/// A search for the smallest sets that permit a call, by size.
+struct SetSearch<'s, 'c> {
+    trial: &'s Trial<'s>,
+    candidates: &'c [Candidate],
+    parts: &'s [String],
+    trials: usize,
+    looked_at: usize,
+    found: Vec<Vec<usize>>,
+}
+
+impl SetSearch<'_, '_> {
+    /// Runs the search; returns whether it is complete.
+    fn run(&mut self) -> bool {
         let mut layer: Vec<Vec<usize>> = vec![Vec::new()];
-        let mut is_complete = true;
-        'search: for _ in 0..MAX_STATEMENTS {
+        for _ in 0..MAX_STATEMENTS {
             let mut next = Vec::new();
             for set in &layer {
-                for index in set.last().map_or(0, |last| last + 1)..candidates.len() {
-                    looked_at += 1;
-                    if looked_at > MAX_SETS {
-                        is_complete = false;
-                        break 'search;
+                for index in set.last().map_or(0, |last| last + 1)..self.candidates.len() {
+                    self.looked_at += 1;
+                    if self.looked_at > MAX_SETS || self.trials >= MAX_TRIALS {
+                        return false;
                     }
                     let larger: Vec<usize> = set.iter().copied().chain([index]).collect();
-                    if found.iter().any(|smaller| smaller.iter().all(|one| larger.contains(one))) {
+                    if self.contains_found(&larger) {
                         continue;
                     }
-                    let statements: Vec<&Candidate> =
-                        larger.iter().filter_map(|index| candidates.get(*index)).collect();
-                    let covers =
-                        |part: &String| statements.iter().any(|statement| statement.parts.contains(part));
-                    if parts.iter().all(covers) {
-                        if trials == MAX_TRIALS || found.len() == MAX_SUGGESTIONS {
-                            is_complete = trials < MAX_TRIALS;
-                            break 'search;
+                    if self.may_permit(&larger) && self.permits(&larger) {
+                        let smallest = self.without_unneeded(larger);
+                        if !self.contains_found(&smallest) {
+                            self.found.push(smallest);
                         }
-                        trials += 1;
-                        if self.permits(&statements) {
-                            found.push(larger);
-                            continue;
+                        if self.found.len() == MAX_SUGGESTIONS {
+                            return true;
                         }
+                        continue;
                     }
                     next.push(larger);
                 }
             }
             layer = next;
         }
-        let mut sets: Vec<Vec<&Candidate>> =
-            found.iter().map(|set| set.iter().filter_map(|index| candidates.get(*index)).collect()).collect();
-        sets.sort_by_key(|set| (set.iter().map(|one| one.harm.rank).max(), set.len()));
-        (sets, is_complete)
+        true
+    }
+
+    fn contains_found(&self, set: &[usize]) -> bool {
+        self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
+    }
+
+    /// Returns whether a set is worth a trial: it has a statement for each part. One statement may also change what other
+    /// parts carry, by way of earlier calls, so single statements are always tried.
+    fn may_permit(&self, set: &[usize]) -> bool {
+        let statements: Vec<&Candidate> =
+            set.iter().filter_map(|index| self.candidates.get(*index)).collect();
+        let covers = |part: &String| statements.iter().any(|statement| statement.parts.contains(part));
+        set.len() == 1 || self.parts.iter().all(covers)
+    }
+
+    fn permits(&mut self, set: &[usize]) -> bool {
+        self.trials += 1;
+        let statements: Vec<&Candidate> =
+            set.iter().filter_map(|index| self.candidates.get(*index)).collect();
+        self.trial.permits(&statements)
+    }
+
+    /// Leaves out the statements without which the call is permitted as well, the most harmful first.
+    fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
+        for at in (0..set.len()).rev() {
+            let mut smaller = set.clone();
+            smaller.remove(at);
+            if !smaller.is_empty() && self.permits(&smaller) {
+                set = smaller;
+            }
+        }
+        set
     }
 }
 
