@@ -50,6 +50,8 @@ struct Explained<'a> {
     policy: &'a Arc<Policy>,
     predicates: &'a Predicates,
     method: &'a dyn InfluenceMethod,
+    /// The files over which suggestions are replayed.
+    corpora: &'a [PathBuf],
 }
 
 /// Runs the command; returns the exit code.
@@ -60,13 +62,14 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
                 .to_owned(),
         ));
     }
+    let corpora = input::files_of(options.against)?;
     // A corpus that cannot be opened is reported before the first call.
-    options.against.iter().try_for_each(|corpus| input::open(corpus).map(|_| ()))?;
+    corpora.iter().try_for_each(|corpus| input::open(corpus).map(|_| ()))?;
     let policy = Arc::new(load_policy(options.policy, output)?);
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
-    let explained = Explained { policy: &policy, predicates: &predicates, method };
+    let explained = Explained { policy: &policy, predicates: &predicates, method, corpora: &corpora };
     let style = tree::TreeStyle { policy: &name, content: options.content };
     let (mut shown, mut objections, mut errors, mut failed) = (0, false, Vec::new(), None);
     let is_wanted = !stdout().is_terminal();
@@ -87,13 +90,12 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
                     objections |= call.outcome != Outcome::Permit;
                     tree::print(call, &replayed, traced.calls.get(index), &style, output);
                     if call.outcome != Outcome::Permit {
-                        let context = (options, &progress);
                         let printed = suggestions::print(
                             index,
                             &replayed,
                             &run,
                             &explained,
-                            context,
+                            &progress,
                             &mut errors,
                             output,
                         );

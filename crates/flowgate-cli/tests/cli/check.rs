@@ -81,7 +81,7 @@ fn the_calls_of_a_message_count_as_they_come() {
     }
 }
 
-/// A payload that lets strangers choose the recipient is named with what they gain, and fails on request.
+/// A payload that lets strangers choose the recipient is reported with what they gain, and fails on request.
 #[test]
 fn payloads_that_choose_a_destination_are_warned_of() {
     let policy = |argument: &str| {
@@ -92,10 +92,9 @@ fn payloads_that_choose_a_destination_are_warned_of() {
         file(&format!("payload-{argument}.flow"), source.as_bytes())
     };
     let (subject, recipient) = (policy("subject"), policy("recipient"));
-    for (policy, code, said) in [
-        (&subject, 0, ""),
-        (&recipient, 0, "chooses to whom it goes, so they can have it sent to themselves"),
-    ] {
+    for (policy, code, said) in
+        [(&subject, 0, ""), (&recipient, 0, "chooses the recipient, and can name an address of its own")]
+    {
         check(&["check", name(policy)], code, said);
     }
     check(&["check", name(&subject), "--deny-warnings"], 0, "");

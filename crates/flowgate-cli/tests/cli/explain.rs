@@ -58,7 +58,7 @@ const EXPLANATIONS: &[Explanation] = &[
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
         arguments: r#"{"day": "2024-05-19"}"#,
         says: &[
-            "1. typed `endorse`; what an attacker gains: they choose the date in `day`, and nothing else",
+            "1. typed `endorse`; what an attacker gains: the choice of the date in `day`, and nothing else",
             "endorse call.arguments.day as trusted if:",
             "its value occurs first in content[0].day in the answer of read_mail",
         ],
@@ -71,7 +71,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "None of the forms tried would permit it.",
             "only with `--against`",
-            "whoever can set it chooses `recipient`",
+            "the party that can set it chooses `recipient`",
         ],
         never: &["payload call", "as trusted if:"],
     },
@@ -80,7 +80,7 @@ const EXPLANATIONS: &[Explanation] = &[
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
         arguments: r#"{"body": "the train leaves at nine from platform four"}"#,
         says: &[
-            "1. `payload` of a text; what an attacker gains: they write what `body` says",
+            "1. `payload` of a text; what an attacker gains: the words of `body`",
             "payload call.arguments.body if:",
         ],
         never: &["label out"],
@@ -92,7 +92,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "1. `consent`; what an attacker gains: nothing while the whole call is trusted",
             "consent private for call.arguments.card if:",
-            "whoever receives what book sends receives private data",
+            "private data in any argument, for a party that receives what book sends",
         ],
         never: &[],
     },

@@ -5,12 +5,12 @@
 //! it, since it lifts the requirement on integrity whatever the value is.
 
 /// What a stranger gains by choosing the value of an argument.
-const RECIPIENT: &str = "to whom it goes, so they can have it sent to themselves";
-const ACCOUNT: &str = "which account is used, so they can name their own";
+const RECIPIENT: &str = "the recipient, and can name an address of its own";
+const ACCOUNT: &str = "the account that is used, and can name its own";
 const PLACE: &str =
-    "what is fetched, read or overwritten, so they can name a place of their own and put data into its name";
-const CODE: &str = "what is executed, so they can run their own code";
-const CREDENTIAL: &str = "a credential, so they know it and can use it themselves";
+    "what is fetched, read or overwritten, and can name an address of its own with your data in it";
+const CODE: &str = "what is executed";
+const CREDENTIAL: &str = "a credential that it then knows";
 
 /// Words in the names of arguments, each with what a stranger gains.
 const WORDS: &[(&str, &str)] = &[
@@ -66,7 +66,7 @@ const CONTENT: &[&str] =
 pub(crate) struct SensitiveWord {
     /// The word as the name spells it, in lower case.
     pub(crate) word: String,
-    /// The completion of "whoever writes what the model reads chooses ...".
+    /// The completion of "the author of the value chooses ...".
     pub(crate) gain: &'static str,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn sensitive_word(name: &str) -> Option<SensitiveWord> {
 /// It is exhaustive on purpose: a program that gives advice about an argument must be changed when a variant is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentUse {
-    /// It decides where something goes or what runs. The text completes the sentence "whoever chooses the value chooses ...".
+    /// It decides where something goes or what runs. The text completes the sentence "the author of the value chooses ...".
     Decides(&'static str),
     /// It holds what is said, such as the body of a mail.
     Content,

@@ -110,11 +110,12 @@ impl Measurement<'_> {
         changed: &[Arc<Policy>],
         errors: &mut Vec<InputError>,
     ) -> Result<Vec<CorpusEffect>, InputError> {
-        let Explained { policy, predicates, method } = *self.explained;
+        let Explained { policy, predicates, method, .. } = *self.explained;
         let mut effects = vec![CorpusEffect::default(); changed.len()];
         let is_wanted = |run: &RecordedRun| {
-            let other = RunMarks::of(run).suite.zip(self.suite);
-            other.is_none_or(|(suite, wanted)| suite == wanted)
+            let marks = RunMarks::of(run);
+            let is_of_suite = marks.suite.zip(self.suite).is_none_or(|(suite, wanted)| suite == wanted);
+            is_of_suite && !marks.is_injection_alone()
         };
         for corpus in self.corpora {
             input::for_each_run(corpus, self.progress, &mut |item| {

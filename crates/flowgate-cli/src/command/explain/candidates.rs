@@ -132,14 +132,14 @@ fn for_argument(
         let is_usable =
             |kind: &str| !matches!(kind, "is_integer" | "is_number") || !harm::is_decisive(argument);
         for (kind, rank, value) in kinds.into_iter().filter(|(kind, ..)| is_usable(kind)) {
-            let gain = format!("they choose the {value} in `{argument}`, and nothing else");
+            let gain = format!("the choice of the {value} in `{argument}`, and nothing else");
             let statement = on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})")));
             found.add("typed `endorse`", Harm::new(rank, gain), part, statement);
         }
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         let decides = is_destination(argument);
         if !decides && (is_text || argument_use(argument) == ArgumentUse::Content) {
-            let gain = format!("they write what `{argument}` says, to whomever a trusted text names");
+            let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
             found.add(
                 "`payload` of a text",
                 Harm::new(HarmRank::Words, gain),
@@ -151,7 +151,7 @@ fn for_argument(
     if !excess.secrecy.is_empty() {
         let elements = carried(&excess.secrecy);
         let gain = format!(
-            "nothing while the whole call is trusted; whoever receives `{argument}` receives {elements} data"
+            "nothing while the whole call is trusted; the recipient of `{argument}` receives {elements} data"
         );
         let statement = on_call(format!("consent {elements} for {path}"), None);
         found.add("`consent`", Harm::new(HarmRank::TrustedRequest, gain), part, statement);
@@ -173,7 +173,7 @@ fn for_region(
         EventBody::Message(message) if ROLES.contains(&message.role.as_str()) => {
             for pairs in [&excess.integrity, &excess.secrecy].into_iter().filter(|pairs| !pairs.is_empty()) {
                 let gain =
-                    format!("whoever can put text into a `{}` message directs the agent by it", message.role);
+                    format!("the direction of the agent, for every author of a `{}` message", message.role);
                 let statement = format!(
                     "label message as {} if:\n    (message: Message)\n    message.role == {:?}",
                     allowed(pairs),
@@ -218,7 +218,7 @@ fn label_field(
         if texts.iter().any(is_prose) {
             found.refuse(format!("{name}: it holds prose, in which a stranger can write an instruction"));
         } else {
-            let gain = format!("whoever can set {name} directs every call that uses it");
+            let gain = format!("the direction of every call that uses {name}, for a party that can set it");
             let harm = Harm::new(HarmRank::Field, gain);
             let statement = statement(&allowed(&excess.integrity));
             found.add("`label` of a field", harm, part, statement.clone());
@@ -229,14 +229,14 @@ fn label_field(
                     .iter()
                     .any(|value| texts.iter().any(|text| origin::contains(text, value)))
             {
-                let why = format!("`label` of {name}: whoever can set it chooses `{argument}`");
+                let why = format!("`label` of {name}: the party that can set it chooses `{argument}`");
                 found.require_evidence(&statement, why);
             }
         }
     }
     if !excess.secrecy.is_empty() {
         let elements = allowed(&excess.secrecy);
-        let gain = format!("{name} goes to everyone to whom a tool may send {elements} data");
+        let gain = format!("{name}, for a party to which a tool may send {elements} data");
         let harm = Harm::new(HarmRank::FieldLeak, gain);
         found.add("`label` of a field", harm, part, statement(&elements));
     }
@@ -254,11 +254,11 @@ fn for_tool(found: &mut Candidates, call: &JudgedCall, reason: &Reason, part: &s
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
         let gain =
-            format!("whoever receives what {} sends receives {elements} data, in any argument", call.tool);
+            format!("{elements} data in any argument, for a party that receives what {} sends", call.tool);
         found.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
     } else if is_harmless {
         let gain = format!(
-            "any text that the model reads can make it call {}, with any arguments: only for a tool that changes and sends nothing",
+            "a call of {} with any arguments, for every author of a text that the model reads: only for a tool that changes and sends nothing",
             call.tool
         );
         found.add("`require`", Harm::new(HarmRank::ToolCall, gain), part, require(&elements));

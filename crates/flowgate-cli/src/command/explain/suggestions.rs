@@ -8,10 +8,10 @@ use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::replay::ReplayedRun;
 
+use super::Explained;
 use super::against::{CorpusEffect, Measurement};
 use super::candidates::{Candidate, candidates};
 use super::trial::{Trial, with_statements};
-use super::{ExplainOptions, Explained};
 use crate::corpus::RunMarks;
 use crate::escaping;
 use crate::input::InputError;
@@ -33,7 +33,7 @@ pub(super) fn print(
     run: &ReplayedRun,
     recorded: &RecordedRun,
     explained: &Explained<'_>,
-    (options, progress): (&ExplainOptions<'_>, &Progress),
+    progress: &Progress,
     errors: &mut Vec<InputError>,
     output: &mut Console,
 ) -> Result<(), InputError> {
@@ -51,7 +51,7 @@ pub(super) fn print(
     }
     let mut found = candidates(call, run);
     let mut held_back: Vec<String> = Vec::new();
-    if options.against.is_empty() {
+    if explained.corpora.is_empty() {
         held_back.extend(found.all.iter().filter_map(|candidate| candidate.needs_evidence.clone()));
         found.all.retain(|candidate| candidate.needs_evidence.is_none());
     }
@@ -61,12 +61,12 @@ pub(super) fn print(
     parts.dedup();
     let mut until = recorded.clone();
     until.entries.truncate(call.entry + 1);
-    let Explained { policy, predicates, method } = *explained;
+    let Explained { policy, predicates, method, corpora } = *explained;
     let trial = Trial { policy, predicates, method, until: &until, index };
     let (sets, is_complete) = trial.smallest_sets(&found.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
-    if !options.against.is_empty() && !suggestions.is_empty() {
+    if !explained.corpora.is_empty() && !suggestions.is_empty() {
         let changed: Vec<Arc<Policy>> = suggestions
             .iter()
             .filter_map(|one| with_statements(policy, one.statements.iter().map(|s| s.statement.as_str())))
@@ -74,7 +74,7 @@ pub(super) fn print(
             .collect();
         let measurement = Measurement {
             explained,
-            corpora: options.against,
+            corpora,
             suite: RunMarks::of(recorded).suite,
             tool: &call.tool,
             progress,
@@ -99,7 +99,7 @@ pub(super) fn print(
             "  Changes of the policy that would permit it, the least harmful first, if one is what you want:",
         );
     }
-    if options.against.is_empty() && !harmless.is_empty() {
+    if explained.corpora.is_empty() && !harmless.is_empty() {
         output.line("  `--against RUNS` shows what each frees, and which recorded attacks it lets pass.");
     }
     held_back.sort();

@@ -115,7 +115,7 @@ impl Compiler<'_> {
         let ArgumentUse::Decides(gain) = argument_use(&name) else { return };
         let message = format!("`payload` lets untrusted text choose `{name}`");
         let help = format!(
-            "whoever writes what the model reads chooses {gain}; leave it required, or list the allowed values with `endorse` and `in [...]`"
+            "the author of a text that the model reads chooses {gain}; leave it required, or list the allowed values with `endorse` and `in [...]`"
         );
         self.diagnostics
             .push(Diagnostic::warning("payload-sensitive", expr.span.clone(), message).help(help));
