@@ -114,7 +114,8 @@ fn injected(suite: &str, policy: &Path, attacks: &Path) -> (u64, u64) {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let row = rows.iter().find(|row| row.get("injected_calls").is_some());
-    let row = row.unwrap_or_else(|| panic!("{}", text(&output)));
+    assert!(row.is_some(), "{}", text(&output));
+    let row = row.unwrap();
     let number = |key: &str| row.get(key).and_then(Value::as_u64).unwrap();
     (number("injected_calls"), number("injected_permitted"))
 }
@@ -199,14 +200,6 @@ fn total(against: bool) -> Tally {
             sum.beyond.extend(one.beyond);
         }
     });
-    eprintln!(
-        "{} questions, {} with a suggestion ({:?}); {} of the first suggestions let a recorded attack do more, {} more than the whole policy does",
-        sum.questions,
-        sum.advised,
-        sum.forms,
-        sum.harmful.len(),
-        sum.beyond.len()
-    );
     sum
 }
 

@@ -100,3 +100,18 @@ fn payloads_that_choose_a_destination_are_warned_of() {
     check(&["check", name(&subject), "--deny-warnings"], 0, "");
     check(&["check", name(&recipient), "--deny-warnings"], 1, "[payload-sensitive]");
 }
+
+/// The sender of a payment chooses its amount, so the demonstration trusts only the amounts of the account's owner.
+#[test]
+fn the_demonstration_trusts_no_amount_of_a_stranger() {
+    let shown = text(&flowgate(&["demo"]));
+    for (label, path) in [
+        ("untrusted, private", "content[0].amount"),
+        ("untrusted, private", "content[1].amount"),
+        ("trusted, private  ", "content[2].amount"),
+    ] {
+        let line = format!("    {label}   {path}");
+        assert!(shown.contains(&line), "there is no {line:?} in\n{shown}");
+    }
+    assert!(!shown.contains("0.01\n      note"), "the view shows the amount of a stranger: {shown}");
+}

@@ -36,7 +36,7 @@ fn a_call_is_explained_with_changes_that_were_tried() {
 fn the_payment_of_an_attack_gets_no_suggestion() {
     for method in ["everything", "provenance"] {
         let said = text(&flowgate(&["explain", POLICY, TRACE, "--call", "c2", "--influence", method]));
-        assert!(said.contains("None of the forms tried would permit it."), "{said}");
+        assert!(said.contains("None of the forms tried would permit it"), "{said}");
         assert!(said.contains("typed `endorse`") && said.contains("`consent`"), "{said}");
         assert!(said.contains("holds prose, in which a stranger can write an instruction"), "{said}");
         assert!(!said.contains("as trusted if:") && !said.contains("payload call"), "{said}");

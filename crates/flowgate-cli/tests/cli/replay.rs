@@ -76,10 +76,9 @@ fn attack(origin: Option<&str>) -> String {
 fn lines(arguments: &[&str]) -> Vec<serde_json::Value> {
     let output = flowgate(&[&["replay", "--policy", POLICY, "--format", "json"], arguments].concat());
     let printed = String::from_utf8(output.stdout.clone()).unwrap();
-    let line = |line: &str| {
-        serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}\n{}", text(&output)))
-    };
-    printed.lines().map(line).collect()
+    let parsed: Vec<_> = printed.lines().map(serde_json::from_str).collect();
+    assert!(parsed.iter().all(Result::is_ok), "a line is not JSON: {}", text(&output));
+    parsed.into_iter().flatten().collect()
 }
 
 /// An attack of two calls, of which one is asked about and the other passes, has done part of its harm.

@@ -142,14 +142,6 @@ fn rename_text(content: &mut Value) {
 mod tests {
     use super::*;
 
-    fn run(messages: Value, more: Value) -> Value {
-        let mut run = json!({"suite_name": "banking", "pipeline_name": "p", "messages": messages});
-        if let (Some(run), Value::Object(more)) = (run.as_object_mut(), more) {
-            run.extend(more);
-        }
-        run
-    }
-
     fn ids(read: &[Value]) -> Vec<String> {
         let of_call = read.iter().flat_map(calls).filter_map(id_of).map(str::to_owned);
         let answers = read.iter().filter_map(|message| message.get("tool_call_id"));
@@ -171,7 +163,7 @@ mod tests {
             (
                 vec![
                     assistant(vec![call(one.clone(), none.clone()), call(two.clone(), none.clone())]),
-                    answer(two.clone(), none.clone()),
+                    answer(two, none.clone()),
                     answer(one.clone(), none.clone()),
                 ],
                 vec!["call-1", "call-2", "->call-2", "->call-1"],
@@ -227,10 +219,13 @@ mod tests {
             (json!({"attack_type": "direct", "security": false}), "direct", Some(false)),
             (json!({"attack_type": "direct"}), "direct", None),
         ] {
-            let mut log = run(json!([]), more);
-            let log = log.as_object_mut().unwrap();
-            assert!(is_log(log));
-            rename_fields(log);
+            let Value::Object(mut log) = more else { panic!("fields of a log") };
+            log.extend([
+                ("suite_name".to_owned(), json!("banking")),
+                ("pipeline_name".to_owned(), json!("p")),
+            ]);
+            assert!(is_log(&log));
+            rename_fields(&mut log);
             assert_eq!((log["suite"].as_str(), log["attack"].as_str()), (Some("banking"), Some(attack)));
             assert_eq!(log.get("attack_succeeded").and_then(Value::as_bool), succeeded);
         }
