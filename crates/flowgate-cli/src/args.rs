@@ -146,7 +146,7 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = AnalyzeFormat::Text)]
         format: AnalyzeFormat,
     },
-    /// Show the reasons for each verdict and the smallest change of the policy that would permit the call.
+    /// Show the reasons for each verdict, and the changes of the policy that would permit the call with what an attacker gains by each.
     #[command(after_help = help::EXPLAIN)]
     Explain {
         /// The policy file.
@@ -162,6 +162,9 @@ pub(crate) enum Command {
         /// Show the text of the regions.
         #[arg(long)]
         content: bool,
+        /// Replay these corpora under each suggested change: what it frees, and which recorded attacks it lets pass.
+        #[arg(long, value_name = "RUNS", num_args = 1..)]
+        against: Vec<PathBuf>,
         #[command(flatten)]
         answering: PredicateArgs,
     },

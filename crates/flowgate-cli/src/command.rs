@@ -83,10 +83,11 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                 output,
             )
         }
-        Command::Explain { policy, trace, call, influence, content, answering } => {
+        Command::Explain { policy, trace, call, influence, content, against, answering } => {
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
+            let (influence, against) = (influence.as_str(), against.as_slice());
             explain::run(
-                &explain::ExplainOptions { policy, trace, call, influence: &influence, content, answering },
+                &explain::ExplainOptions { policy, trace, call, influence, content, against, answering },
                 output,
             )
         }

@@ -1,5 +1,7 @@
 //! Reads input files: policies, traces and corpora, compressed or not, with bounded memory.
 
+mod folder;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::path::Path;
@@ -8,6 +10,8 @@ use flate2::bufread::MultiGzDecoder;
 use flowgate::trace::read::{self, JsonLine, RecordedRun};
 
 use crate::progress::Progress;
+
+pub(crate) use folder::files_of;
 
 /// The longest line of a corpus, in bytes; a longer one is rejected with its number.
 pub(crate) const MAX_LINE: u64 = 64 << 20;

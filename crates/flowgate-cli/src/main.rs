@@ -2,6 +2,7 @@
 
 mod args;
 mod command;
+mod corpus;
 mod display_mode;
 mod escaping;
 mod input;

@@ -3,6 +3,7 @@
 //! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
 //! locations are kept up to the plan, so that a verdict can show the statement behind it.
 
+mod captures;
 mod compat;
 mod compile;
 pub mod diagnostic;
@@ -13,6 +14,7 @@ pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod regex;
 pub(crate) mod roles;
+mod sensitive;
 pub(crate) mod syntax;
 
 use std::fmt;
@@ -20,6 +22,7 @@ use std::fmt;
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
 pub use parser::MAX_SOURCE;
+pub use sensitive::{ArgumentUse, argument_use};
 pub use syntax::Action;
 
 use crate::label::Space;
@@ -78,6 +81,7 @@ impl Policy {
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
             diagnostics.extend(roles::misspelled_roles(&file.statements));
+            diagnostics.extend(captures::warnings(&plan, source));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
@@ -162,6 +166,18 @@ impl Policy {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
+    /// Returns the statements that endorse an argument of a tool, or a part of it, if their conditions hold.
+    pub fn endorsements<'p>(&'p self, tool: &'p Tool, argument: &'p str) -> impl Iterator<Item = &'p Span> {
+        let plan = &self.plan;
+        let is_for = move |endorsement: &&plan::Endorsement| {
+            let mut patterns = endorsement.query.tools.iter().filter_map(|id| plan.patterns.get(id.0));
+            let name = endorsement.target.steps.get(1);
+            patterns.all(|pattern| pattern.matches(tool))
+                && matches!(name, Some(plan::TargetStep::Key(key)) if **key == *argument)
+        };
+        plan.endorsements.iter().filter(is_for).map(|endorsement| &endorsement.span)
+    }
+
     /// Returns the line, from 1, on which `span` begins.
     pub fn line(&self, span: &Span) -> usize {
         self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
@@ -171,6 +187,24 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endorsements_are_found_by_tool_and_argument() {
+        let policy = Policy::parse(
+            "lattice integrity: trusted < untrusted\nendorse call.arguments.day as trusted if:\n    \
+             (call: ToolCall) is tool:book_*\n    is_date(call.arguments.day)\n",
+        )
+        .unwrap();
+        for (tool, argument, lines) in [
+            (Tool::local("book_hotel"), "day", vec![2]),
+            (Tool::local("book_hotel"), "hotel", vec![]),
+            (Tool::local("pay"), "day", vec![]),
+        ] {
+            let found: Vec<usize> =
+                policy.endorsements(&tool, argument).map(|span| policy.line(span)).collect();
+            assert_eq!(found, lines, "{tool} {argument}");
+        }
+    }
 
     #[test]
     fn rules_that_join_many_events_are_named() {

@@ -66,17 +66,28 @@ fn documentation_and_examples_are_policies() {
             sources.push((format!("{file}:{}", block.line), format!("{preface}{}", block.text)));
         }
     }
-    for entry in std::fs::read_dir(root.join("examples/agentdojo")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "flow") {
-            sources.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
+    for folder in [
+        "examples/agentdojo",
+        "examples/gateway",
+        "examples/hooks",
+        "examples/mcp",
+        "examples/run",
+        "crates/flowgate-cli/demo",
+    ] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "flow") {
+                sources.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
+            }
         }
     }
     assert!(sources.len() >= 10);
     for (place, source) in sources {
-        if let Err(error) = parse(&source) {
-            panic!("{place}: {error}");
-        }
+        let policy = parse(&source).unwrap_or_else(|error| panic!("{place}: {error}"));
+        // What users copy must not let a stranger choose a destination.
+        let copied = ["payload-sensitive", "capture-and-fields"];
+        let found = policy.warnings().iter().find(|warning| copied.contains(&warning.code));
+        assert_eq!(found, None, "{place}");
     }
 }
 

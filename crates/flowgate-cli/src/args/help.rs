@@ -48,9 +48,11 @@ Exit codes:
 
 pub(super) const EXPLAIN: &str = "\
 Examples:
-  flowgate explain policy.flow trace.json                 each call, its labels, and a change that would permit it
+  flowgate explain policy.flow trace.json                 each call, its labels, and changes that would permit it
   flowgate explain policy.flow trace.json --call c2       one call
   flowgate explain policy.flow trace.json --content       with the text of the regions
+  flowgate explain policy.flow trace.json --against runs.jsonl.gz
+                                                          what each change frees, and which recorded attacks it lets pass
 
 Exit codes:
   0    every call is permitted

@@ -51,7 +51,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
                 heading(&format!("{id} the tool answers; each field has its own label"), output);
                 fields(&event.document, &replayed, output);
                 output.line("");
-                output.line("    A step that may make a payment sees only trusted text; the notes are hidden from it:");
+                output.line("    A step that may make a payment sees only trusted text; the notes, and the amounts of other people, are hidden from it:");
                 view(&event.document, &replayed, output);
             }
             EventBody::Call(call) => {
@@ -117,7 +117,7 @@ fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let mut view = text.to_string();
     for node in document.nodes().iter().rev() {
         if let (NodeContent::Scalar(_), Some(span), false) = (&node.content, &node.span, flows(&node.label)) {
-            view.replace_range(span.clone(), "‹hidden: text›");
+            view.replace_range(span.clone(), "‹hidden›");
         }
     }
     for line in view.lines() {

@@ -80,3 +80,38 @@ fn the_calls_of_a_message_count_as_they_come() {
         check(&["check", name(&policy), name(&trace)], 1, &format!("{denied} denied"));
     }
 }
+
+/// A payload that lets strangers choose the recipient is reported with what they gain, and fails on request.
+#[test]
+fn payloads_that_choose_a_destination_are_warned_of() {
+    let policy = |argument: &str| {
+        let source = format!(
+            "lattice integrity: trusted < untrusted\nrequire trusted if:\n    (call: ToolCall) is tool:send_money\n\
+             payload call.arguments.{argument} if:\n    (call: ToolCall) is tool:send_money\n"
+        );
+        file(&format!("payload-{argument}.flow"), source.as_bytes())
+    };
+    let (subject, recipient) = (policy("subject"), policy("recipient"));
+    for (policy, code, said) in
+        [(&subject, 0, ""), (&recipient, 0, "chooses the recipient, and can name an address of its own")]
+    {
+        check(&["check", name(policy)], code, said);
+    }
+    check(&["check", name(&subject), "--deny-warnings"], 0, "");
+    check(&["check", name(&recipient), "--deny-warnings"], 1, "[payload-sensitive]");
+}
+
+/// The sender of a payment chooses its amount, so the demonstration trusts only the amounts of the account's owner.
+#[test]
+fn the_demonstration_trusts_no_amount_of_a_stranger() {
+    let shown = text(&flowgate(&["demo"]));
+    for (label, path) in [
+        ("untrusted, private", "content[0].amount"),
+        ("untrusted, private", "content[1].amount"),
+        ("trusted, private  ", "content[2].amount"),
+    ] {
+        let line = format!("    {label}   {path}");
+        assert!(shown.contains(&line), "there is no {line:?} in\n{shown}");
+    }
+    assert!(!shown.contains("0.01\n      note"), "the view shows the amount of a stranger: {shown}");
+}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod advice;
 mod analyze;
 #[cfg(feature = "gateway")]
 mod audit;
@@ -74,7 +75,7 @@ fn check_golden(output: Output, golden: &str) {
 #[test]
 fn the_demonstration_stops_the_injected_payment() {
     check(&["demo"], 0, "provenance   permit get_recent_transactions, confirm send_money, permit send_money");
-    check(&["demo"], 0, "note: ‹hidden: text›");
+    check(&["demo"], 0, "note: ‹hidden›");
 }
 
 #[test]

@@ -90,8 +90,9 @@ impl PolicyWriter<'_> {
 
     /// Writes a capture of a part of a text, whose label may be lower or higher than that of the text.
     fn capture(&mut self, tool: usize) {
-        let s = part("out.content.s");
-        let place = [s, s, part("out.content.rows[*].x"), WHOLE][self.random.below(4)];
+        let (s, x) = (part("out.content.s"), part("out.content.rows[*].x"));
+        // An answer that a part is captured from is one region; most answers have fields.
+        let place = [s, s, s, s, x, x, x, WHOLE][self.random.below(8)];
         let capture = CAPTURES[self.random.below(CAPTURES.len())];
         let label = self.low();
         self.labels(tool, place, Some(capture), label, (&[], DeclaredCondition::Always));

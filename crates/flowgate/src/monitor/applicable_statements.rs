@@ -16,6 +16,8 @@ pub(super) struct ApplicableStatements {
     pub(super) payloads: Vec<usize>,
     pub(super) consents: Vec<usize>,
     pub(super) endorsements: Vec<usize>,
+    /// Whether one of the label statements may capture a part of the content.
+    pub(super) captures_content: bool,
 }
 
 impl Monitor {
@@ -44,8 +46,11 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
     let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
     let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
+    let labels = indices(&labels, plan.labels.len());
+    let mut statements = labels.iter().filter_map(|index| plan.labels.get(*index));
     ApplicableStatements {
-        labels: indices(&labels, plan.labels.len()),
+        captures_content: statements.any(LabelStatement::captures_content),
+        labels,
         requirements: indices(&requirements, plan.requirements.len()),
         payloads: indices(&payloads, plan.payloads.len()),
         consents: indices(&consents, plan.consents.len()),

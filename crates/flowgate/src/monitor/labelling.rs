@@ -132,7 +132,10 @@ impl Monitor {
         }
         let is_declared = !is_failure
             && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
-        let document = Document::new(&entry.body, base);
+        let mut document = Document::new(&entry.body, base);
+        if applicable.captures_content {
+            document.keep_content_undivided();
+        }
         if document.defect.is_some() {
             let message =
                 "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";

@@ -296,9 +296,10 @@ impl<'a> Compiler<'a> {
             StatementKind::Payload { target, body } => {
                 self.require_integrity_dimension(&span, "payload lifts the requirement on integrity")?;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
-                let target = self.argument(target, &scope)?;
+                let argument = self.argument(target, &scope)?;
+                self.warn_of_sensitive_payload(&argument, target);
                 let query = self.granting_query(scope);
-                self.plan.payloads.push(Payload { target, query });
+                self.plan.payloads.push(Payload { target: argument, query });
                 Ok(())
             }
             StatementKind::Consent { label, target, body } => {
@@ -338,7 +339,13 @@ impl<'a> Compiler<'a> {
                 }
                 let query = self.granting_query(scope);
                 let canonical = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
-                self.plan.endorsements.push(Endorsement { target: target_plan, label, canonical, query });
+                self.plan.endorsements.push(Endorsement {
+                    span,
+                    target: target_plan,
+                    label,
+                    canonical,
+                    query,
+                });
                 Ok(())
             }
             StatementKind::Rule { action, message, is_grantable, body } => {

@@ -119,6 +119,7 @@ pub(crate) struct Consent {
 
 #[derive(Debug)]
 pub(crate) struct Endorsement {
+    pub(crate) span: Span,
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     /// How the value is normalised before it is passed on; `None` for a value that is endorsed unchanged.

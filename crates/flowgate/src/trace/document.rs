@@ -5,6 +5,7 @@
 //! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
 
 mod build;
+mod undivided;
 
 pub(crate) use build::sole_text;
 

@@ -1,8 +1,9 @@
-//! Readers for recorded runs: OpenAI and Anthropic messages, MCP logs, and JSON lines of any of them.
+//! Readers for recorded runs: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs of AgentDojo.
 //!
 //! A reader only converts formats; it grants nothing. Fields that it does not know are kept unchanged, and ambiguous
 //! input is an error with its location.
 
+mod agentdojo;
 mod anthropic;
 mod mcp;
 mod openai;
@@ -117,7 +118,11 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
             Ok(JsonLine::Run(RecordedRun { meta: Map::new(), entries: messages(&items)? }))
         }
         Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
-            let items = run.remove("messages").unwrap_or_default();
+            let mut items = run.remove("messages").unwrap_or_default();
+            if agentdojo::is_log(&run) {
+                agentdojo::rename_fields(&mut run);
+                items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();
+            }
             let mut entries = Vec::new();
             // Anthropic's API places the system prompt beside the messages.
             if let Some(system) = run.remove("system") {

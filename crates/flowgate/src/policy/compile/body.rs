@@ -23,6 +23,34 @@ fn scope_span(body: &ConditionBody) -> Span {
     })
 }
 
+/// Returns the message and the help for a statement about one event that declares no event, several, or another kind.
+fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (String, String) {
+    let example = match types {
+        [Type::ToolCall] => "(call: ToolCall) is tool:NAME",
+        _ => "(out: ToolOutput) is tool:NAME",
+    };
+    match declared {
+        [(name, ty)] => {
+            let fitting = types.first().map_or("event", |ty| ty.name());
+            let message = format!("the statement is about {expected}, and `{name}` is a {}", ty.name());
+            (
+                message,
+                format!("declare `({name}: {fitting})`, or write another statement about a {}", ty.name()),
+            )
+        }
+        [] => (
+            format!("the statement is about one event, {expected}, and declares none"),
+            format!("declare it in the first condition, such as `{example}`"),
+        ),
+        several => {
+            let names: Vec<String> = several.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let message =
+                format!("the statement is about one event, {expected}, and declares {}", names.join(" and "));
+            (message, "keep one of them; a rule (`raise`, `ask`) may be about several events".to_owned())
+        }
+    }
+}
+
 /// The names in scope in a body, and their properties.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -189,14 +217,13 @@ impl Compiler<'_> {
         if fits {
             return Ok(scope);
         }
-        let span = scope_span(body);
-        let message = format!("the statement is about one event, {expected}");
-        self.fail(
-            "one-event",
-            &span,
-            message,
-            "declare it in the first condition, such as `(call: ToolCall) is tool:NAME`",
-        )
+        let declared: Vec<(&str, Type)> = events
+            .iter()
+            .map(|event| (scope.names_with_slots().find(|(_, slot)| *slot == event.slot), event.ty))
+            .map(|(name, ty)| (name.map_or("a part", |(name, _)| name), ty))
+            .collect();
+        let (message, help) = wrong_events(&declared, types, expected);
+        self.fail("one-event", &scope_span(body), message, help)
     }
 
     /// Compiles all lines into the scope's query.

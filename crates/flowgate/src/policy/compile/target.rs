@@ -1,53 +1,13 @@
 //! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
+use super::super::diagnostic::Diagnostic;
 use super::super::plan::{CanonicalForm, CompiledExpr, CompiledQuery, QueryItem, TargetPath, TargetStep};
+use super::super::sensitive::{ArgumentUse, SensitiveWord, argument_use, sensitive_word};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
 use crate::builtin::FUNCTIONS;
 use crate::policy::pattern::compile_whole;
-
-/// Words in argument names that determine a destination or the code that runs.
-const SENSITIVE: &[&str] = &[
-    "recipient",
-    "to",
-    "cc",
-    "bcc",
-    "account",
-    "iban",
-    "url",
-    "uri",
-    "host",
-    "path",
-    "code",
-    "command",
-    "email",
-    "address",
-    "user",
-    "channel",
-    "file",
-    "password",
-    "payee",
-    "destination",
-    "dest",
-    "beneficiary",
-    "receiver",
-    "target",
-    "phone",
-    "wallet",
-    "webhook",
-    "endpoint",
-    "link",
-    "href",
-    "domain",
-    "server",
-    "attendee",
-    "participant",
-    "member",
-    "sql",
-    "script",
-    "query",
-];
 
 impl Compiler<'_> {
     /// Compiles a region: a path from a variable, or the part of its text that a pattern group matches.
@@ -149,6 +109,18 @@ impl Compiler<'_> {
         self.fail("region", &expr.span, "this is not an argument of the call", "write `call.arguments.NAME`")
     }
 
+    /// Warns of a payload whose value decides where something goes or what runs.
+    pub(super) fn warn_of_sensitive_payload(&mut self, target: &TargetPath, expr: &Expr) {
+        let name = argument_name(target);
+        let ArgumentUse::Decides(gain) = argument_use(&name) else { return };
+        let message = format!("`payload` lets untrusted text choose `{name}`");
+        let help = format!(
+            "the author of a text that the model reads chooses {gain}; leave it required, or list the allowed values with `endorse` and `in [...]`"
+        );
+        self.diagnostics
+            .push(Diagnostic::warning("payload-sensitive", expr.span.clone(), message).help(help));
+    }
+
     /// Checks that an endorsement restricts the value to a harmless set, and returns how it is normalised.
     ///
     /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
@@ -192,19 +164,8 @@ impl Compiler<'_> {
         if is_unsafe {
             return Ok(canonical);
         }
-        let names = target.steps.iter().skip(1).filter_map(|step| match step {
-            TargetStep::Key(key) => Some(key.to_string()),
-            _ => None,
-        });
-        let name = names.collect::<Vec<_>>().join(".");
-        let words = name_words(&name);
-        let sensitive = words.iter().find(|word| {
-            let singular = word.trim_end_matches('s');
-            // `userid` and `filename` are two words without a separator.
-            let glued = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
-            SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular || glued(known))
-        });
-        if let Some(word) = sensitive.filter(|_| !is_choice) {
+        let name = argument_name(target);
+        if let Some(SensitiveWord { word, .. }) = sensitive_word(&name).filter(|_| !is_choice) {
             let message = format!("`{name}` is a destination or a command (`{word}`)");
             let help = "leave it required; if you must, list the allowed values with `in [...]` or write `unsafe endorse`";
             return self.fail("endorse-sensitive", &expr.span, message, help);
@@ -223,18 +184,13 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the words of a name in snake, kebab or camel case, in lower case.
-fn name_words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    for c in name.chars() {
-        if !c.is_alphanumeric() || c.is_uppercase() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-    }
-    words
+/// Returns the name of an argument, with the keys within it: `mail.to`.
+fn argument_name(target: &TargetPath) -> String {
+    let names = target.steps.iter().skip(1).filter_map(|step| match step {
+        TargetStep::Key(key) => Some(key.to_string()),
+        _ => None,
+    });
+    names.collect::<Vec<_>>().join(".")
 }
 
 /// Returns the slot and the keys of a plain path.

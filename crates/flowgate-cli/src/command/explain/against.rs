@@ -1,0 +1,144 @@
+//! What suggestions do to a corpus of recorded runs: the useful runs that no longer need a question, and the recorded
+//! attacks that pass.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flowgate::monitor::Outcome;
+use flowgate::policy::Policy;
+use flowgate::trace::Tool;
+use flowgate::trace::read::RecordedRun;
+use flowgate_guard::replay::{ReplayedRun, replay_with};
+
+use super::Explained;
+use crate::corpus::{AttackCalls, AttackHarm, RunMarks, is_question_free};
+use crate::input::{self, InputError};
+use crate::output::plural;
+use crate::progress::Progress;
+
+/// The effect of one suggestion on a corpus.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct CorpusEffect {
+    /// Runs without an attack, those of them that need a question now, and those that the suggestion frees from it.
+    useful: usize,
+    questioned: usize,
+    freed: usize,
+    /// Runs with an attack, those of them in which the suggestion permits further calls of the attack, and those in which
+    /// all of the attack's calls then pass.
+    attacks: usize,
+    passing: usize,
+    passing_whole: usize,
+    /// Runs with an attack that called, or may have called, the explained tool.
+    on_tool: usize,
+    /// Runs with an attack that do not say which calls it asked for; each call counts as one of them.
+    unmarked: usize,
+}
+
+impl CorpusEffect {
+    /// Returns whether a recorded attack does more with the suggestion than without.
+    pub(super) fn lets_attack_pass(&self) -> bool {
+        self.passing > 0
+    }
+
+    /// Returns whether a recorded attack asked for a call of the explained tool.
+    pub(super) fn has_attack_on_tool(&self) -> bool {
+        self.on_tool > 0
+    }
+
+    /// Adds one run.
+    fn add(&mut self, run: &RecordedRun, tool: &Tool, now: &ReplayedRun, then: &ReplayedRun) {
+        if RunMarks::of(run).attack.is_none() {
+            let needs_question = !is_question_free(now);
+            self.useful += 1;
+            self.questioned += usize::from(needs_question);
+            self.freed += usize::from(needs_question && is_question_free(then));
+            return;
+        }
+        let attack = AttackCalls::of(now);
+        self.attacks += 1;
+        self.unmarked += usize::from(!attack.are_known);
+        let mut calls = attack.indices.iter().filter_map(|index| now.calls.get(*index));
+        self.on_tool += usize::from(calls.any(|call| call.tool == *tool));
+        let is_permitted = |run: &ReplayedRun, index: usize| {
+            run.calls.get(index).is_some_and(|call| call.outcome == Outcome::Permit)
+        };
+        let passes =
+            attack.indices.iter().any(|index| !is_permitted(now, *index) && is_permitted(then, *index));
+        self.passing += usize::from(passes);
+        self.passing_whole += usize::from(passes && attack.harm(then) == AttackHarm::Passed);
+    }
+
+    /// Returns the effect in words.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "over {}: frees {} of the {} that need a question; lets {} of {} pass{}",
+            plural(self.useful + self.attacks, "recorded run"),
+            plural(self.freed, "useful run"),
+            self.questioned,
+            self.passing,
+            plural(self.attacks, "recorded attack"),
+            match (self.passing, self.passing - self.passing_whole) {
+                (0, _) | (_, 0) => String::new(),
+                (_, partly) => format!(", {partly} of them in part"),
+            },
+        )];
+        if self.unmarked > 0 {
+            lines.push(format!(
+                "{} without `origin` marks: which calls the attack asked for is not known, so any call counts",
+                plural(self.unmarked, "attack")
+            ));
+        }
+        lines
+    }
+}
+
+/// What suggestions are measured over.
+pub(super) struct Measurement<'a> {
+    pub(super) explained: &'a Explained<'a>,
+    pub(super) corpora: &'a [PathBuf],
+    /// Runs of another suite are left out.
+    pub(super) suite: Option<&'a str>,
+    /// The tool of the explained call.
+    pub(super) tool: &'a Tool,
+    pub(super) progress: &'a Progress,
+}
+
+impl Measurement<'_> {
+    /// Replays the runs of the corpora under the policy and under each changed policy.
+    pub(super) fn measure(
+        &self,
+        changed: &[Arc<Policy>],
+        errors: &mut Vec<InputError>,
+    ) -> Result<Vec<CorpusEffect>, InputError> {
+        let Explained { policy, predicates, method, .. } = *self.explained;
+        let mut effects = vec![CorpusEffect::default(); changed.len()];
+        let is_wanted = |run: &RecordedRun| {
+            let marks = RunMarks::of(run);
+            let is_of_suite = marks.suite.zip(self.suite).is_none_or(|(suite, wanted)| suite == wanted);
+            is_of_suite && !marks.is_injection_alone()
+        };
+        for corpus in self.corpora {
+            input::for_each_run(corpus, self.progress, &mut |item| {
+                match item {
+                    Ok((_, run)) if is_wanted(&run) => {
+                        let now = replay_with(policy, predicates, method, &run);
+                        for (effect, policy) in effects.iter_mut().zip(changed) {
+                            effect.add(&run, self.tool, &now, &replay_with(policy, predicates, method, &run));
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => errors.push(error),
+                }
+                self.progress.step();
+                true
+            })?;
+        }
+        let is_empty = effects.first().is_some_and(|effect| effect.useful + effect.attacks == 0);
+        if is_empty && !self.progress.is_interrupted() {
+            let suite = self.suite.map(|suite| format!(" of the suite `{suite}`")).unwrap_or_default();
+            let names: Vec<String> = self.corpora.iter().map(|path| path.display().to_string()).collect();
+            return Err(InputError(format!("{}: there is no run{suite} to replay", names.join(", "))));
+        }
+        Ok(effects)
+    }
+}

@@ -1,0 +1,319 @@
+//! The statements that could permit a call, the least harmful first.
+//!
+//! What is never among them: a payload that decides where something goes or what runs; a label that trusts a field of prose,
+//! in which a stranger can write an instruction; an endorsement of any number that selects an object or is a sum of money; a
+//! requirement that permits untrusted influence on a tool that acts. A label that trusts a field from which the call takes its
+//! destination, its object or its sum of money needs evidence: a corpus with attacks on the tool, none of which passes.
+
+use flowgate::monitor::{Reason, ReasonKind};
+use flowgate::policy::{ArgumentUse, argument_use};
+use flowgate::trace::{EventBody, NodeContent, Path, PathStep, Region, Tool};
+use flowgate_guard::replay::{JudgedCall, ReplayedRun};
+use serde_json::Value;
+
+use super::harm::{self, Harm, HarmRank};
+use super::{origin, tool_pattern};
+
+/// Roles of messages that a person or the operator writes.
+const ROLES: [&str; 3] = ["developer", "system", "user"];
+
+/// A statement that could permit a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) statement: String,
+    pub(super) form: &'static str,
+    pub(super) harm: Harm,
+    /// The parts of the call that it concerns.
+    pub(super) parts: Vec<String>,
+    /// Why it is suggested only if recorded attacks on the tool show that none passes.
+    pub(super) needs_evidence: Option<String>,
+}
+
+/// What exceeds in one reason, by kind of dimension: the elements that are carried and those that may be.
+struct Excess {
+    integrity: Vec<(String, String)>,
+    secrecy: Vec<(String, String)>,
+}
+
+impl Excess {
+    fn of(reason: &Reason) -> Self {
+        // Both lists have one phrase for each dimension that exceeds.
+        let pairs = reason.label.iter().cloned().zip(reason.required.iter().cloned());
+        let (secrecy, integrity) = pairs.partition(|(carried, _)| reason.categories.contains(carried));
+        Self { integrity, secrecy }
+    }
+}
+
+fn carried(pairs: &[(String, String)]) -> String {
+    pairs.iter().map(|(carried, _)| carried.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn allowed(pairs: &[(String, String)]) -> String {
+    pairs.iter().map(|(_, allowed)| allowed.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The candidates, and the forms that were considered.
+pub(super) struct Candidates {
+    pub(super) all: Vec<Candidate>,
+    /// Fields that a label would have to trust although they hold prose.
+    pub(super) refused: Vec<String>,
+}
+
+impl Candidates {
+    fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
+        match self.all.iter_mut().find(|known| known.statement == statement) {
+            Some(known) => known.parts.push(part.to_owned()),
+            None => {
+                let parts = vec![part.to_owned()];
+                self.all.push(Candidate { statement, form, harm, parts, needs_evidence: None });
+            }
+        }
+    }
+
+    /// Records that a statement is suggested only with evidence.
+    fn require_evidence(&mut self, statement: &str, why: String) {
+        let found = self.all.iter_mut().find(|candidate| candidate.statement == statement);
+        if let Some(found) = found.filter(|found| found.needs_evidence.is_none()) {
+            found.needs_evidence = Some(why);
+        }
+    }
+
+    fn refuse(&mut self, what: String) {
+        if !self.refused.contains(&what) {
+            self.refused.push(what);
+        }
+    }
+}
+
+/// Returns the statements that are tried for a call.
+pub(super) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
+    let mut found = Candidates { all: Vec::new(), refused: Vec::new() };
+    for reason in &call.judgement.reasons {
+        let Some(part) = reason.part.as_deref() else { continue };
+        let excess = Excess::of(reason);
+        let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
+        if let Some(argument) = argument.filter(|name| is_word(name)) {
+            for_argument(&mut found, call, run, argument, part, &excess);
+        }
+        for (region, _) in &reason.regions {
+            for_region(&mut found, call, run, argument, part, region, &excess);
+        }
+        for_tool(&mut found, call, reason, part, &excess);
+    }
+    found.all.sort_by_key(|candidate| candidate.harm.rank);
+    found
+}
+
+/// Adds the statements about one argument.
+fn for_argument(
+    found: &mut Candidates,
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    argument: &str,
+    part: &str,
+    excess: &Excess,
+) {
+    let tool = tool_pattern(&call.tool);
+    let path = format!("call.arguments.{argument}");
+    let on_call = |head: String, condition: Option<String>| {
+        let condition = condition.map(|condition| format!("\n    {condition}")).unwrap_or_default();
+        format!("{head} if:\n    (call: ToolCall) is {tool}{condition}")
+    };
+    if !excess.integrity.is_empty() {
+        let elements = allowed(&excess.integrity);
+        let kinds = [
+            ("is_date", HarmRank::Time, "date"),
+            ("is_datetime", HarmRank::Time, "date and time"),
+            ("is_time", HarmRank::Time, "time"),
+            ("is_bool", HarmRank::Number, "yes or no"),
+            ("is_integer", HarmRank::Number, "number"),
+            ("is_number", HarmRank::Number, "number"),
+        ];
+        let is_usable =
+            |kind: &str| !matches!(kind, "is_integer" | "is_number") || !harm::is_decisive(argument);
+        for (kind, rank, value) in kinds.into_iter().filter(|(kind, ..)| is_usable(kind)) {
+            let gain = format!("the choice of the {value} in `{argument}`, and nothing else");
+            let statement = on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})")));
+            found.add("typed `endorse`", Harm::new(rank, gain), part, statement);
+        }
+        let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
+        let decides = is_destination(argument);
+        if !decides && (is_text || argument_use(argument) == ArgumentUse::Content) {
+            let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
+            found.add(
+                "`payload` of a text",
+                Harm::new(HarmRank::Words, gain),
+                part,
+                on_call(format!("payload {path}"), None),
+            );
+        }
+    }
+    if !excess.secrecy.is_empty() {
+        let elements = carried(&excess.secrecy);
+        let gain = format!(
+            "nothing while the whole call is trusted; the recipient of `{argument}` receives {elements} data"
+        );
+        let statement = on_call(format!("consent {elements} for {path}"), None);
+        found.add("`consent`", Harm::new(HarmRank::TrustedRequest, gain), part, statement);
+    }
+}
+
+/// Adds the statements that label a region of the trace.
+fn for_region(
+    found: &mut Candidates,
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    argument: Option<&str>,
+    part: &str,
+    region: &Region,
+    excess: &Excess,
+) {
+    let Some(event) = run.monitor.trace().event(region.event) else { return };
+    match &event.body {
+        EventBody::Message(message) if ROLES.contains(&message.role.as_str()) => {
+            for pairs in [&excess.integrity, &excess.secrecy].into_iter().filter(|pairs| !pairs.is_empty()) {
+                let gain =
+                    format!("the direction of the agent, for every author of a `{}` message", message.role);
+                let statement = format!(
+                    "label message as {} if:\n    (message: Message)\n    message.role == {:?}",
+                    allowed(pairs),
+                    message.role
+                );
+                found.add("`label` of messages", Harm::new(HarmRank::Role, gain), part, statement);
+            }
+        }
+        EventBody::Output(_) => {
+            let Some(tool) =
+                event.call.and_then(|call| run.monitor.trace().event(call)).and_then(|call| call.tool())
+            else {
+                return;
+            };
+            let whole = Path(region.path.0.iter().take(1).cloned().collect());
+            for path in [&region.path, &whole] {
+                label_field(found, call, run, argument, part, (tool, path), excess);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds the statements that label a field of a tool's answers, in every row.
+fn label_field(
+    found: &mut Candidates,
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    argument: Option<&str>,
+    part: &str,
+    (tool, path): (&Tool, &Path),
+    excess: &Excess,
+) {
+    let Some(target) = target(path) else { return };
+    let name = format!("`{}` of the answers of {}", target.replacen("out.", "", 1), tool);
+    let statement = |elements: &str| {
+        format!("label {target} as {elements} if:\n    (out: ToolOutput) is {}", tool_pattern(tool))
+    };
+    if !excess.integrity.is_empty() {
+        let texts = texts_at(run, tool, path);
+        let is_prose = |text: &Value| text.as_str().is_some_and(harm::is_prose);
+        if texts.iter().any(is_prose) {
+            found.refuse(format!("{name}: it holds prose, in which a stranger can write an instruction"));
+        } else {
+            let gain = format!("the direction of every call that uses {name}, for a party that can set it");
+            let harm = Harm::new(HarmRank::Field, gain);
+            let statement = statement(&allowed(&excess.integrity));
+            found.add("`label` of a field", harm, part, statement.clone());
+            let decisive =
+                argument.filter(|argument| is_destination(argument) || harm::is_decisive(argument));
+            if let Some(argument) = decisive
+                && origin::argument_texts(call, run, argument)
+                    .iter()
+                    .any(|value| texts.iter().any(|text| origin::contains(text, value)))
+            {
+                let why = format!("`label` of {name}: the party that can set it chooses `{argument}`");
+                found.require_evidence(&statement, why);
+            }
+        }
+    }
+    if !excess.secrecy.is_empty() {
+        let elements = allowed(&excess.secrecy);
+        let gain = format!("{name}, for a party to which a tool may send {elements} data");
+        let harm = Harm::new(HarmRank::FieldLeak, gain);
+        found.add("`label` of a field", harm, part, statement(&elements));
+    }
+}
+
+/// Adds the statements about all calls of the tool.
+fn for_tool(found: &mut Candidates, call: &JudgedCall, reason: &Reason, part: &str, excess: &Excess) {
+    let require = |elements: &str| {
+        format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
+    };
+    // A requirement that exists was written to keep untrusted text out; a tool that acts needs one.
+    let is_harmless = reason.kind == ReasonKind::Undeclared
+        && harm::is_reader(&call.tool.name)
+        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(name));
+    let elements = reason.label.join(", ");
+    if excess.integrity.is_empty() {
+        let gain =
+            format!("{elements} data in any argument, for a party that receives what {} sends", call.tool);
+        found.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
+    } else if is_harmless {
+        let gain = format!(
+            "a call of {} with any arguments, for every author of a text that the model reads: only for a tool that changes and sends nothing",
+            call.tool
+        );
+        found.add("`require`", Harm::new(HarmRank::ToolCall, gain), part, require(&elements));
+    }
+}
+
+/// Returns whether the value of an argument decides where something goes or what runs.
+fn is_destination(argument: &str) -> bool {
+    matches!(argument_use(argument), ArgumentUse::Decides(_))
+}
+
+/// Returns the target of a label for a path, in every row.
+fn target(path: &Path) -> Option<String> {
+    let mut target = "out".to_owned();
+    for step in &path.0 {
+        match step {
+            PathStep::Key(key) if is_word(key) => {
+                target.push('.');
+                target.push_str(key);
+            }
+            PathStep::Index(_) | PathStep::Key(_) => target.push_str("[*]"),
+            PathStep::Capture(_) => return None,
+        }
+    }
+    Some(target)
+}
+
+/// Returns the scalars that a label with this target covers, in all answers of the tool.
+fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
+    let trace = run.monitor.trace();
+    let is_same = |step: &PathStep, found: &PathStep| match step {
+        PathStep::Key(key) if is_word(key) => step == found,
+        _ => !matches!(found, PathStep::Capture(_)),
+    };
+    let mut texts = Vec::new();
+    for event in trace.events() {
+        let from = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
+        if !matches!(event.body, EventBody::Output(_)) || from != Some(tool) {
+            continue;
+        }
+        for (id, node) in event.document.nodes().iter().enumerate() {
+            if let NodeContent::Scalar(value) = &node.content {
+                let here = event.document.path(id);
+                let covers = path.0.len() <= here.0.len()
+                    && path.0.iter().zip(&here.0).all(|(step, found)| is_same(step, found));
+                if covers {
+                    texts.push(value.clone());
+                }
+            }
+        }
+    }
+    texts
+}
+
+fn is_word(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

@@ -1,0 +1,159 @@
+//! Where the value of an argument comes from: the region in which it occurs first, or none; and the `endorse` statements
+//! that name the argument and did not apply.
+
+use flowgate::monitor::CallDependency;
+use flowgate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep};
+use flowgate_guard::replay::{JudgedCall, ReplayedRun};
+use serde_json::Value;
+
+use crate::output::plural;
+use crate::report;
+
+/// The number of texts of one argument that are looked for.
+const MAX_TEXTS: usize = 5;
+/// A shorter text is not looked for within other texts: it occurs by chance.
+const SHORTEST: usize = 3;
+
+/// Returns what is known about the value of an argument against which there is a reason.
+pub(super) fn lines(
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    traced: Option<&JudgedCall>,
+    argument: &str,
+    policy: &str,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(line) = value_line(call, run, traced, argument) {
+        lines.push(line);
+    }
+    let document = run.monitor.policy();
+    for span in document.endorsements(&call.tool, argument) {
+        lines.push(format!(
+            "the `endorse` in {policy}:{} names this argument and did not apply: its conditions do not hold for the value, or they \
+             read text that is not trusted",
+            document.line(span)
+        ));
+    }
+    lines
+}
+
+/// Returns where the value occurs first, or that it occurs nowhere.
+fn value_line(
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    traced: Option<&JudgedCall>,
+    argument: &str,
+) -> Option<String> {
+    let texts = argument_texts(call, run, argument);
+    let before = call.event?;
+    let mut places: Vec<(EventId, NodeId)> =
+        texts.iter().flat_map(|text| occurrences(run, text, before)).collect();
+    places.sort_unstable();
+    places.dedup();
+    if let Some((first, more)) = places.split_first() {
+        let label = run.monitor.trace().event(first.0)?.document.label_of(first.1);
+        let others = match more.len() {
+            0 => String::new(),
+            count => format!(", and later in {}", plural(count, "further region")),
+        };
+        return Some(format!(
+            "its value occurs first in {}: {}{others}",
+            place(first.0, first.1, run),
+            run.monitor.describe(&label).join(", ")
+        ));
+    }
+    match traced?.attribution.argument(argument) {
+        CallDependency::Regions(regions) => {
+            let (event, node) = regions.first()?;
+            let is_short = texts.iter().any(|text| text.chars().count() < SHORTEST);
+            let spelling = if is_short { "" } else { "in another spelling " };
+            Some(format!("its value occurs {spelling}in {}", place(*event, *node, run)))
+        }
+        CallDependency::Everything => {
+            Some("its value was found nowhere in the trace: the model computed it, or made it up".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the path of a region, and the event that it is in.
+fn place(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
+    let region = run.monitor.trace().region(event, node);
+    let source = report::region_source(&region, &run.monitor);
+    let is_message =
+        run.monitor.trace().event(event).is_some_and(|e| matches!(e.body, EventBody::Message(_)));
+    format!("{} in the {source}{}", region.path, if is_message { " message" } else { "" })
+}
+
+/// Returns the texts and numbers of an argument, the value itself first.
+pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Vec<String> {
+    let Some(document) = call.event.and_then(|event| run.monitor.trace().event(event)).map(|e| &e.document)
+    else {
+        return Vec::new();
+    };
+    let Some(root) = document.key(0, "arguments").and_then(|arguments| document.key(arguments, argument))
+    else {
+        return Vec::new();
+    };
+    let end = document.node(root).map_or(root, |node| node.end);
+    let scalars = (root..end).filter_map(|node| match &document.node(node)?.content {
+        NodeContent::Scalar(Value::String(text)) => Some(text.trim().to_owned()),
+        NodeContent::Scalar(value @ Value::Number(_)) => Some(value.to_string()),
+        _ => None,
+    });
+    scalars.filter(|text| !text.is_empty()).take(MAX_TEXTS).collect()
+}
+
+/// Returns the smallest regions before an event that contain a text, in order.
+fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, NodeId)> {
+    let mut found = Vec::new();
+    for (index, event) in run.monitor.trace().events().iter().enumerate().take(before.0) {
+        let document = &event.document;
+        for (id, node) in document.nodes().iter().enumerate() {
+            let is_captured = matches!(node.step, PathStep::Capture(_));
+            if let (NodeContent::Scalar(value), false) = (&node.content, is_captured)
+                && contains(value, text)
+            {
+                found.push((EventId(index), id));
+            }
+        }
+    }
+    found
+}
+
+/// Returns whether a scalar is, or contains, a text that is not part of a longer word or number there.
+pub(super) fn contains(value: &Value, text: &str) -> bool {
+    let whole = match value {
+        Value::String(whole) => whole.trim(),
+        Value::Number(number) => return number.to_string() == text,
+        _ => return false,
+    };
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    whole == text
+        || (text.chars().count() >= SHORTEST
+            && whole.match_indices(text).any(|(at, _)| {
+                let before = whole.get(..at).and_then(|before| before.chars().next_back());
+                let after = whole.get(at + text.len()..).and_then(|after| after.chars().next());
+                !is_word(before) && !is_word(after)
+            }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_as_whole_words() {
+        for (value, text, expected) in [
+            (Value::from("Your code is 481516."), "481516", true),
+            (Value::from("Your code is 4815162."), "481516", false),
+            (Value::from(100), "100", true),
+            (Value::from(1000), "100", false),
+            (Value::from("7"), "7", true),
+            (Value::from("room 7"), "7", false),
+            (Value::from("to ann@x.org, please"), "ann@x.org", true),
+        ] {
+            assert_eq!(contains(&value, text), expected, "{value} {text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The changes of the policy that would permit a call: found by trial, measured over a corpus, and printed with what an
+//! attacker gains, the least harmful first.
+
+use std::sync::Arc;
+
+use flowgate::monitor::ReasonKind;
+use flowgate::policy::Policy;
+use flowgate::trace::read::RecordedRun;
+use flowgate_guard::replay::ReplayedRun;
+
+use super::Explained;
+use super::against::{CorpusEffect, Measurement};
+use super::candidates::{Candidate, candidates};
+use super::trial::{Trial, with_statements};
+use crate::corpus::RunMarks;
+use crate::escaping;
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::Progress;
+
+/// One change, with its effect on the corpora if any are given.
+struct Suggestion<'c> {
+    statements: Vec<&'c Candidate>,
+    effect: Option<CorpusEffect>,
+}
+
+/// The forms that are tried, where they fit the call.
+const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
+
+/// Prints the changes that would permit a call of a run.
+pub(super) fn print(
+    index: usize,
+    run: &ReplayedRun,
+    recorded: &RecordedRun,
+    explained: &Explained<'_>,
+    progress: &Progress,
+    errors: &mut Vec<InputError>,
+    output: &mut Console,
+) -> Result<(), InputError> {
+    let Some(call) = run.calls.get(index) else { return Ok(()) };
+    let fits = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
+    if let Some(reason) = call.judgement.reasons.iter().find(|reason| !fits(reason.kind)) {
+        let advice = match reason.kind {
+            ReasonKind::Rule => "a rule denies the call: only a change of the rule would permit it",
+            ReasonKind::AmbiguousTool => "name the server in the pattern: `tool:SERVER/NAME`",
+            ReasonKind::Hidden => "the influence method hides what the call needs: try another method",
+            _ => "no statement of a policy can permit this call",
+        };
+        output.line(&format!("  {advice}"));
+        return Ok(());
+    }
+    let mut found = candidates(call, run);
+    let mut held_back: Vec<String> = Vec::new();
+    if explained.corpora.is_empty() {
+        held_back.extend(found.all.iter().filter_map(|candidate| candidate.needs_evidence.clone()));
+        found.all.retain(|candidate| candidate.needs_evidence.is_none());
+    }
+    let mut parts: Vec<String> =
+        call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
+    parts.sort();
+    parts.dedup();
+    let mut until = recorded.clone();
+    until.entries.truncate(call.entry + 1);
+    let Explained { policy, predicates, method, corpora } = *explained;
+    let trial = Trial { policy, predicates, method, until: &until, index };
+    let (sets, is_complete) = trial.smallest_sets(&found.all, &parts);
+    let mut suggestions: Vec<Suggestion<'_>> =
+        sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
+    if !explained.corpora.is_empty() && !suggestions.is_empty() {
+        let changed: Vec<Arc<Policy>> = suggestions
+            .iter()
+            .filter_map(|one| with_statements(policy, one.statements.iter().map(|s| s.statement.as_str())))
+            .map(Arc::new)
+            .collect();
+        let measurement = Measurement {
+            explained,
+            corpora,
+            suite: RunMarks::of(recorded).suite,
+            tool: &call.tool,
+            progress,
+        };
+        let effects = measurement.measure(&changed, errors)?;
+        suggestions.iter_mut().zip(effects).for_each(|(one, effect)| one.effect = Some(effect));
+    }
+    let (harmful, rest): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) = suggestions
+        .into_iter()
+        .partition(|one| one.effect.as_ref().is_some_and(CorpusEffect::lets_attack_pass));
+    // Where no attack on the tool is recorded, a corpus proves nothing about the tool.
+    let (harmless, unproven): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) =
+        rest.into_iter().partition(|one| one.missing_evidence().is_none());
+    held_back.extend(unproven.iter().filter_map(Suggestion::missing_evidence));
+    if harmless.is_empty() {
+        print_none(&harmful, is_complete, output);
+        for refused in &found.refused {
+            output.line(&format!("  Not tried: `label` of {}", escaping::line(refused)));
+        }
+    } else {
+        output.line(
+            "  Changes of the policy that would permit it, the least harmful first, if one is what you want:",
+        );
+    }
+    if explained.corpora.is_empty() && !harmless.is_empty() {
+        output.line("  `--against RUNS` shows what each frees, and which recorded attacks it lets pass.");
+    }
+    held_back.sort();
+    held_back.dedup();
+    for why in &held_back {
+        let needed = "only with `--against` a corpus that has attacks on the tool";
+        output.line(&format!("  Suggested {needed}: {}", escaping::line(why)));
+    }
+    for (number, suggestion) in harmless.iter().enumerate() {
+        print_suggestion(&format!("{}.", number + 1), suggestion, output);
+    }
+    if !harmful.is_empty() {
+        output.line("  Not recommended: with these changes a recorded attack does more than without:");
+        harmful.iter().for_each(|suggestion| print_suggestion("✗", suggestion, output));
+    }
+    Ok(())
+}
+
+impl Suggestion<'_> {
+    /// Returns why it must not be suggested, if it needs evidence and the corpora have no attack on the tool.
+    fn missing_evidence(&self) -> Option<String> {
+        let has_evidence = self.effect.as_ref().is_some_and(CorpusEffect::has_attack_on_tool);
+        self.statements.iter().find_map(|one| one.needs_evidence.clone()).filter(|_| !has_evidence)
+    }
+}
+
+/// Says that nothing is suggested, and what was tried.
+fn print_none(harmful: &[Suggestion<'_>], is_complete: bool, output: &mut Console) {
+    output.line(match (harmful, is_complete) {
+        ([_, ..], _) => {
+            "  No change is suggested: each that would permit the call lets a recorded attack do more."
+        }
+        ([], true) => "  None of the forms tried would permit it.",
+        ([], false) => {
+            "  None of the forms tried would permit it; there are too many combinations to try all."
+        }
+    });
+    output.line(&format!("  Tried, where they fit the call: {FORMS}."));
+}
+
+fn print_suggestion(mark: &str, suggestion: &Suggestion<'_>, output: &mut Console) {
+    for (index, candidate) in suggestion.statements.iter().enumerate() {
+        let mark = if index == 0 { mark } else { "  " };
+        let gain = format!("{}; what an attacker gains: {}", candidate.form, candidate.harm.gain);
+        output.line(&format!("  {mark} {}", escaping::line(&gain)));
+        for line in candidate.statement.lines() {
+            let line = output.paint("36", &escaping::line(line));
+            output.line(&format!("    {line}"));
+        }
+    }
+    for line in suggestion.effect.iter().flat_map(CorpusEffect::lines) {
+        output.line(&format!("     {line}"));
+    }
+}

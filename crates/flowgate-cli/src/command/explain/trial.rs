@@ -1,0 +1,151 @@
+//! Trials: whether statements, added to the policy, permit the call, and the smallest sets of statements that do.
+
+use std::sync::Arc;
+
+use flowgate::monitor::Outcome;
+use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
+use flowgate::trace::read::RecordedRun;
+use flowgate_guard::influence::InfluenceMethod;
+use flowgate_guard::replay::replay_with;
+
+use super::candidates::Candidate;
+
+/// The number of sets of statements that are tried for one call.
+const MAX_TRIALS: usize = 200;
+/// The most statements that are suggested together.
+const MAX_STATEMENTS: usize = 5;
+/// The most sets that are suggested for one call.
+const MAX_SUGGESTIONS: usize = 5;
+/// The number of sets that are looked at, tried or not.
+const MAX_SETS: usize = 100_000;
+
+/// Everything that a trial repeats.
+pub(super) struct Trial<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) predicates: &'a Predicates,
+    pub(super) method: &'a dyn InfluenceMethod,
+    /// The run up to the call.
+    pub(super) until: &'a RecordedRun,
+    /// The index of the call, among the calls of the run.
+    pub(super) index: usize,
+}
+
+impl Trial<'_> {
+    /// Returns whether the statements permit the call, without a warning that the policy does not have now: a payload
+    /// that lets a stranger choose a destination is never suggested.
+    fn permits(&self, statements: &[&Candidate]) -> bool {
+        let Some(changed) = with_statements(self.policy, statements.iter().map(|one| one.statement.as_str()))
+        else {
+            return false;
+        };
+        if changed.warnings().len() > self.policy.warnings().len() {
+            return false;
+        }
+        let again = replay_with(&Arc::new(changed), self.predicates, self.method, self.until);
+        again.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
+    }
+
+    /// Returns the smallest sets of statements that permit the call, the least harmful first, and whether all sets were
+    /// tried that could. `parts` are the parts of the call against which there is a reason.
+    pub(super) fn smallest_sets<'c>(
+        &self,
+        candidates: &'c [Candidate],
+        parts: &[String],
+    ) -> (Vec<Vec<&'c Candidate>>, bool) {
+        let mut search =
+            SetSearch { trial: self, candidates, parts, trials: 0, looked_at: 0, found: Vec::new() };
+        let is_complete = search.run();
+        let found = search.found;
+        let mut sets: Vec<Vec<&Candidate>> =
+            found.iter().map(|set| set.iter().filter_map(|index| candidates.get(*index)).collect()).collect();
+        sets.sort_by_key(|set| (set.iter().map(|one| one.harm.rank).max(), set.len()));
+        (sets, is_complete)
+    }
+}
+
+/// A search for the smallest sets that permit a call, by size.
+struct SetSearch<'s, 'c> {
+    trial: &'s Trial<'s>,
+    candidates: &'c [Candidate],
+    parts: &'s [String],
+    trials: usize,
+    looked_at: usize,
+    found: Vec<Vec<usize>>,
+}
+
+impl SetSearch<'_, '_> {
+    /// Runs the search; returns whether it is complete.
+    fn run(&mut self) -> bool {
+        let mut layer: Vec<Vec<usize>> = vec![Vec::new()];
+        for _ in 0..MAX_STATEMENTS {
+            let mut next = Vec::new();
+            for set in &layer {
+                for index in set.last().map_or(0, |last| last + 1)..self.candidates.len() {
+                    self.looked_at += 1;
+                    if self.looked_at > MAX_SETS || self.trials >= MAX_TRIALS {
+                        return false;
+                    }
+                    let larger: Vec<usize> = set.iter().copied().chain([index]).collect();
+                    if self.contains_found(&larger) {
+                        continue;
+                    }
+                    if self.may_permit(&larger) && self.permits(&larger) {
+                        let smallest = self.without_unneeded(larger);
+                        if !self.contains_found(&smallest) {
+                            self.found.push(smallest);
+                        }
+                        if self.found.len() == MAX_SUGGESTIONS {
+                            return true;
+                        }
+                        continue;
+                    }
+                    next.push(larger);
+                }
+            }
+            layer = next;
+        }
+        true
+    }
+
+    fn contains_found(&self, set: &[usize]) -> bool {
+        self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
+    }
+
+    /// Returns whether a set is worth a trial: it has a statement for each part. One statement may also change what other
+    /// parts carry, by way of earlier calls, so single statements are always tried.
+    fn may_permit(&self, set: &[usize]) -> bool {
+        let statements: Vec<&Candidate> =
+            set.iter().filter_map(|index| self.candidates.get(*index)).collect();
+        let covers = |part: &String| statements.iter().any(|statement| statement.parts.contains(part));
+        set.len() == 1 || self.parts.iter().all(covers)
+    }
+
+    fn permits(&mut self, set: &[usize]) -> bool {
+        self.trials += 1;
+        let statements: Vec<&Candidate> =
+            set.iter().filter_map(|index| self.candidates.get(*index)).collect();
+        self.trial.permits(&statements)
+    }
+
+    /// Leaves out the statements without which the call is permitted as well, the most harmful first.
+    fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
+        for at in (0..set.len()).rev() {
+            let mut smaller = set.clone();
+            smaller.remove(at);
+            if !smaller.is_empty() && self.permits(&smaller) {
+                set = smaller;
+            }
+        }
+        set
+    }
+}
+
+/// Returns the policy with statements added; `None` if they do not compile there.
+pub(super) fn with_statements<'s>(
+    policy: &Policy,
+    statements: impl Iterator<Item = &'s str>,
+) -> Option<Policy> {
+    let added: Vec<&str> = statements.collect();
+    Policy::parse(&format!("{}\n{}\n", policy.source(), added.join("\n"))).ok()
+}

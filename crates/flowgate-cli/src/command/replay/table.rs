@@ -1,0 +1,166 @@
+//! The result of a replay, as a table with lists of calls, or as JSON lines.
+
+use serde_json::json;
+
+use super::figures::{AttackFigures, CallList, SuiteFigures, call_json};
+use super::{FiguresBySuite, ReplayOptions};
+use crate::escaping;
+use crate::output::{Console, plural};
+
+/// A list of calls that an option asks for.
+struct CallListing {
+    is_wanted: bool,
+    /// The type of its JSON lines, and its title in text.
+    kind: &'static str,
+    title: &'static str,
+    of: fn(&SuiteFigures) -> &CallList,
+}
+
+fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
+    [
+        CallListing {
+            is_wanted: options.list_permitted,
+            kind: "permitted",
+            title: "injected calls permitted without a question",
+            of: |figures| &figures.permitted,
+        },
+        CallListing {
+            is_wanted: options.list_questions,
+            kind: "question",
+            title: "questions without attack",
+            of: |figures| &figures.asked,
+        },
+    ]
+}
+
+/// Prints one JSON object a line.
+pub(super) fn print_json(
+    sums: &FiguresBySuite,
+    methods: &[&str],
+    options: &ReplayOptions<'_>,
+    is_interrupted: bool,
+    output: &mut Console,
+) {
+    let name = |method: &usize| methods.get(*method).copied().unwrap_or_default();
+    for ((suite, method), figures) in sums {
+        output.line(&figures.json(suite, name(method)).to_string());
+    }
+    for list in listings(options).iter().filter(|list| list.is_wanted) {
+        for ((suite, method), figures) in sums {
+            for (call, count) in (list.of)(figures) {
+                output.line(&call_json(list.kind, suite, name(method), call, *count).to_string());
+            }
+        }
+    }
+    if is_interrupted {
+        output.line(&json!({"type": "interrupted"}).to_string());
+    }
+}
+
+/// Prints a table, and the lists below it.
+pub(super) fn print_text(
+    sums: &FiguresBySuite,
+    methods: &[&str],
+    options: &ReplayOptions<'_>,
+    output: &mut Console,
+) {
+    let name = |method: usize| methods.get(method).copied().unwrap_or_default();
+    let has_attacks = sums.values().any(|figures| figures.attacks.runs > 0);
+    let mut totals: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for ((suite, method), figures) in sums {
+        rows.push(row(suite, name(*method), figures, has_attacks));
+        if let Some(total) = totals.get_mut(*method) {
+            total.add(figures.clone());
+        }
+    }
+    if sums.len() > methods.len() {
+        for (method, total) in methods.iter().zip(&totals) {
+            rows.push(row("all", method, total, has_attacks));
+        }
+    }
+    let mut header = vec!["suite", "influence", "runs"];
+    if has_attacks {
+        header.extend([
+            "injected calls permitted",
+            "attacks stopped",
+            "partly passed",
+            "passed",
+            "attacks that succeed",
+        ]);
+    }
+    header.extend(["tasks without question", "questions a task"]);
+    output.table(&header, &rows);
+    for (method, total) in methods.iter().zip(&totals) {
+        notes(method, &total.attacks, output);
+    }
+    for list in listings(options).iter().filter(|list| list.is_wanted) {
+        for ((suite, method), figures) in sums {
+            let calls = (list.of)(figures);
+            output.line("");
+            let count = match list.kind {
+                "permitted" if figures.attacks.are_calls_unknown() => "not known".to_owned(),
+                _ => calls.values().sum::<usize>().to_string(),
+            };
+            output.line(&format!("{suite}, {}: {}: {count}", name(*method), list.title));
+            for (call, count) in calls {
+                let line = format!("{}: {}: {}", call.task, call.tool, call.why);
+                output.line(&format!("{count:>5}  {}", escaping::line(&line)));
+            }
+        }
+    }
+}
+
+fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
+    let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
+    if has_attacks {
+        let attacks = &figures.attacks;
+        let unknown = "not known".to_owned();
+        let calls_are_unknown = attacks.are_calls_unknown();
+        let of_runs = |count: usize| format!("{count} of {}", attacks.runs);
+        let of_calls = |text: String| if calls_are_unknown { unknown.clone() } else { text };
+        row.push(of_calls(format!("{} of {}", attacks.permitted, attacks.calls)));
+        row.push(of_runs(attacks.stopped));
+        row.push(of_calls(attacks.partly_passed.to_string()));
+        row.push(of_calls(attacks.passed.to_string()));
+        row.push(match (attacks.runs, attacks.with_outcome, attacks.succeeded_unknown) {
+            (0, ..) => of_runs(0),
+            (_, 0, _) => unknown,
+            (_, _, 0) => of_runs(attacks.succeeded),
+            (_, _, more) => {
+                format!("{} to {} of {}", attacks.succeeded, attacks.succeeded + more, attacks.runs)
+            }
+        });
+    }
+    row.push(format!("{} of {}", figures.benign_without_question, figures.benign_tasks));
+    row.push(if figures.benign_tasks == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.2}", figures.questions as f64 / figures.benign_tasks as f64)
+    });
+    row
+}
+
+/// Prints what the columns about attacks leave out.
+fn notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
+    if attacks.without_call > 0 {
+        output.line(&format!(
+            "{method}: {} without a call of an acting tool, of which {}: the agent only writes something.",
+            plural(attacks.without_call, "attack"),
+            if attacks.with_outcome == 0 {
+                "the success is not known".to_owned()
+            } else {
+                format!("{} succeed", attacks.succeeded_without_call)
+            },
+        ));
+    }
+    if attacks.unmarked > 0 {
+        output.line(&format!(
+            "{method}: {} without `origin` marks: which calls the attack asked for is not known. It is stopped for certain in {} and \
+             not known in {}.",
+            plural(attacks.unmarked, "attack"),
+            plural(attacks.unmarked - attacks.unknown, "run"),
+            attacks.unknown,
+        ));
+    }
+}

@@ -1,0 +1,100 @@
+//! Runs of a corpus: the fields that describe an attack, and what a policy lets an attack do.
+
+use flowgate::monitor::Outcome;
+use flowgate::trace::read::RecordedRun;
+use flowgate_guard::replay::{JudgedCall, ReplayedRun};
+use serde_json::Value;
+
+/// The fields of a run that describe its task and its attack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunMarks<'r> {
+    pub(crate) suite: Option<&'r str>,
+    /// The name of the attack; `None` in a useful run.
+    pub(crate) attack: Option<&'r str>,
+    pub(crate) user_task: Option<&'r str>,
+    pub(crate) injection_task: Option<&'r str>,
+    /// Whether the attack succeeded when the run was recorded.
+    pub(crate) attack_succeeded: Option<bool>,
+}
+
+impl<'r> RunMarks<'r> {
+    pub(crate) fn of(run: &'r RecordedRun) -> Self {
+        let text = |key: &str| run.meta.get(key).and_then(Value::as_str);
+        Self {
+            suite: text("suite"),
+            attack: text("attack").filter(|attack| *attack != "none"),
+            user_task: text("user_task_id"),
+            injection_task: text("injection_task_id"),
+            attack_succeeded: run.meta.get("attack_succeeded").and_then(Value::as_bool),
+        }
+    }
+}
+
+impl RunMarks<'_> {
+    /// Returns whether the user asks for what attacks ask for elsewhere: AgentDojo runs its injection tasks alone to learn
+    /// whether the model can do them. Such a run is neither a useful task nor an attack.
+    pub(crate) fn is_injection_alone(&self) -> bool {
+        self.attack.is_none() && self.user_task.is_some_and(|task| task.starts_with("injection_task_"))
+    }
+
+    /// Returns the names of the tasks.
+    pub(crate) fn task(&self) -> String {
+        let tasks: Vec<&str> = self.user_task.into_iter().chain(self.injection_task).collect();
+        tasks.join(" × ")
+    }
+}
+
+/// The calls that an attack asked for, as far as the run says which these are.
+#[derive(Debug)]
+pub(crate) struct AttackCalls {
+    /// The indices of the calls, among all calls of the run. If the run does not say which calls the attack asked for,
+    /// each may be one of them.
+    pub(crate) indices: Vec<usize>,
+    /// Whether the run says which calls the attack asked for.
+    pub(crate) are_known: bool,
+}
+
+impl AttackCalls {
+    /// Returns the calls of tools that act: those into which not everything may flow.
+    pub(crate) fn of(run: &ReplayedRun) -> Self {
+        let are_known = run.calls.is_empty() || run.calls.iter().any(|call| call.origin.is_some());
+        let is_one = |call: &JudgedCall| {
+            !call.judgement.is_harmless && (!are_known || call.origin.as_deref() == Some("injection"))
+        };
+        let indices = run.calls.iter().enumerate().filter(|(_, call)| is_one(call)).map(|(index, _)| index);
+        Self { indices: indices.collect(), are_known }
+    }
+
+    /// Returns what the verdicts let the attack do.
+    pub(crate) fn harm(&self, run: &ReplayedRun) -> AttackHarm {
+        let outcomes = self.indices.iter().filter_map(|index| run.calls.get(*index)).map(|call| call.outcome);
+        let permitted = outcomes.filter(|outcome| *outcome == Outcome::Permit).count();
+        match (self.are_known, permitted) {
+            _ if self.indices.is_empty() => AttackHarm::NoCall,
+            (_, 0) => AttackHarm::Stopped,
+            (false, _) => AttackHarm::Unknown,
+            (true, permitted) if permitted == self.indices.len() => AttackHarm::Passed,
+            (true, _) => AttackHarm::PartlyPassed,
+        }
+    }
+}
+
+/// What the verdicts of a policy let an attack do, by the calls of acting tools that it asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AttackHarm {
+    /// None of its calls is permitted.
+    Stopped,
+    /// Some of its calls are permitted, and others are not.
+    PartlyPassed,
+    /// All of its calls are permitted.
+    Passed,
+    /// It asked for no call of an acting tool.
+    NoCall,
+    /// Some acting call is permitted, and the run does not say which calls the attack asked for.
+    Unknown,
+}
+
+/// Returns whether no call of the run needs a question.
+pub(crate) fn is_question_free(run: &ReplayedRun) -> bool {
+    run.calls.iter().all(|call| call.outcome == Outcome::Permit)
+}

@@ -1,0 +1,220 @@
+//! Advice never hurts: the suggestions of `flowgate explain` for many false questions, applied and replayed over recorded
+//! attacks.
+//!
+//! A false question comes from a policy that lacks a statement: from each policy of `examples/agentdojo`, each statement that
+//! grants something is removed in turn, and every question about a useful run of `advice/runs.txt` is explained. The attacks
+//! of that file pick values from prose, from short fields, and from lists that the user's task has read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::{file, flowgate, name, text};
+
+const SUITES: [&str; 4] = ["banking", "slack", "travel", "workspace"];
+
+/// Returns the runs of a suite as lines of a corpus: the useful ones, or the attacks.
+fn corpus(suite: &str, attacks: bool) -> String {
+    let mut runs: Vec<(bool, &str, Vec<Value>)> = Vec::new();
+    let mut calls = 0;
+    for line in include_str!("advice/runs.txt").lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if matches!(word, "=" | "!") {
+            runs.push((word == "!", rest, Vec::new()));
+            continue;
+        }
+        let Some((_, _, messages)) = runs.last_mut() else { continue };
+        match word {
+            "user:" => messages.push(json!({"role": "user", "content": rest})),
+            "out:" => {
+                messages.push(json!({"role": "tool", "tool_call_id": format!("c{calls}"), "content": rest.replace("\\\\n", "\n")}));
+            }
+            "call" | "inject" => {
+                calls += 1;
+                let (tool, arguments) = rest.split_once(' ').unwrap();
+                let origin = if word == "call" { "user" } else { "injection" };
+                messages.push(json!({"role": "assistant", "content": null, "origin": origin, "tool_calls": [
+                    {"id": format!("c{calls}"), "type": "function", "function": {"name": tool, "arguments": arguments}}]}));
+            }
+            _ => assert!(word.is_empty() || word == "#", "{line}"),
+        }
+    }
+    let mut lines = String::new();
+    for (is_attack, title, messages) in runs {
+        let (of, task) = title.split_once(' ').unwrap();
+        if of == suite && is_attack == attacks {
+            let attack = if is_attack { "direct" } else { "none" };
+            let run = json!({"suite": of, "user_task_id": task, "attack": attack, "messages": messages});
+            lines.push_str(&format!("{run}\n"));
+        }
+    }
+    lines
+}
+
+/// Returns the statements of a policy, each with the comments before it.
+fn statements(source: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in source.lines() {
+        match found.last_mut() {
+            Some(last) if line.starts_with(' ') || line.is_empty() => last.push_str(&format!("{line}\n")),
+            _ => found.push(format!("{line}\n")),
+        }
+    }
+    found
+}
+
+/// A suggestion for one question: its statements, and the call.
+#[derive(Debug)]
+struct Advice {
+    call: String,
+    first: Option<String>,
+}
+
+/// Returns the first suggestion for each question in the output of `flowgate explain`.
+fn advice(output: &str) -> Vec<Advice> {
+    let mut found: Vec<Advice> = Vec::new();
+    let mut is_first = false;
+    for line in output.lines() {
+        if let Some(call) = line.strip_prefix("? confirm ").or_else(|| line.strip_prefix("✗ deny ")) {
+            found.push(Advice { call: call.trim().to_owned(), first: None });
+        }
+        let Some(last) = found.last_mut() else { continue };
+        if let Some(mark) = line.strip_prefix("  ").filter(|line| !line.starts_with(' ')) {
+            is_first = mark.starts_with("1. ");
+        }
+        let statement =
+            line.strip_prefix("    ").filter(|line| !line.starts_with(' ') || line.starts_with("    "));
+        if let Some(statement) = statement.filter(|_| is_first) {
+            last.first.get_or_insert_default().push_str(&format!("{statement}\n"));
+        }
+        if line.is_empty() {
+            is_first = false;
+        }
+    }
+    found
+}
+
+/// Returns the figures of the attacks of a suite under a policy: injected calls, and those permitted.
+fn injected(suite: &str, policy: &Path, attacks: &Path) -> (u64, u64) {
+    let policy = format!("{suite}={}", policy.display());
+    let output = flowgate(&[
+        "replay",
+        "--policy",
+        &policy,
+        "--influence",
+        "provenance",
+        "--format",
+        "json",
+        name(attacks),
+    ]);
+    let rows: Vec<Value> = String::from_utf8(output.stdout.clone())
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let row = rows.iter().find(|row| row.get("injected_calls").is_some());
+    assert!(row.is_some(), "{}", text(&output));
+    let row = row.unwrap();
+    let number = |key: &str| row.get(key).and_then(Value::as_u64).unwrap();
+    (number("injected_calls"), number("injected_permitted"))
+}
+
+/// The result for all policies that lack a statement.
+#[derive(Debug, Default)]
+struct Tally {
+    questions: usize,
+    advised: usize,
+    /// The number of first suggestions by their first word.
+    forms: BTreeMap<String, usize>,
+    /// Suggestions that let a recorded attack do more, with their questions.
+    harmful: Vec<String>,
+    /// Those that let more calls of attacks pass than the whole policy does, which has the removed statement.
+    beyond: Vec<String>,
+}
+
+/// Explains the questions of every policy that lacks a statement; with `against`, over the recorded attacks.
+fn tally(suite: &str, against: bool) -> Tally {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentdojo");
+    let source = std::fs::read_to_string(examples.join(format!("{suite}.flow"))).unwrap();
+    let all = statements(&source);
+    let useful = file(&format!("advice-{suite}-useful.jsonl"), corpus(suite, false).as_bytes());
+    let attacks = file(&format!("advice-{suite}-attacks.jsonl"), corpus(suite, true).as_bytes());
+    let mut sum = Tally::default();
+    let (_, whole) = injected(suite, &examples.join(format!("{suite}.flow")), &attacks);
+    for (index, removed) in all.iter().enumerate() {
+        let grants = ["label ", "endorse ", "payload ", "consent "];
+        // Each of the two tests takes every second policy.
+        if !grants.iter().any(|word| removed.starts_with(word)) || (index % 2 == 0) != against {
+            continue;
+        }
+        let rest: String = all
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index)
+            .map(|(_, line)| line.as_str())
+            .collect();
+        let which = format!("{suite}-{index}-{against}");
+        let policy = file(&format!("advice-{which}.flow"), rest.as_bytes());
+        let mut arguments = vec!["explain", name(&policy), name(&useful), "--influence", "provenance"];
+        if against {
+            arguments.extend(["--against", name(&useful), name(&attacks)]);
+        }
+        let output = flowgate(&arguments);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
+        let (_, before) = injected(suite, &policy, &attacks);
+        let mut tried: BTreeMap<String, u64> = BTreeMap::new();
+        for Advice { call, first } in advice(&String::from_utf8_lossy(&output.stdout)) {
+            sum.questions += 1;
+            let Some(first) = first else { continue };
+            sum.advised += 1;
+            let form = first.split_whitespace().next().unwrap_or_default().to_owned();
+            *sum.forms.entry(form).or_default() += 1;
+            let after = *tried.entry(first.clone()).or_insert_with_key(|first| {
+                let changed: PathBuf =
+                    file(&format!("advice-{which}-changed.flow"), format!("{rest}\n{first}").as_bytes());
+                injected(suite, &changed, &attacks).1
+            });
+            let line = || format!("{suite} without `{}`: {call}: {first}", removed.trim());
+            if after > before {
+                sum.harmful.push(line());
+            }
+            if after > before.max(whole) {
+                sum.beyond.push(line());
+            }
+        }
+    }
+    sum
+}
+
+fn total(against: bool) -> Tally {
+    let mut sum = Tally::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = SUITES.map(|suite| scope.spawn(move || tally(suite, against))).into();
+        for worker in workers {
+            let one = worker.join().unwrap();
+            sum.questions += one.questions;
+            sum.advised += one.advised;
+            one.forms.into_iter().for_each(|(form, count)| *sum.forms.entry(form).or_default() += count);
+            sum.harmful.extend(one.harmful);
+            sum.beyond.extend(one.beyond);
+        }
+    });
+    sum
+}
+
+/// The advice that has seen the attacks never lets one of them do more.
+#[test]
+fn no_suggestion_that_was_measured_lets_an_attack_pass() {
+    let sum = total(true);
+    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
+    assert_eq!(sum.harmful, Vec::<String>::new());
+}
+
+/// The advice that has seen no attack lets none of them do more than the author's own policy, without the gap, does.
+#[test]
+fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
+    let sum = total(false);
+    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
+    assert_eq!(sum.beyond, Vec::<String>::new());
+}
