@@ -1,8 +1,8 @@
 //! Grants: approvals that a person gives for the rest of a session.
 //!
-//! A grant covers the same call again: the same tool, the same value in every argument that is not payload, and the reasons
-//! that the person was shown. If a rule asked, payload must be the same as well, because the rule may have read it. A
-//! changed value, another reason, or a label that the person was not shown is a new question.
+//! A grant covers the same call again: the same tool, the same values, and the reasons that the person was shown. Only the
+//! value of a payload argument may change, if no reason is about that argument and no rule asked, which may have read it.
+//! Another value, another reason, or a label that the person was not shown is a new question.
 //!
 //! Only a statement that says `grant conversation` lets a person grant what it asks about. A call whose arguments refer to
 //! external state that can change, such as the id of a draft, cannot be granted: the same arguments would not be the same
@@ -30,8 +30,8 @@ pub struct Grant {
     pub reasons: Vec<Reason>,
     /// The label of the question.
     decided: Label,
-    /// Whether arguments that are payload must be the same, too.
-    covers_payload: bool,
+    /// The payload arguments whose values may change.
+    free: Vec<String>,
 }
 
 impl Grant {
@@ -63,16 +63,16 @@ impl Monitor {
     ///
     /// # Errors
     /// Returns the denial if the call must not run after all, or if the question cannot be answered for the rest of the session.
+    /// A session that has reached its maximum number of grants permits this one call.
     pub fn approve_for_session(&mut self, question: Question) -> Result<Permit, Denial> {
-        if !question.is_grantable() || self.grants.len() >= MAX_GRANTS {
+        if !question.is_grantable() {
             let message = "this question can be answered for one call only";
             return Err(self.stale_denial(question.judgement, message));
         }
-        let grant = self.grant_of(&question);
-        let mut permit = self.approve(question)?;
-        self.grants.extend(grant);
+        let grant = self.grant_of(&question).filter(|_| self.grants.len() < MAX_GRANTS);
+        let permit = self.approve(question)?;
         // Verdicts that were given before the grant stay valid: it only permits more.
-        permit.version = self.version;
+        self.grants.extend(grant);
         Ok(permit)
     }
 
@@ -93,24 +93,16 @@ impl Monitor {
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();
-        let covers_payload = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
+        let is_about = |name: &String, reason: &Reason| {
+            let part = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
+            part.is_some_and(|part| part.split(['.', '[']).next() == Some(name))
+        };
+        let may_read_all = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
+        let mut free = if may_read_all { Vec::new() } else { self.payload_arguments(&call.tool) };
+        free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
-        let arguments = self.granted_arguments(call, covers_payload)?;
-        Some(Grant { tool, arguments, reasons, decided, covers_payload })
-    }
-
-    /// Returns the arguments of a call that a grant fixes.
-    fn granted_arguments(&self, call: &Call, covers_payload: bool) -> Option<Map<String, Value>> {
-        let mut arguments = call.arguments.clone().ok()?;
-        if !covers_payload {
-            for name in self.payload_arguments(&call.tool) {
-                // That there is such an argument is part of the decision.
-                if let Some(value) = arguments.get_mut(&name) {
-                    *value = Value::Null;
-                }
-            }
-        }
-        Some(arguments)
+        let arguments = fixed_arguments(call, &free)?;
+        Some(Grant { tool, arguments, reasons, decided, free })
     }
 
     /// Moves the reasons that a grant covers to the notes, if one grant covers all of them.
@@ -122,7 +114,7 @@ impl Monitor {
             grant.tool == call.tool
                 && grant.decided.flows_to(&judgement.decided)
                 && judgement.reasons.iter().all(|reason| grant.covers(reason))
-                && self.granted_arguments(call, grant.covers_payload).as_ref() == Some(&grant.arguments)
+                && fixed_arguments(call, &grant.free).as_ref() == Some(&grant.arguments)
         };
         if self.grants.iter().any(|grant| covers(&grant)) {
             let covered = judgement.reasons.drain(..).map(|reason| Reason {
@@ -134,6 +126,18 @@ impl Monitor {
             judgement.notes.extend(covered);
         }
     }
+}
+
+/// Returns the arguments of a call without the values of those that are free. That there is such an argument is part of the
+/// decision.
+fn fixed_arguments(call: &Call, free: &[String]) -> Option<Map<String, Value>> {
+    let mut arguments = call.arguments.clone().ok()?;
+    for name in free {
+        if let Some(value) = arguments.get_mut(name) {
+            *value = Value::Null;
+        }
+    }
+    Some(arguments)
 }
 
 #[cfg(test)]
@@ -174,18 +178,33 @@ ask "by night?" if:
         monitor
     }
 
-    fn judge(monitor: &mut Monitor, (name, arguments): (&str, &str), label: Option<Label>) -> Verdict {
+    fn judge(monitor: &mut Monitor, (name, arguments): (&str, &str), label: Label) -> Verdict {
         let id = format!("c{}", monitor.trace().len());
         let call = TraceEntry::from(Call::from_json(id, Tool::local(name), arguments));
-        let label = label.unwrap_or_else(|| monitor.policy().space().top());
         let decision = CallDependency::View(label);
         monitor.judge_entry(call, Attribution { decision, ..Attribution::everything() })
     }
 
-    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted.
+    fn label(monitor: &Monitor, name: &str) -> Label {
+        let dimension = if name == "untrusted" { "integrity" } else { "secrecy" };
+        monitor.policy().space().element(dimension, name).unwrap().label
+    }
+
+    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted. Both were
+    /// decided by untrusted text.
     fn after(first: (&str, &str), second: (&str, &str)) -> Option<Outcome> {
-        let mut monitor = monitor();
-        let Verdict::Confirm(question) = judge(&mut monitor, first, None) else { return None };
+        let monitor = monitor();
+        let label = label(&monitor, "untrusted");
+        after_at(monitor, label, first, second)
+    }
+
+    fn after_at(
+        mut monitor: Monitor,
+        label: Label,
+        first: (&str, &str),
+        second: (&str, &str),
+    ) -> Option<Outcome> {
+        let Verdict::Confirm(question) = judge(&mut monitor, first, label) else { return None };
         let is_grantable = question.is_grantable();
         let permit = match monitor.approve_for_session(question) {
             Ok(permit) => permit,
@@ -197,7 +216,7 @@ ask "by night?" if:
         };
         assert!(is_grantable && monitor.session_grants().len() == 1);
         monitor.redeem(permit).unwrap();
-        let again = judge(&mut monitor, second, None);
+        let again = judge(&mut monitor, second, label);
         let outcome = again.judgement().outcome();
         if let Verdict::Permit(permit) = again {
             assert!(permit.judgement().notes.iter().any(|note| note.kind == ReasonKind::Granted));
@@ -222,6 +241,16 @@ ask "by night?" if:
         ] {
             assert_eq!(after(send, ("send", other)), asks, "{other}");
         }
+        // What a payload argument discloses is fixed where a reason is about it.
+        let private = || {
+            let monitor = monitor();
+            let label = label(&monitor, "private");
+            (monitor, label)
+        };
+        let ((monitor, label), other) = (private(), ("send", r#"{"to": "ann", "body": "b"}"#));
+        assert_eq!(after_at(monitor, label, send, other), asks);
+        let (monitor, label) = private();
+        assert_eq!(after_at(monitor, label, send, send), permit);
         // Another tool, and a tool whose statement allows no grant.
         assert_eq!(after(send, ("pay", r#"{"to": "ann", "body": "a"}"#)), asks);
         assert_eq!(after(("pay", r#"{"to": "ann"}"#), send), None);
@@ -240,12 +269,11 @@ ask "by night?" if:
     #[test]
     fn a_grant_covers_no_call_below_the_label_of_its_question() {
         let mut monitor = monitor();
-        let element = |dimension, name| monitor.policy().space().element(dimension, name).unwrap().label;
-        let (untrusted, private) = (element("integrity", "untrusted"), element("secrecy", "private"));
+        let (untrusted, private) = (label(&monitor, "untrusted"), label(&monitor, "private"));
         let both = untrusted.join(&private);
         let send = ("send", r#"{"to": "ann"}"#);
-        let outcome = |monitor: &mut Monitor, label| judge(monitor, send, Some(label)).judgement().outcome();
-        let Verdict::Confirm(question) = judge(&mut monitor, send, Some(untrusted)) else { panic!() };
+        let outcome = |monitor: &mut Monitor, label| judge(monitor, send, label).judgement().outcome();
+        let Verdict::Confirm(question) = judge(&mut monitor, send, untrusted) else { panic!() };
         let permit = monitor.approve_for_session(question).unwrap();
         monitor.redeem(permit).unwrap();
         assert_eq!(outcome(&mut monitor, untrusted), Outcome::Permit);
