@@ -92,7 +92,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "1. `consent`; what an attacker gains: nothing while the whole call is trusted",
             "consent private for call.arguments.card if:",
-            "private data in any argument, for a party that receives what book sends",
+            "private data in any argument, for every receiver of calls of book",
         ],
         never: &[],
     },
@@ -117,7 +117,7 @@ const EXPLANATIONS: &[Explanation] = &[
     Explanation {
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\nendorse call.arguments.day as trusted if:\n    (call: ToolCall) is tool:book\n    is_date(call.arguments.day)\n",
         arguments: r#"{"day": "May the 19th"}"#,
-        says: &["names this argument and did not apply: its conditions do not hold for the value"],
+        says: &["did not apply: its conditions do not hold for the value"],
         never: &[],
     },
 ];

@@ -253,8 +253,7 @@ fn for_tool(found: &mut Candidates, call: &JudgedCall, reason: &Reason, part: &s
         && !call.attribution.arguments.iter().any(|(name, _)| is_destination(name));
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
-        let gain =
-            format!("{elements} data in any argument, for a party that receives what {} sends", call.tool);
+        let gain = format!("{elements} data in any argument, for every receiver of calls of {}", call.tool);
         found.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
     } else if is_harmless {
         let gain = format!(

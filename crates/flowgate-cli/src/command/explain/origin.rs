@@ -29,7 +29,7 @@ pub(super) fn lines(
     let document = run.monitor.policy();
     for span in document.endorsements(&call.tool, argument) {
         lines.push(format!(
-            "the `endorse` in {policy}:{} names this argument and did not apply: its conditions do not hold for the value, or they \
+            "an `endorse` for this argument, in {policy}:{}, did not apply: its conditions do not hold for the value, or they \
              read text that is not trusted",
             document.line(span)
         ));
