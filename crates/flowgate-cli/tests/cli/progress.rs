@@ -38,7 +38,7 @@ fn a_pipe_gets_progress_only_if_that_was_asked_for() {
 /// A command that reads its standard input and is interrupted between two lines.
 #[cfg(unix)]
 mod interrupted {
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
     use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
     use crate::{POLICY, file, name};
@@ -88,8 +88,10 @@ mod interrupted {
             let process = self.child.id().to_string();
             assert!(Command::new("kill").args(["-INT", &process]).status().unwrap().success());
             wait(&mut self.err, "interrupted: finishing what has begun; Ctrl-C again quits at once");
-            self.write(rest);
-            drop(self.input.take());
+            // The command may have ended already.
+            let input = self.input.take();
+            let written = input.map_or(Ok(()), |mut input| input.write_all(rest.as_bytes()));
+            assert!(written.is_ok() || written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe));
             let (mut out, mut err) = (String::new(), String::new());
             self.out.read_to_string(&mut out).unwrap();
             self.err.read_to_string(&mut err).unwrap();
