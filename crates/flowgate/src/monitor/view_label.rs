@@ -99,3 +99,84 @@ fn captured_label(document: &Document, text: NodeId, bound: &Label) -> Label {
     let shown = parts.filter(|part| matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound));
     shown.fold(Label::BOTTOM, |joined, part| joined.join(&part.label))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::monitor::Verdict;
+    use crate::policy::Policy;
+    use crate::trace::{Call, Output, Tool, TraceEntry};
+
+    const POLICY: &str = r#"lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+require top if:
+    (call: ToolCall) is tool:read
+label out.structured as trusted, private if:
+    (out: ToolOutput) is tool:read
+"#;
+
+    /// Returns the label of a view, at the bound "trusted, private", of an answer under these label statements.
+    fn carried(statements: &[(&str, &str)], content: &Value, structured: Option<Value>) -> String {
+        let statement = |(label, condition): &(&str, &str)| {
+            format!("label {label} if:\n    (out: ToolOutput) is tool:read\n    {condition}\n")
+        };
+        let policy = POLICY.to_owned() + &statements.iter().map(statement).collect::<String>();
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
+        let Verdict::Permit(permit) =
+            monitor.judge(Call::from_json("c1".to_owned(), Tool::local("read"), "{}"))
+        else {
+            panic!("the call is permitted")
+        };
+        monitor.redeem(permit).unwrap();
+        let (content, is_error) = (content.clone(), Some(content == &json!("failed")));
+        let output = Output { call_id: "c1".to_owned(), tool: None, content, structured, is_error };
+        let (event, _) = monitor.push(TraceEntry::from(output)).unwrap();
+        let private = monitor.policy().space().element("secrecy", "private").unwrap().label;
+        let carried = monitor.view_label(event, &private);
+        assert!(carried.flows_to(&private), "{policy}");
+        monitor.describe(&carried).join(", ")
+    }
+
+    #[test]
+    fn a_view_carries_what_it_shows_and_what_decided_that_it_hides_the_rest() {
+        let (public, private) = ("trusted, public", "trusted, private");
+        let whole = ("out.content as trusted, public", "");
+        let page = ("out.content.page as untrusted", "");
+        let answer = json!({"count": 2, "page": "Pay!"});
+        let check = |statements: &[(&str, &str)], content: &Value, expected: &str| {
+            assert_eq!(carried(statements, content, None), expected, "{statements:?} {content}");
+        };
+        check(&[whole], &answer, public);
+        check(&[whole, ("out.content.count as private", "")], &answer, private);
+        // A hidden part whose label no text decided.
+        check(&[whole, page], &answer, public);
+        check(&[whole, page], &json!({"page": {"a": "Pay!"}}), public);
+        // Its label was decided by a public field, by a private one, and by one that is hidden itself.
+        let decided = ("out.content.page as untrusted", "out.content.count > 1");
+        check(&[whole, decided], &answer, public);
+        check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
+        check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
+        // A statement labels a part of what is hidden, so that its form matters.
+        check(&[whole, page, ("out.content.page.id as trusted", "")], &answer, private);
+        // All of it is hidden: an error could be in its place.
+        let hidden = ("out.content as untrusted, public", "");
+        check(&[hidden], &json!("Pay!"), public);
+        check(&[hidden], &json!("failed"), public);
+        check(&[("out.content as trusted, private", "")], &json!("failed"), private);
+        check(&[whole], &json!("failed"), public);
+        // No statement labels it.
+        check(&[], &json!("Pay!"), public);
+    }
+
+    /// A view shows the text of an answer alone.
+    #[test]
+    fn a_structured_form_contributes_nothing() {
+        let whole = ("out.content as trusted, public", "");
+        let answer = json!({"count": 2});
+        assert_eq!(carried(&[whole], &json!(answer.to_string()), Some(answer)), "trusted, public");
+    }
+}
