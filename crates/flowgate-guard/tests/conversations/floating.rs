@@ -44,7 +44,7 @@ fn run(policy: &str, method: Method) -> ScriptedConversation {
 
 /// The label of the last reply of a turn.
 fn label(turn: &Turn) -> String {
-    turn.replies.last().expect("a reply").label.join(", ")
+    turn.replies.last().unwrap().label.join(", ")
 }
 
 #[test]
