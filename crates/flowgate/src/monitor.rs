@@ -313,10 +313,20 @@ impl Monitor {
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
         let access = self.accesses.get(&event).cloned().unwrap_or_default();
         let (stores, referred) = self.touched_versions(&entry, &access);
+        let reads_state = self.reads_declared_state(&access);
         let home = Arc::clone(&permit.session_identity);
         drop(permit);
         self.withdraw_dropped_permits();
-        Question { entry, attribution, judgement, event, stores, referred, session_identity: home }
+        Question {
+            entry,
+            attribution,
+            judgement,
+            event,
+            stores,
+            referred,
+            reads_state,
+            session_identity: home,
+        }
     }
 
     /// Redeems a permit: the call runs now. It is judged again first if the state has changed since the
@@ -463,6 +473,7 @@ impl Monitor {
             (Outcome::Confirm, Some(event)) => {
                 self.retract(event, &seen);
                 let (stores, referred) = self.touched_versions(&original, &access);
+                let reads_state = self.reads_declared_state(&access);
                 let home = Arc::clone(&self.session_identity);
                 let entry = original;
                 Verdict::Confirm(Question {
@@ -472,6 +483,7 @@ impl Monitor {
                     event,
                     stores,
                     referred,
+                    reads_state,
                     session_identity: home,
                 })
             }
@@ -490,6 +502,10 @@ impl Monitor {
             _ => StoreVersions::new(),
         };
         (self.stores.versions(access), referred)
+    }
+
+    fn reads_declared_state(&self, access: &StoreAccess) -> bool {
+        access.reads.iter().any(|store| self.stores.is_declared(*store))
     }
 
     fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {

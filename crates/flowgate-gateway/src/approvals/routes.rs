@@ -161,8 +161,8 @@ impl ApprovalService {
             RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
         };
         if decision == PersonDecision::Grant && !may_grant(&question) {
-            let message = "this question can be answered for one call only, since the policy does not say `grant conversation` there, or the call refers to \
-                           state that can change: send `allow` or `deny`";
+            let message = "this question can be answered for one call only, since the policy does not say `grant conversation` there, or the tool \
+                           reads a store: send `allow` or `deny`";
             return Err(HttpReply::detail(StatusCode::CONFLICT, message));
         }
         if decision != PersonDecision::Deny && !self.readable_content(&question, person).1 {

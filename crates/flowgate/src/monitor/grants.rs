@@ -4,9 +4,10 @@
 //! value of a payload argument may change, if no reason is about that argument and no rule asked, which may have read it.
 //! Another value, another reason, or a label that the person was not shown is a new question.
 //!
-//! Only a statement that says `grant conversation` lets a person grant what it asks about. A call whose arguments refer to
-//! external state that can change, such as the id of a draft, cannot be granted: the same arguments would not be the same
-//! call. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an
+//! Only a statement that says `grant conversation` lets a person grant what it asks about. A call of a tool that reads
+//! external state by declaration, such as a draft by its id, cannot be granted: the same arguments would not be the same
+//! call. Whether a question can be granted depends on the policy alone, and not on what was read: that could be hidden from
+//! an observer of the question. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an
 //! observer who may see such a verdict may know that there is a grant.
 
 use serde_json::{Map, Value};
@@ -46,11 +47,11 @@ impl Grant {
 }
 
 impl Question {
-    /// Whether a person may answer the question for the rest of the session: every statement that asks allows it, and the call
-    /// refers to no external state that can change.
+    /// Whether a person may answer the question for the rest of the session: every statement that asks allows it, and the tool
+    /// reads no external state by declaration.
     pub fn is_grantable(&self) -> bool {
         let asks = self.judgement().reasons.iter().all(|reason| reason.is_grantable);
-        asks && !self.judgement().reasons.is_empty() && self.referred.is_empty()
+        asks && !self.judgement().reasons.is_empty() && !self.reads_state
     }
 }
 
