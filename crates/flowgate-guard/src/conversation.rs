@@ -181,7 +181,8 @@ impl Conversation {
         }
     }
 
-    /// Advances to the next need.
+    /// Advances to the next input that the driver has to supply. If the driver was asked for a screening, a choice of
+    /// tools, a decision or a tool's answer and did not pass it in, this assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
@@ -190,12 +191,13 @@ impl Conversation {
             let need = match std::mem::replace(&mut self.phase, ConversationPhase::User) {
                 ConversationPhase::User => return Need::User(self.turn.finish()),
                 ConversationPhase::Generate => self.next_generation(),
-                // Without an answer, every region counts as needed.
+                // No screening was passed in: every region counts as needed.
                 ConversationPhase::Screening(names) => {
                     let label = self.needed_label(&names, None);
                     let label = self.labels.take_chosen().unwrap_or(label);
                     Some(self.show_screened(label))
                 }
+                // No choice of tools was passed in: no tool is offered in this turn.
                 ConversationPhase::Filtering => {
                     self.turn.roster = Some(Vec::new());
                     self.phase = ConversationPhase::Generate;
@@ -208,11 +210,12 @@ impl Conversation {
                 ConversationPhase::Calls(index) => self.process_call(index),
                 ConversationPhase::Filling(filling) => self.fill_next_slot(*filling),
                 ConversationPhase::Redeeming { index, permit } => self.redeem_permit(index, *permit),
-                // Without an answer, the decision is no, and a tool that was started may have done anything.
+                // No decision was passed in: the call is refused.
                 ConversationPhase::Asking { index, question } => {
                     self.refuse_unapproved(index, &question, Decision::Silent);
                     None
                 }
+                // No answer was passed in. The tool may have had any effect, so an error is recorded as its answer.
                 ConversationPhase::Running { index, event } => {
                     self.turn.void_approval("the tool gave no answer");
                     self.record_answer_event(index, event, ToolAnswer::error("the tool gave no answer"));

@@ -113,7 +113,8 @@ fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
     begins && rest.iter().skip(1).all(is_part)
 }
 
-/// Whether a placeholder could begin at a character.
+/// Whether a placeholder could begin at the character `index` of `seen`: at an opening bracket, or at an `h` that begins
+/// a word (`hidden h2` without brackets) if the view hides regions. `known` is the number of regions that it hides.
 fn may_begin(seen: &[RenderedChar], index: usize, known: usize) -> bool {
     let c = |index: usize| seen.get(index).map(|seen| seen.c);
     match c(index) {

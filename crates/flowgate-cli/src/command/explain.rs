@@ -129,7 +129,9 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
-/// Returns the pattern that matches exactly this tool.
+/// Returns a pattern for this tool, for a statement that is suggested: `tool:SERVER/NAME` if both are words. A tool of the
+/// agent, or a name that must be quoted, is written without a server; such a pattern also matches tools of that name on
+/// other servers.
 fn tool_pattern(tool: &Tool) -> String {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -145,7 +145,11 @@ fn required_text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str
         .ok_or_else(|| format!("`{key}` is missing in the input from Claude Code"))
 }
 
-/// Judges an event; an error also becomes a refusal.
+/// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
+/// adds. `asked` is the JSON object that Claude Code passed on the standard input.
+///
+/// # Errors
+/// If the policy, the transcript or a field of `asked` cannot be read. The caller turns the error into a refusal.
 fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Result<HookAnswer, String> {
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let name = options.policy.display().to_string();

@@ -1,4 +1,5 @@
-//! Runs the asynchronous runtime on its own thread, and offers blocking waits for its tasks.
+//! Runs the asynchronous MCP clients of `flowgate run` on a thread of their own, so that the command, which is
+//! synchronous, can wait for their answers, with a time limit and until Ctrl-C.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -1,9 +1,10 @@
 //! Records the answers of extern predicates in one conversation, so that the conversation can be replayed without
 //! asking the sources.
 //!
-//! A replay asks in the same order, so each question receives its recorded answers one after the other: a trial
-//! evaluation asks separately from the evaluation that takes effect, and may have received another answer. The last
-//! answer is repeated, since a replay does not stream and may therefore ask a different number of times.
+//! One question can have several recorded answers: a call may first be evaluated on trial, without effect, and the
+//! source may answer the second evaluation differently. A replay asks in the same order, so a question receives its
+//! answers in the order in which they were recorded. If it is asked more often than originally, which can happen
+//! because a replay does not stream, its last answer is repeated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -38,7 +38,9 @@ impl HandedOverCalls {
         self.delivered.clear();
     }
 
-    /// Takes the first of these equal calls that may run, none of which has an answer.
+    /// Takes a call to run it outside the chat: the first of `equal` that may still run. It cannot be taken again. Returns
+    /// `None` if none may run. `equal` are calls with the same tool and arguments, none of which has an answer; `digest`
+    /// computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
     pub(super) fn take(&mut self, equal: &[&Call], digest: impl FnOnce(&Call) -> String) -> Option<Call> {
         let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
         if equal.len() > 1 {

@@ -1,5 +1,5 @@
-//! Reports what the lowest steps of a conversation are not shown, and why, for the operator. The report has no side
-//! effects.
+//! Reports to the operator which messages, answers and tools are hidden from the *lowest steps* of a conversation, and
+//! why. These are the steps on the base label, from which each turn starts. The report has no side effects.
 
 use std::cell::OnceCell;
 

@@ -1,4 +1,6 @@
-//! Replays a conversation from its journal: see [`crate::journal`].
+//! Replays a conversation from its journal: applies the recorded inputs in order, without querying a model or running a
+//! tool, and stops with [`ReplayDiverged`] at the first input whose result differs from the recorded one. The gateway
+//! restores stored conversations this way and checks verdicts again. See [`crate::journal`] for the recording.
 
 use std::fmt;
 

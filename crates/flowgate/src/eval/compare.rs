@@ -84,7 +84,9 @@ impl Evaluator<'_> {
         Ok(Value::Bool(truth))
     }
 
-    /// Returns the value of a field, `None` if it is missing; the object that has the field must be present.
+    /// Evaluates one side of a comparison with `None`: a missing field (`x.field`, `x.get("field")`) yields [`Value::None`],
+    /// so that `x.field is None` tests whether the field is present. The object itself is evaluated as usual: only a
+    /// field that is missing in it becomes `None`. `frame` contains the values of variables.
     fn value_of_present_object(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = match ex {
             CompiledExpr::Member(object, name) => {

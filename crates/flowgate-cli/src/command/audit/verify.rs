@@ -49,7 +49,12 @@ pub(super) fn check_witness(options: &VerifyOptions<'_>, logs: &[LogSummary], ou
     options.witness.is_none_or(|(file, witness)| witness::check_heads(file, witness, logs, output))
 }
 
-/// Verifies one log and prints the result; returns none if the log was changed, or if Ctrl-C interrupted the reading.
+/// Verifies one log and prints the result. Returns `None` if the verification failed, if `options.signed` is set and the
+/// log has unsigned lines, or if Ctrl-C interrupted the reading. `anchors` are the heads that a database has recorded
+/// and that the log must contain; without a database, there are none.
+///
+/// # Errors
+/// If a file or the key cannot be read.
 pub(super) fn verify_log(
     file: &Path,
     options: &VerifyOptions<'_>,

@@ -308,6 +308,8 @@ impl Compiler<'_> {
         known.or_else(|| self.imports.types.get(name).copied())
     }
 
+    /// Compiles a condition and adds its tests to the query of `scope`: each part of an `and` separately. A declaration
+    /// `(x: T)` alone adds no test, because its variable is declared before.
     fn condition(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         match &*expr.kind {
             ExprKind::And(items) => items.iter().try_for_each(|item| self.condition(item, scope)),

@@ -7,10 +7,11 @@ use super::super::syntax::{ExprKind, FormatPart};
 use super::{ParseResult, Parser};
 
 impl Parser<'_> {
-    /// Parses the literal at `span`.
+    /// Parses the text literal at `span`. An f-string becomes a list of texts and embedded expressions, in which `{{` and
+    /// `}}` denote braces.
     pub(super) fn literal(&mut self, span: &Span) -> ParseResult<ExprKind> {
         let literal = self.text(span);
-        // The analyzer of the paper accepts the prefix and ignores it.
+        // In the compatible dialect the prefix `f` has no effect: Invariant's analyzer accepts and ignores it.
         if !literal.starts_with(['f', 'F']) || self.dialect == Dialect::Compat {
             return Ok(ExprKind::Str(unquote(literal, self.dialect)));
         }

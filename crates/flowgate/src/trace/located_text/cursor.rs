@@ -1,4 +1,4 @@
-//! A position in a text that only moves forward.
+//! Reads a text byte by byte, for the JSON and the Python parser of located texts. Only [`Cursor::rewind`] moves back.
 
 use super::LocateError;
 
