@@ -488,8 +488,13 @@ fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
         let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
         let reasons: Vec<Value> =
             reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
-        let own =
-            json!({"state": ask.state, "carries": ask.carries, "reasons": reasons, "may_grant": may_grant});
+        let own = json!({
+            "state": ask.state,
+            "carries": ask.carries,
+            "reasons": reasons,
+            "may_grant": may_grant,
+            "changeable": ask.changeable,
+        });
         stored.insert(HIDDEN_MEMBER.to_owned(), own);
     }
     stored

@@ -43,6 +43,8 @@ pub struct ApprovalRequest {
     pub reasons_carry: Vec<Value>,
     /// Whether the policy lets a person answer for the rest of the conversation.
     pub is_grantable: bool,
+    /// The arguments whose values may change if a person does so.
+    pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
 }

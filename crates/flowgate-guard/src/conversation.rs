@@ -103,30 +103,23 @@ impl Conversation {
         let strictest = tools.strictest_requirement(&monitor);
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
         let drafts = settings.method.start_drafts();
-        let labels = StepLabels::new(base, settings.step_labels);
-        let mut conversation = Self {
+        // The label of a step would reveal that there was no context.
+        let labelling = if settings.hides_context { StepLabelling::Fixed } else { settings.step_labels };
+        Ok(Self {
             monitor,
             settings,
             clearance,
             tools,
             items: ConversationItems::default(),
             phase: ConversationPhase::User,
-            labels,
+            labels: StepLabels::new(base, labelling),
             step: PendingStep::default(),
             drafts,
             turn: RunningTurn::default(),
             handed: HandedOverCalls::default(),
             numbers: UniqueNumbers::default(),
             journal: Journal::default(),
-        };
-        conversation.set_base_label(base);
-        Ok(conversation)
-    }
-
-    /// Sets the base label of the following turns.
-    fn set_base_label(&mut self, base: Label) {
-        let hidden = self.settings.hides_context.then(|| self.monitor.greatest_message_label(&base));
-        self.labels.set_lowest(base, hidden.unwrap_or(Label::BOTTOM));
+        })
     }
 
     /// The monitor, which holds the labels and the trace.

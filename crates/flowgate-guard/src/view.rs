@@ -82,6 +82,8 @@ pub(crate) enum CallOutcome {
     Looked(Label),
 }
 
+/// The answer to a call that has none.
+const UNANSWERED: &str = "There is no answer.";
 /// The answer to a look in views that hide again what it showed.
 const LOOKED: &str = "You have looked. What you saw, and what you did then, is hidden here.";
 /// The answer to a look in views that show it.
@@ -184,7 +186,11 @@ impl ViewBuilder<'_> {
 
     fn answer_label(&self, answer: &CallOutcome, bound: &Label) -> Label {
         match answer {
-            CallOutcome::Pending | CallOutcome::HandedOver(_) => Label::BOTTOM,
+            CallOutcome::Pending => Label::BOTTOM,
+            CallOutcome::HandedOver(id) => {
+                let decided = self.monitor.trace().event(*id).map_or(*bound, |call| call.decided);
+                if decided.flows_to(bound) { decided } else { *bound }
+            }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => {
                 // What decided the label of a refusal is unknown, so a hidden one counts as the bound.
                 if label.flows_to(bound) { *label } else { *bound }
@@ -288,7 +294,18 @@ impl ViewBuilder<'_> {
     ) -> (Vec<Part>, bool) {
         let text = |text: &str| vec![Part::from(text)];
         match answer {
-            CallOutcome::Pending | CallOutcome::HandedOver(_) => (text("There is no answer."), true),
+            CallOutcome::Pending => (text(UNANSWERED), true),
+            CallOutcome::HandedOver(id) => {
+                let call = self.monitor.trace().event(*id);
+                let decided = call.map_or(self.monitor.policy().space().top(), |call| call.decided);
+                if decided.flows_to(label) {
+                    return (text(UNANSWERED), true);
+                }
+                // That the call was permitted is hidden, so it looks like one that was refused.
+                let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
+                let held = HiddenContent::Text(UNANSWERED.to_owned());
+                (text(&names.hide(decided, decided, held, schema, || UNANSWERED.to_owned())), false)
+            }
             CallOutcome::Rewritten { text: now, label: upper } if upper.flows_to(label) => (text(now), false),
             CallOutcome::Rewritten { text: now, label: upper } => (
                 text(&names.hide(*upper, *upper, HiddenContent::Text(now.clone()), None, || now.clone())),
@@ -307,7 +324,7 @@ impl ViewBuilder<'_> {
             }
             CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {
-                    return (text("There is no answer."), true);
+                    return (text(UNANSWERED), true);
                 };
                 let call = event.call.and_then(|call| self.monitor.trace().event(call));
                 let tool = call.and_then(|call| call.tool());

@@ -313,7 +313,7 @@ impl Monitor {
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
         let access = self.accesses.get(&event).cloned().unwrap_or_default();
         let (stores, referred) = self.touched_versions(&entry, &access);
-        let reads_state = self.reads_declared_state(&access);
+        let reads_state = !access.reads.is_empty();
         let home = Arc::clone(&permit.session_identity);
         drop(permit);
         self.withdraw_dropped_permits();
@@ -473,7 +473,7 @@ impl Monitor {
             (Outcome::Confirm, Some(event)) => {
                 self.retract(event, &seen);
                 let (stores, referred) = self.touched_versions(&original, &access);
-                let reads_state = self.reads_declared_state(&access);
+                let reads_state = !access.reads.is_empty();
                 let home = Arc::clone(&self.session_identity);
                 let entry = original;
                 Verdict::Confirm(Question {
@@ -502,10 +502,6 @@ impl Monitor {
             _ => StoreVersions::new(),
         };
         (self.stores.versions(access), referred)
-    }
-
-    fn reads_declared_state(&self, access: &StoreAccess) -> bool {
-        access.reads.iter().any(|store| self.stores.is_declared(*store))
     }
 
     fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {

@@ -360,10 +360,18 @@ impl ApprovalService {
             "you_may_decide": may_decide,
             "you_may_allow": may_decide && is_all,
             "you_may_grant": may_decide && is_all && may_grant(question),
+            "grant_leaves_open": changeable_arguments(question),
             "granted": question.is_granted,
             "call": content,
         })
     }
+}
+
+/// Returns the arguments whose values may change under a grant.
+fn changeable_arguments(question: &StoredQuestion) -> Value {
+    let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+    let own = content.get(HIDDEN_MEMBER).filter(|_| may_grant(question));
+    own.and_then(|own| own.get("changeable")).cloned().unwrap_or_else(|| json!([]))
 }
 
 /// Whether the question can be answered for the rest of its conversation.

@@ -285,6 +285,8 @@ impl ConversationState {
     /// Withholds the calls of a turn, so that the approvals that these calls used become void.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
+        // One of these approvals may have been given for the rest of the conversation.
+        self.conversation.withdraw_grants();
         for call in &mut turn.calls {
             let Some(digest) = call.approved.take() else { continue };
             let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());

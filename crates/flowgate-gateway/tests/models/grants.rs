@@ -26,7 +26,9 @@ fn mails(request: &Request) -> Completion {
 
 fn home(upstream: &UpstreamDouble, grant: &str) -> GatewayHome {
     let home = approvals::home(upstream, 0);
-    let rule = format!("ask \"mails are confirmed\"{grant} if:\n    (call: ToolCall) is tool:send\n");
+    let rule = format!(
+        "store mail: written by send\nask \"mails are confirmed\"{grant} if:\n    (call: ToolCall) is tool:send\n"
+    );
     home.policy(&(POLICY.to_owned() + &rule));
     home
 }

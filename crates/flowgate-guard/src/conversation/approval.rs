@@ -56,6 +56,7 @@ impl Conversation {
             carries: self.monitor.to_names(&carries),
             reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
             is_grantable: question.is_grantable(),
+            changeable: self.monitor.changeable_arguments(question),
             expires: self.settings.expires,
         }
     }

@@ -138,12 +138,12 @@ impl Conversation {
         if !has_roster {
             self.items.cache_view(view.clone(), summary);
         }
-        if let Some(before) = self.labels.record_step(&bound, &view.label)
+        if let Some((before, reached)) = self.labels.record_step(&bound, &view.label)
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
             // An observer who sees that no step was labelled higher must not learn what such a step wrote.
-            self.monitor.raise_stores_for_view(&before, &view.label);
+            self.monitor.raise_stores_for_view(&before, &reached);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());

@@ -45,7 +45,7 @@ impl Conversation {
         self.items.drop_cached_view();
         self.tools.replace(&mut self.monitor, tools)?;
         let lowest = self.clamp_to_clearance(self.tools.strictest_requirement(&self.monitor));
-        self.set_base_label(lowest);
+        self.labels.set_lowest(lowest);
         Ok(())
     }
 

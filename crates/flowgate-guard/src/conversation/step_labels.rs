@@ -41,12 +41,10 @@ pub(super) struct StepLabels {
     output: Label,
     /// Whether steps on the base label carry less than that.
     floats: bool,
-    /// The least label of a step that floats.
-    least: Label,
-    /// The least label of a step that floats, from the next turn on.
-    next_least: Label,
     /// The join of the labels of all steps on a base label.
     reached: Label,
+    /// Whether tools were offered since the stores that steps could write to were raised.
+    has_new_tools: bool,
     /// Whether a step was shown something.
     has_steps: bool,
     /// Whether a step was shown more than the base label allows.
@@ -64,9 +62,8 @@ impl StepLabels {
             chosen: None,
             output: base,
             floats: labelling == StepLabelling::Floating,
-            least: Label::BOTTOM,
-            next_least: Label::BOTTOM,
             reached: Label::BOTTOM,
+            has_new_tools: false,
             has_steps: false,
             has_raised: false,
         }
@@ -75,17 +72,17 @@ impl StepLabels {
     /// Returns the least label of a step with this bound, if its label floats. Then the step carries the join of that and
     /// of what it is shown.
     pub(super) fn float_from(&self, bound: &Label) -> Option<Label> {
-        (self.floats && *bound == self.base).then(|| self.least())
+        (self.floats && *bound == self.base).then_some(self.floor)
     }
 
     /// The least label of a step of this turn, whatever it is shown.
     pub(super) fn least(&self) -> Label {
-        self.least.join(&self.floor)
+        self.floor
     }
 
-    /// Records that a step with this bound and this label is shown something. Returns the join of the labels of the
-    /// earlier steps on a base label, if this one raises it.
-    pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<Label> {
+    /// Records that a step with this bound and this label is shown something. If the stores that such a step could write to
+    /// have to be raised, returns the label up to which they are raised already, and the one that they need.
+    pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {
             self.has_raised = true;
@@ -93,9 +90,11 @@ impl StepLabels {
         }
         // The step could produce output, whether or not it does.
         self.output = self.output.join(label);
-        let before = self.reached;
-        self.reached = before.join(label);
-        (self.reached != before).then_some(before)
+        // The stores of new tools are not raised yet.
+        let is_raised = !std::mem::take(&mut self.has_new_tools);
+        let before = if is_raised { self.reached } else { Label::BOTTOM };
+        self.reached = self.reached.join(label);
+        (self.reached != before).then_some((before, self.reached))
     }
 
     /// The lowest label of a step of this turn.
@@ -114,9 +113,9 @@ impl StepLabels {
         // Events that earlier steps were shown stay visible, and no others become so.
         let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
         self.floats &= is_compatible || !self.has_steps;
-        (self.base, self.least) = (base, self.next_least);
+        self.base = base;
         self.restart_levels();
-        self.output = if self.floats { self.least() } else { self.base };
+        self.output = if self.floats { self.floor } else { self.base };
     }
 
     /// Leaves one level, at the base label.
@@ -124,9 +123,9 @@ impl StepLabels {
         self.levels = vec![StepLevel { label: self.base, then_return: false, steps: 0 }];
     }
 
-    /// Sets the base label of the following turns, and the least label of their steps.
-    pub(super) fn set_lowest(&mut self, lowest: Label, least: Label) {
-        (self.lowest, self.next_least) = (lowest, least);
+    /// Sets the base label of the following turns, in which other tools are on offer.
+    pub(super) fn set_lowest(&mut self, lowest: Label) {
+        (self.lowest, self.has_new_tools) = (lowest, true);
     }
 
     /// Raises the lower bound on everything in this conversation, from the next turn on.

@@ -126,7 +126,7 @@ impl NoninterferenceCase {
 
     /// Whether the labels of steps float; in some cases they are fixed.
     pub(crate) fn floats(&self) -> bool {
-        !self.seed.is_multiple_of(5)
+        !self.seed.is_multiple_of(5) && !self.hides_memory()
     }
 
     /// Whether the replay of a session's serialised journal does not diverge.
@@ -142,8 +142,11 @@ impl NoninterferenceCase {
         print(&session.conversation) == print(&again)
     }
 
-    /// Whether the observer may not see that a memory was retrieved.
+    /// Whether memories are retrieved of which the observer may not see that they are. The labels of steps are then fixed.
     pub(crate) fn hides_memory(&self) -> bool {
+        if !self.seed.is_multiple_of(3) {
+            return false;
+        }
         let mut monitor = self.monitor();
         let (event, _) = monitor.push(TraceEntry::from(Message::new("memory", "x"))).expect("room");
         !self.sees(&monitor.trace().existence_label(event))

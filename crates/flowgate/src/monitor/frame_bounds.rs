@@ -1,23 +1,11 @@
 //! The greatest label below a bound that the existence of an event can have, whatever the event contains.
 //!
-//! That a principal has added a message can be a secret: a memory that was retrieved, a note of another agent. An observer
-//! who sees that a step carries a low label would learn that there was no such message. So the label of a step includes the
-//! greatest label that such a message could have had and still be shown (`docs/guard.md`, "Labels that float"). The same
-//! holds for the regular answer in place of which a tool returned an error.
+//! That a tool returned an error is hidden with its answer. An observer who sees that a step carries a low label would learn
+//! that there was an error in the place of an answer that would have raised it. So a hidden answer contributes the
+//! greatest label that another answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
 
-use super::Monitor;
-use super::applicable_statements::statements_for_kind;
 use crate::label::{DimensionSet, Label, PartialLabel};
-use crate::policy::plan::{LabelStatement, Plan, TargetStep, Type};
-
-impl Monitor {
-    /// Returns an upper bound of the labels that flow to `bound` and that the existence of a message can have under the
-    /// policy. The result flows to `bound`.
-    pub fn greatest_message_label(&self, bound: &Label) -> Label {
-        let plan = &self.policy.plan;
-        greatest_frame_label(plan, &statements_for_kind(plan, Type::Message).labels, bound)
-    }
-}
+use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 
 /// Returns an upper bound of the labels that flow to `bound` and that the existence of an event can have, if these
 /// statements label events of its kind. The result flows to `bound`, and depends on nothing but the policy.
@@ -74,19 +62,23 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::monitor::Monitor;
+    use crate::monitor::applicable_statements::statements_for_kind;
     use crate::policy::Policy;
+    use crate::policy::plan::Type;
 
     const DIMENSIONS: &str =
         "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
 
     #[test]
-    fn a_message_that_is_shown_has_a_label_that_some_statement_grants() {
+    fn an_event_that_is_shown_has_a_label_that_some_statement_grants() {
         let check = |statements: &str, (integrity, secrecy): (&str, &str), expected: &str| {
             let policy = Policy::parse(&format!("{DIMENSIONS}{statements}")).unwrap();
             let monitor = Monitor::new(Arc::new(policy));
             let element = |dimension, name| monitor.policy().space().element(dimension, name).unwrap().label;
             let bound = element("integrity", integrity).join(&element("secrecy", secrecy));
-            let found = monitor.greatest_message_label(&bound);
+            let plan = &monitor.policy.plan;
+            let found = greatest_frame_label(plan, &statements_for_kind(plan, Type::Message).labels, &bound);
             assert!(found.flows_to(&bound), "{statements}");
             assert_eq!(monitor.describe(&found).join(", "), expected, "{statements}");
         };

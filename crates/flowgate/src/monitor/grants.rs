@@ -2,11 +2,11 @@
 //!
 //! A grant covers the same call again: the same tool, the same values, and the reasons that the person was shown. Only the
 //! value of a payload argument may change, if no reason is about that argument and no rule asked, which may have read it.
-//! Another value, another reason, or a label that the person was not shown is a new question.
+//! Another value, another reason, or another label of the call is a new question.
 //!
-//! Only a statement that says `grant conversation` lets a person grant what it asks about. A call of a tool that reads
-//! external state by declaration, such as a draft by its id, cannot be granted: the same arguments would not be the same
-//! call. Whether a question can be granted depends on the policy alone, and not on what was read: that could be hidden from
+//! Only a statement that says `grant conversation` lets a person grant what it asks about, and no rule over several events. A
+//! call of a tool that can read external state, such as a draft by its id, cannot be granted: the same arguments would not
+//! be the same call. A tool that no `store` statement mentions can read the store of its server. Whether a question can be granted depends on the policy alone, and not on what was read: that could be hidden from
 //! an observer of the question. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an
 //! observer who may see such a verdict may know that there is a grant.
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{Denial, Judgement, Monitor, Permit, Question, Reason, ReasonKind};
 use crate::label::Label;
 use crate::policy::Action;
-use crate::trace::{Call, Tool};
+use crate::trace::{Call, Path, PathStep, Tool};
 
 /// The maximum number of grants of one session.
 const MAX_GRANTS: usize = 1_000;
@@ -29,6 +29,8 @@ pub struct Grant {
     pub arguments: Map<String, Value>,
     /// The reasons that the person was shown.
     pub reasons: Vec<Reason>,
+    /// The label of the call, one phrase for each dimension.
+    label: Vec<String>,
     /// The label of the question.
     decided: Label,
     /// The payload arguments whose values may change.
@@ -48,7 +50,7 @@ impl Grant {
 
 impl Question {
     /// Whether a person may answer the question for the rest of the session: every statement that asks allows it, and the tool
-    /// reads no external state by declaration.
+    /// reads no external state.
     pub fn is_grantable(&self) -> bool {
         let asks = self.judgement().reasons.iter().all(|reason| reason.is_grantable);
         asks && !self.judgement().reasons.is_empty() && !self.reads_state
@@ -94,16 +96,23 @@ impl Monitor {
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();
+        // A reason names an argument as its path prints.
         let is_about = |name: &String, reason: &Reason| {
-            let part = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
-            part.is_some_and(|part| part.split(['.', '[']).next() == Some(name))
+            let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
+            reason.part.as_deref() == Some(path.to_string().as_str())
         };
         let may_read_all = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if may_read_all { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
         let arguments = fixed_arguments(call, &free)?;
-        Some(Grant { tool, arguments, reasons, decided, free })
+        let label = question.judgement.label.clone();
+        Some(Grant { tool, arguments, reasons, label, decided, free })
+    }
+
+    /// Returns the arguments whose values may change under a grant of the question.
+    pub fn changeable_arguments(&self, question: &Question) -> Vec<String> {
+        self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
     }
 
     /// Moves the reasons that a grant covers to the notes, if one grant covers all of them.
@@ -113,6 +122,7 @@ impl Monitor {
         }
         let covers = |grant: &&Grant| {
             grant.tool == call.tool
+                && grant.label == judgement.label
                 && grant.decided.flows_to(&judgement.decided)
                 && judgement.reasons.iter().all(|reason| grant.covers(reason))
                 && fixed_arguments(call, &grant.free).as_ref() == Some(&grant.arguments)
@@ -153,12 +163,16 @@ mod tests {
     const POLICY: &str = r#"lattice integrity: trusted < untrusted
 lattice secrecy: public < private
 store drafts: written by edit, read by send_draft
+store mail: written by send, erase, pay
+store rooms: written by book
 label m as trusted, public if:
     (m: Message)
     m.role == "user"
 require trusted, public grant conversation if:
-    (call: ToolCall) is tool:r"send|send_draft|edit"
+    (call: ToolCall) is tool:r"send|send_draft|edit|post"
 payload call.arguments.body if:
+    (call: ToolCall) is tool:send
+payload call.arguments["more-text"] if:
     (call: ToolCall) is tool:send
 require trusted, public if:
     (call: ToolCall) is tool:pay
@@ -252,12 +266,18 @@ ask "by night?" if:
         assert_eq!(after_at(monitor, label, send, other), asks);
         let (monitor, label) = private();
         assert_eq!(after_at(monitor, label, send, send), permit);
+        let more = ("send", r#"{"to": "ann", "more-text": "a"}"#);
+        let other = ("send", r#"{"to": "ann", "more-text": "b"}"#);
+        let (monitor, label) = private();
+        assert_eq!(after_at(monitor, label, more, other), asks);
+        assert_eq!(after(more, other), permit);
         // Another tool, and a tool whose statement allows no grant.
         assert_eq!(after(send, ("pay", r#"{"to": "ann", "body": "a"}"#)), asks);
         assert_eq!(after(("pay", r#"{"to": "ann"}"#), send), None);
         // What is denied is not asked about.
         assert_eq!(after(("erase", "{}"), ("erase", "{}")), None);
-        // The state of the draft can change.
+        // The state of the draft can change, and that of a server without a `store` statement.
+        assert_eq!(after(("post", r#"{"id": 7}"#), ("post", r#"{"id": 7}"#)), None);
         assert_eq!(after(("send_draft", r#"{"id": 7}"#), ("send_draft", r#"{"id": 7}"#)), None);
         // A rule may read every argument, and another rule is another reason.
         let book = ("book", r#"{"when": "noon", "note": "a"}"#);

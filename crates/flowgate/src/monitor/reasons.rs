@@ -67,7 +67,8 @@ impl MatchReceiver for ReasonCollector<'_> {
         let mut reason = Reason::new(ReasonKind::Rule, rule.action, message(evaluator, rule, frame)?);
         reason.statement = Some(rule.span.clone());
         reason.events = events(rule, frame);
-        reason.is_grantable = rule.is_grantable;
+        // Other events would be other reasons.
+        reason.is_grantable = rule.is_grantable && reason.events.iter().all(|event| *event == self.id);
         self.reasons.push(reason);
         if self.found.last().is_none_or(|(last, _)| *last != index) {
             self.found.push((index, 0));

@@ -424,7 +424,7 @@ impl Monitor {
                     continue;
                 }
                 let statement = limit.map(|limit| limit.span.clone());
-                if reasons.len() >= MAX_REASONS {
+                if reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count() >= MAX_REASONS {
                     return reasons;
                 }
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {

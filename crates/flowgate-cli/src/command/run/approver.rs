@@ -62,8 +62,14 @@ impl TerminalApprover {
         self.shell.print(&self.question(ask, true));
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
         loop {
-            let choices =
-                if ask.is_grantable { "once, or in this conversation? [y/c/N/?]" } else { "once? [y/N/?]" };
+            let choices = match (ask.is_grantable, ask.changeable.as_slice()) {
+                (false, _) => "once? [y/N/?]".to_owned(),
+                (true, []) => "once, or in this conversation? [y/c/N/?]".to_owned(),
+                (true, names) => {
+                    let names = escaping::line(&names.join(", "));
+                    format!("once, or in this conversation with any {names}? [y/c/N/?]")
+                }
+            };
             let prompt = self.shell.paint("1;33", &format!("{tool}: allow this call {choices} "));
             match self.shell.wait_for_answer(&prompt, until) {
                 LineInput::Line(line) => match line.trim() {
