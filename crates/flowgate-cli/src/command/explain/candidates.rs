@@ -3,7 +3,8 @@
 //! What is never among them: a payload that decides where something goes or what runs; a label that trusts a field of prose,
 //! in which a stranger can write an instruction; an endorsement of any number that selects an object or is a sum of money; a
 //! requirement that permits untrusted influence on a tool that acts. A label that trusts a field from which the call takes its
-//! destination, its object or its sum of money needs evidence: a corpus with attacks on the tool, none of which passes.
+//! destination, its object or its sum of money, or that had a hand in the decision to call the tool, needs evidence: a corpus
+//! with attacks on the tool, none of which passes.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::{ArgumentUse, argument_use};
@@ -222,6 +223,11 @@ fn label_field(
             let harm = Harm::new(HarmRank::Field, gain);
             let statement = statement(&allowed(&excess.integrity));
             found.add("`label` of a field", harm, part, statement.clone());
+            // One run does not show that the field never holds an instruction.
+            if argument.is_none() {
+                let why = format!("`label` of {name}: the party that can set it may have asked for the call");
+                found.require_evidence(&statement, why);
+            }
             let decisive =
                 argument.filter(|argument| is_destination(argument) || harm::is_decisive(argument));
             if let Some(argument) = decisive
