@@ -122,7 +122,7 @@ impl fmt::Display for VerifyError {
                 "the witness has no head of this log: it is another log, or no head was delivered yet",
             ),
             VerifyErrorKind::Content => f.write_str("its content is not what was recorded: it was changed"),
-            VerifyErrorKind::Foreign => f.write_str("there is content without a line in the log: entries were added, moved or renumbered"),
+            VerifyErrorKind::Foreign => f.write_str("this content belongs to no line of the log: entries were added, moved or renumbered"),
             VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
         }
     }

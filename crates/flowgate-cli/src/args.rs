@@ -102,8 +102,14 @@ pub(crate) enum Command {
         #[arg(long = "policy", required = true, value_name = "[NAME=]FILE")]
         policies: Vec<String>,
         /// The influence method: how to determine what a call depends on. May be given several times, or as `all`.
-        #[arg(long, default_value = "everything", value_parser = method_or_all)]
+        /// [default: everything, without --method]
+        #[arg(long, value_parser = method_or_all)]
         influence: Vec<String>,
+        /// The method of a guarded conversation (see `flowgate methods`): the run is replayed in a real conversation, whose model is a
+        /// double that repeats each recorded call if what the call needs is in its view, in a slot or behind a look (open loop). May be
+        /// given several times, or as `all`.
+        #[arg(long = "method", value_name = "METHOD", value_parser = step_method_or_all)]
+        methods: Vec<String>,
         /// The format of the result.
         #[arg(long, value_enum, default_value_t = TableFormat::Text)]
         format: TableFormat,
@@ -380,6 +386,15 @@ fn method(name: &str) -> Result<String, String> {
     match known.contains(&name) {
         true => Ok(name.to_owned()),
         false => Err(format!("known methods are {}", known.join(", "))),
+    }
+}
+
+fn step_method_or_all(name: &str) -> Result<String, String> {
+    let known = flowgate_guard::method::MethodRegistry::builtin();
+    let known: Vec<&str> = known.methods().iter().map(|method| method.name()).collect();
+    match name == "all" || known.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("known methods are {} and all", known.join(", "))),
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Replay {
             policies,
             influence,
+            methods,
             format,
             list_permitted,
             list_questions,
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             let options = replay::ReplayOptions {
                 policies: &policies,
                 influence: &influence,
+                methods: &methods,
                 format,
                 list_permitted,
                 list_questions,

@@ -228,7 +228,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The version of the stored form of conversations.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;

@@ -4,7 +4,7 @@
 //! any other: it is an event of the trace, the policy labels it, and a tool whose description may not be shown is not
 //! on offer.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
@@ -60,9 +60,12 @@ pub(crate) struct CatalogueEntry {
     name: String,
     /// The event of the description, if it is not the operator's.
     event: Option<EventId>,
-    /// The arguments that may be slots: those that are payload, whatever else a call contains, and those that a standing
-    /// consent names.
+    /// The arguments that may be slots: those that are payload, whatever else a call contains, those that a standing
+    /// consent names, and those that an endorsement limits.
     pub(crate) slots: Vec<String>,
+    /// Those slots that the policy permits only for the values that it endorses, each with an upper bound on what the author
+    /// of a hidden text can choose, in bits.
+    pub(crate) endorsed: BTreeMap<String, u32>,
 }
 
 impl Catalogue {
@@ -110,11 +113,14 @@ impl Catalogue {
             };
             let mut slots = monitor.payload_arguments(&offered.tool);
             slots.extend(monitor.consent_arguments(&offered.tool));
+            let mut endorsed = monitor.endorsed_arguments(&offered.tool);
+            endorsed.retain(|argument, _| !slots.contains(argument));
+            slots.extend(endorsed.keys().cloned());
             slots.sort();
             slots.dedup();
             let name = unique_name(&offered.tool, &taken);
             taken.insert(name.clone());
-            self.entries.push(CatalogueEntry { offered, name, event, slots });
+            self.entries.push(CatalogueEntry { offered, name, event, slots, endorsed });
         }
         Ok(())
     }
@@ -154,6 +160,17 @@ impl Catalogue {
     /// Returns the tool that the model calls by this name, if a view at `label` offers it.
     pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&CatalogueEntry> {
         self.entries.iter().find(|known| known.name == name && known.is_visible_at(monitor, label))
+    }
+
+    /// Returns the slots of a tool that the policy permits only for the values that it endorses, with their bounds in bits.
+    pub(crate) fn endorsed_slots(&self, tool: &Tool) -> BTreeMap<String, u32> {
+        let known = self.entries.iter().find(|known| known.offered.tool == *tool);
+        known.map(|known| known.endorsed.clone()).unwrap_or_default()
+    }
+
+    /// Returns the name by which the model calls a tool.
+    pub(crate) fn name_of(&self, tool: &Tool) -> Option<&str> {
+        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| known.name.as_str())
     }
 
     /// Returns the schema of the arguments of a tool.

@@ -38,6 +38,7 @@ mod unique_numbers;
 
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, PushError, ReasonKind};
+use flowgate::trace::Tool;
 
 pub use crate::method::Method;
 pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
@@ -54,6 +55,7 @@ use crate::clearance::EndpointClearances;
 use crate::journal::Journal;
 use crate::links;
 use crate::method::draft::DraftJudge;
+use crate::redact::HiddenRegions;
 use crate::view::{ConversationItem, ConversationItems, ModelStep, View, ViewBuilder};
 
 use handed_over_calls::HandedOverCalls;
@@ -158,6 +160,20 @@ impl Conversation {
     /// Returns the view of the next step at `label`.
     pub fn view_at(&self, label: Label) -> View {
         self.view_builder(None).build(label)
+    }
+
+    /// Returns the name by which the model calls a tool.
+    pub(crate) fn tool_name(&self, tool: &Tool) -> Option<&str> {
+        self.tools.catalogue().name_of(tool)
+    }
+
+    /// Returns the regions that a screener is asked about, and the bound of the view without them; `None` if it is not asked
+    /// about regions.
+    pub(crate) fn screened_regions(&self) -> Option<(Label, &HiddenRegions)> {
+        match &self.phase {
+            ConversationPhase::Screening(names) => Some((self.labels.level()?.label, names)),
+            _ => None,
+        }
     }
 
     fn view_builder<'c>(&'c self, tag: Option<(&'c str, Label)>) -> ViewBuilder<'c> {

@@ -11,7 +11,7 @@
 
 pub mod everything;
 mod facts;
-mod index;
+pub(crate) mod index;
 pub mod nothing;
 pub mod provenance;
 

@@ -3,6 +3,11 @@
 //! A log cannot be stopped, so every call is recorded as having happened, with the verdict that it would have
 //! received. A question counts as asked and answered with yes: what follows carries the label of the call, so nothing
 //! becomes more trusted by it.
+//!
+//! [`guarded`] replays a run in a guarded conversation instead, with the views that its methods would show.
+
+pub mod guarded;
+mod recorded_model;
 
 use std::sync::Arc;
 

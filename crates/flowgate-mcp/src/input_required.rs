@@ -40,7 +40,7 @@ const MAX_OPEN_ROUNDS: usize = 64;
 const MAX_ROUNDS: usize = 16;
 
 const UNKNOWN_STATE: &str =
-    "this `requestState` is not known any more; call without `requestState` and `inputResponses`";
+    "this `requestState` is unknown or has expired; call again without `requestState` and `inputResponses`";
 
 /// A call that a server may answer by requesting input.
 #[derive(Debug, Clone)]
@@ -316,7 +316,9 @@ fn decode_inputs(
         Some(Value::Object(requests)) => requests,
         Some(_) => return Err("the `inputRequests` of the server are not a JSON object"),
         None if state.is_some() => &none,
-        None => return Err("the server requests input, but lists no requests"),
+        None => {
+            return Err("the server requests input, but sends neither `inputRequests` nor `requestState`");
+        }
     };
     if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
         return Err("the server requests too many inputs or rounds");
@@ -324,9 +326,9 @@ fn decode_inputs(
     let inputs = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
         let method = SERVER_REQUEST_METHODS.into_iter().find(|name| method == Some(name));
-        let method = method.ok_or("the server requests something that the protocol does not define")?;
+        let method = method.ok_or("the server requests a kind of input that the protocol does not define")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
-            return Err("the server requests something that the client does not declare as a capability");
+            return Err("the server requests a kind of input that the client does not support");
         }
         let params = match request.get("params") {
             None => Map::new(),

@@ -24,7 +24,7 @@ const MAX_TOOLS: usize = 1_000;
 /// The maximum length of a tool's name, in bytes.
 const MAX_NAME: usize = 256;
 
-const UNAPPROVED: &str = "it is new, or its description was changed since it was approved";
+const UNAPPROVED: &str = "the tool is new, or its description has changed since it was approved";
 
 #[derive(Debug, Default)]
 pub(super) struct ToolListing {

@@ -210,11 +210,11 @@ fn content_that_somebody_changed_is_found() {
         let first = first.replace(from, to);
         check(&format!("{first}\n{second}\n"), "line 4: its content is not what was recorded");
     }
-    check(&format!("{second}\n{first}\n"), "line 7: there is content without a line in the log");
-    check(&format!("{first}\n{contents}"), "line 5: there is content without a line in the log");
+    check(&format!("{second}\n{first}\n"), "line 7: this content belongs to no line of the log");
+    check(&format!("{first}\n{contents}"), "line 5: this content belongs to no line of the log");
     check(
         &contents.replace("{\"seq\":3", "{\"seq\":0"),
-        "line 1: there is content without a line in the log: entries were added",
+        "line 1: this content belongs to no line of the log: entries were added",
     );
     check("what\n", "line 1: the file of contents cannot be read at its line 1");
     check(&format!("{first}\nwhat\n"), "line 4: the file of contents cannot be read at its line 2");

@@ -13,10 +13,9 @@ use std::sync::{Arc, Mutex};
 
 use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
-use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::method::MethodRegistry;
 
-use figures::SuiteFigures;
+use figures::{ReplayMethod, SuiteFigures};
 
 use crate::args::TableFormat;
 use crate::corpus::RunMarks;
@@ -30,6 +29,8 @@ use crate::warnings::TraceOccurrences;
 pub(crate) struct ReplayOptions<'a> {
     pub(crate) policies: &'a [String],
     pub(crate) influence: &'a [String],
+    /// Methods of guarded conversations.
+    pub(crate) methods: &'a [String],
     pub(crate) format: TableFormat,
     pub(crate) list_permitted: bool,
     pub(crate) list_questions: bool,
@@ -94,12 +95,7 @@ type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
-    let known = MethodRegistry::builtin();
-    let methods: Vec<&'static dyn InfluenceMethod> = if options.influence.iter().any(|name| name == "all") {
-        known.influence_methods().to_vec()
-    } else {
-        options.influence.iter().filter_map(|name| known.find_influence(name)).collect()
-    };
+    let methods = replay_methods(&MethodRegistry::builtin(), options);
     let jobs = options
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -196,10 +192,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             }
         }
     }
-    let names: Vec<&str> = methods.iter().map(|method| method.name()).collect();
     match options.format {
-        TableFormat::Json => table::print_json(&sums, &names, options, is_interrupted, output),
-        TableFormat::Text => table::print_text(&sums, &names, options, output),
+        TableFormat::Json => table::print_json(&sums, &methods, options, is_interrupted, output),
+        TableFormat::Text => table::print_text(&sums, &methods, options, output),
     }
     Ok(match errors.is_empty() {
         _ if is_interrupted => INTERRUPTED,
@@ -208,13 +203,37 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     })
 }
 
+/// Returns the methods that the options name: an influence method, unless only methods of conversations are named.
+fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<ReplayMethod> {
+    let is_all = |names: &[String]| names.iter().any(|name| name == "all");
+    let default = ["everything".to_owned()];
+    let influence = match options.influence {
+        [] if options.methods.is_empty() => &default,
+        named => named,
+    };
+    let influence: Vec<ReplayMethod> = match is_all(influence) {
+        true => known.influence_methods().iter().copied().map(ReplayMethod::Influence).collect(),
+        false => influence
+            .iter()
+            .filter_map(|name| known.find_influence(name).map(ReplayMethod::Influence))
+            .collect(),
+    };
+    let guarded: Vec<ReplayMethod> = match is_all(options.methods) {
+        true => known.methods().iter().copied().map(ReplayMethod::Guarded).collect(),
+        false => {
+            options.methods.iter().filter_map(|name| known.find(name).map(ReplayMethod::Guarded)).collect()
+        }
+    };
+    influence.into_iter().chain(guarded).collect()
+}
+
 /// The occurrences in the runs of each policy, by the policy's index.
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
 fn judge_runs(
     receiver: &Mutex<Receiver<ReplayJob>>,
     policies: &SuitePolicies,
-    methods: &[&'static dyn InfluenceMethod],
+    methods: &[ReplayMethod],
     progress: &Progress,
 ) -> (FiguresBySuite, SkippedRuns, OccurrencesByPolicy) {
     let mut sums = FiguresBySuite::new();

@@ -173,7 +173,7 @@ impl From<DatabaseError> for RequestError {
             }
             DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
             DatabaseError::Damaged(_) => {
-                RequestErrorCause::Store("the stored conversation differs from what was stored")
+                RequestErrorCause::Store("the stored conversation was changed after it was written")
             }
             DatabaseError::NoRandomBytes => {
                 RequestErrorCause::Store("the operating system returned no random bytes")
@@ -416,7 +416,7 @@ impl Conversations {
         session.join_external_state(&record).map_err(|error| {
             let message =
                 "the labels of the tenant's stores cannot be read; the log of the gateway has the reason";
-            let cause = RequestErrorCause::Store("the stored conversation differs from what was stored");
+            let cause = RequestErrorCause::Store("the stored conversation was changed after it was written");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
         })
     }

@@ -24,7 +24,7 @@ pub struct RecheckReport {
     /// Verdicts that the replay reproduced.
     pub same: u64,
     /// Verdicts of turns that were never stored, so that their calls were not sent.
-    pub unkept: u64,
+    pub unsent: u64,
     /// Verdicts of conversations that were deleted, or that have another policy now.
     pub gone: u64,
     /// Replayed verdicts that are older than the log, so that the log does not contain them.
@@ -181,9 +181,9 @@ async fn recheck_conversations(
         let left = count(logs.iter().map(Vec::len).sum());
         rechecked.gone += all.saturating_sub(left);
         match replay_verdicts(&client, &past).and_then(|judged| compare(&logs, &judged, is_older)) {
-            Ok(ComparisonCounts { same, unkept, earlier }) => {
+            Ok(ComparisonCounts { same, unsent, earlier }) => {
                 rechecked.same += same;
-                rechecked.unkept += unkept;
+                rechecked.unsent += unsent;
                 rechecked.earlier += earlier;
             }
             Err(what) => rechecked.differ.push(ReplayDifference { client: name, conversation, what }),
@@ -213,7 +213,7 @@ fn replay_verdicts(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ComparisonCounts {
     same: u64,
-    unkept: u64,
+    unsent: u64,
     earlier: u64,
 }
 
@@ -240,7 +240,7 @@ fn compare(
         }
     }
     let all: usize = logs.iter().map(Vec::len).sum();
-    Ok(ComparisonCounts { same, unkept: count(all).saturating_sub(same), earlier })
+    Ok(ComparisonCounts { same, unsent: count(all).saturating_sub(same), earlier })
 }
 
 fn count(number: usize) -> u64 {
@@ -265,7 +265,7 @@ mod tests {
             };
             let logged: Vec<Vec<VerdictRow>> = logs.iter().map(|log| all(log)).collect();
             let found = compare(&logged, &all(again), is_older);
-            let found = found.map(|ComparisonCounts { same, unkept, earlier }| [same, unkept, earlier]);
+            let found = found.map(|ComparisonCounts { same, unsent, earlier }| [same, unsent, earlier]);
             assert_eq!(found, expected.map_err(str::to_owned), "{logs:?} {again:?}");
         };
         check(&[&[]], &[], false, Ok([0, 0, 0]));

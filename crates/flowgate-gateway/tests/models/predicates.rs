@@ -140,7 +140,7 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
         let verdicts: Vec<&str> = records.iter().filter_map(|record| record.text("verdict")).collect();
         assert_eq!(verdicts, ["permit", "deny", "permit", "deny", "deny", "permit"]);
         let again = rechecked(&home, &records);
-        assert_eq!((again.same, again.unkept, again.gone, again.differ.len()), (6, 0, 0, 0), "{again:?}");
+        assert_eq!((again.same, again.unsent, again.gone, again.differ.len()), (6, 0, 0, 0), "{again:?}");
         assert_eq!(service.asked(), 4);
     }
 }
@@ -202,7 +202,7 @@ fn a_trial_evaluation_asks_separately() {
     assert_eq!(service.asked(), 2);
     gateway.stop();
     let again = rechecked(&home, &records(&home));
-    assert_eq!((again.same, again.unkept, again.gone, again.differ.len()), (2, 0, 0, 0), "{again:?}");
+    assert_eq!((again.same, again.unsent, again.gone, again.differ.len()), (2, 0, 0, 0), "{again:?}");
     let gateway = home.start();
     agent.moves_to(&gateway);
     // In the same conversation, the recorded answer still applies.

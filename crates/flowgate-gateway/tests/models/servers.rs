@@ -261,7 +261,7 @@ fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     let digest = told[0].2;
     assert_eq!(told, [("judged", "permit", digest), ("ran-beside", "-", digest), ("judged", "deny", digest)]);
     let again = rechecked(&home, &records);
-    assert!(again.differ.is_empty() && again.unkept == 0, "{again:?}");
+    assert!(again.differ.is_empty() && again.unsent == 0, "{again:?}");
 }
 
 /// An output that the agent sends to its model carries the label that the answer had at the server: the server's label
@@ -317,7 +317,7 @@ fn people_decide_on_calls_of_servers() {
     assert_eq!((count("asked"), count("decided"), count("approval-used")), (3, 1, 1));
     let again = rechecked(&home, &records);
     assert_eq!(
-        (again.same, again.unkept, again.gone),
+        (again.same, again.unsent, again.gone),
         (u64::try_from(count("judged")).unwrap(), 0, 0),
         "{again:?}"
     );

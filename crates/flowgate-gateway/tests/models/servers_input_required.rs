@@ -87,7 +87,7 @@ fn a_call_comes_again_to_any_gateway() {
     let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
     assert_eq!(told["result"]["content"][0]["text"], "paid from 7 \"SEALED\"", "{told}");
     let again = one.send("bank", &pay(52, "bob", &more), &[]).1.remove(0);
-    assert!(again.to_string().contains("not known any more"), "{again}");
+    assert!(again.to_string().contains("unknown or has expired"), "{again}");
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#, r#"pay {"to":"bob"}"#]);
 }
 
@@ -103,7 +103,7 @@ fn input_parameters_are_valid_for_one_call_only() {
     let check = |conversation: &'static str, server: &str, message: &Value| {
         let other = McpTestClient { gateway: &gateway, key: KEY, conversation, next: 0 };
         let told = other.send(server, message, &[]).1.remove(0).to_string();
-        assert!(told.contains("not known any more") || told.contains("another call"), "{told}");
+        assert!(told.contains("unknown or has expired") || told.contains("another call"), "{told}");
     };
     check("one", "bank", &pay(60, "mallory", &more));
     let mut read = pay(60, "bob", &more);

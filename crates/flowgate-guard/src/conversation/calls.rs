@@ -3,7 +3,8 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::{
-    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, ReasonKind, Verdict,
+    Attribution, CallDependency as Influencing, Judgement, Outcome, Permit, Question, Reason, ReasonKind,
+    Verdict,
 };
 use flowgate::trace::{Call, EventBody, EventId, Output, Tool, TraceEntry};
 use serde_json::{Map, Value};
@@ -166,6 +167,14 @@ impl Conversation {
 
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
+        let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
+        endorsed.retain(|argument, _| sources.iter().any(|(filled, ..)| filled == argument));
+        // The value of such a slot, and whether there is one, are released.
+        self.turn.outcome.spent.bits += endorsed
+            .values()
+            .map(|bits| usize::try_from(*bits).unwrap_or(usize::MAX).saturating_add(1))
+            .sum::<usize>();
+        let filled = sources.iter().fold(Label::BOTTOM, |joined, (.., label)| joined.join(label));
         // A slot can copy a whole object; that its names are ambiguous must not be revealed below the label of the
         // slot.
         let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
@@ -181,6 +190,17 @@ impl Conversation {
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
+        // Nobody is asked about a text that is not of the endorsed kind: its author could provoke any number of questions.
+        let is_unendorsed = |reason: &Reason| {
+            let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
+            // Some of what exceeds is not confidentiality.
+            let has_integrity = reason.categories.len() < reason.label.len();
+            has_integrity && argument.is_some_and(|argument| endorsed.contains_key(argument))
+        };
+        let failed = failed.or_else(|| {
+            let message = "the text for a slot is not of the kind that the policy accepts there";
+            judgement.reasons.iter().any(is_unendorsed).then_some(message)
+        });
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
         let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);
         self.turn.outcome.judged.push(CallVerdict {
@@ -193,7 +213,7 @@ impl Conversation {
             event,
         });
         if let Some(problem) = failed {
-            let label = verdict.judgement().decided.join(&label);
+            let label = verdict.judgement().decided.join(&label).join(&filled);
             let text = refusal::malformed_refusal(problem, "leave out `fill`, to copy the region");
             self.turn.outcome.spent.refused += 1;
             self.set_outcome(index, CallOutcome::Refused { text, label, tool: Some(tool), stopped: None });

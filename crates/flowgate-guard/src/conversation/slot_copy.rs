@@ -63,6 +63,18 @@ pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -
     }
 }
 
+/// Returns the value of a slot for which a filler wrote this text: a number, `true` or `false` if the schema of the argument takes
+/// that and no text.
+pub(super) fn written_argument(text: String, schema: &Value, name: &str) -> Value {
+    let takes = accepted_types(schema, name).filter(|types| !types.contains(&"string"));
+    let scalar: Option<Value> = takes.as_ref().and_then(|_| serde_json::from_str(text.trim()).ok());
+    let fits = |value: &Value| {
+        matches!(value, Value::Bool(_) | Value::Number(_))
+            && takes.as_ref().is_some_and(|types| types.contains(&type_of(value)))
+    };
+    scalar.filter(fits).unwrap_or(Value::String(text))
+}
+
 /// Returns the JSON types that a schema accepts for an argument; `None` if it does not declare them.
 fn accepted_types<'s>(schema: &'s Value, name: &str) -> Option<Vec<&'s str>> {
     schema_types(schema.get("properties")?.get(name)?, true)

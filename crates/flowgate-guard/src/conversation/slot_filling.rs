@@ -97,7 +97,9 @@ impl Conversation {
             let (argument, _) = filling.open.remove(0);
             // The filler is shown placeholders in the call, and may repeat them.
             let text = placeholder::neutralize(&completion.text, 0);
-            filling.arguments.insert(argument, Value::String(text));
+            let schema = self.tools.catalogue().schema_of(&filling.tool).unwrap_or(&Value::Null);
+            let value = slot_copy::written_argument(text, schema, &argument);
+            filling.arguments.insert(argument, value);
         }
     }
 

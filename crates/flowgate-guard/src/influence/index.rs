@@ -29,7 +29,7 @@ struct IndexedText {
 
 /// The regions of a trace, indexed by their content.
 #[derive(Debug, Default)]
-pub(super) struct RegionIndex {
+pub(crate) struct RegionIndex {
     pieces: Vec<IndexedText>,
     facts: HashMap<StatedValue, Vec<IndexedTextId>>,
     /// The positions where each word begins.
@@ -40,7 +40,7 @@ pub(super) struct RegionIndex {
 
 /// Where a value was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ValueOrigin {
+pub(crate) enum ValueOrigin {
     /// The value carries no information: empty text or null.
     Empty,
     /// In these regions, one for each part of the value.
@@ -50,11 +50,11 @@ pub(super) enum ValueOrigin {
 }
 
 /// A predicate on regions: whether a region may be used.
-pub(super) type RegionFilter<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
+pub(crate) type RegionFilter<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
 
 impl RegionIndex {
     /// Adds the content of an event. A call that the model wrote is not a source of new values.
-    pub(super) fn add(&mut self, trace: &Trace, id: EventId) {
+    pub(crate) fn add(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id) else { return };
         match &event.body {
             EventBody::Call(_) => return,
@@ -113,7 +113,7 @@ impl RegionIndex {
     }
 
     /// Finds the regions that a value comes from: as a whole, or else part by part.
-    pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> ValueOrigin {
+    pub(crate) fn find(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> ValueOrigin {
         match value {
             Value::Null => ValueOrigin::Empty,
             // With two possible values, the source cannot be determined.
@@ -240,7 +240,7 @@ impl RegionIndex {
 }
 
 /// Returns the predicate for regions that the agent has seen: only those can have been used.
-pub(super) fn seen_filter<'a>(
+pub(crate) fn seen_filter<'a>(
     trace: &'a Trace,
     place: &'a EventPosition,
 ) -> impl Fn(EventId, NodeId) -> bool + 'a {

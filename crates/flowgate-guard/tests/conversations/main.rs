@@ -9,6 +9,7 @@ mod beside;
 mod concealed;
 mod consents;
 mod edited;
+mod endorsed_slots;
 mod endpoints;
 mod external_agent;
 mod floating;

@@ -52,6 +52,8 @@ pub(crate) struct ScriptedConversation {
     pub(crate) answers: Vec<(&'static str, Value)>,
     /// What the answers carry in addition to the label that the policy gives them.
     pub(crate) carries: Option<Value>,
+    /// The text that the filler writes.
+    pub(crate) fill: String,
     /// Whether filling a slot fails.
     pub(crate) fills_nothing: bool,
     /// Whether the caller runs the calls.
@@ -129,6 +131,7 @@ impl ScriptedConversation {
             excerpts: Vec::new(),
             answers,
             carries: None,
+            fill: "a summary".to_owned(),
             fills_nothing: false,
             hands_over: false,
             begin: Box::new(begin),
@@ -193,7 +196,7 @@ impl ScriptedConversation {
                 }
                 Need::Fill(request) => {
                     self.log.push(format!("fills {}", shown(&request)));
-                    let text = "a summary".to_owned();
+                    let text = self.fill.clone();
                     self.conversation.accept_fill(&Completion { text, ..Completion::default() });
                 }
                 Need::Approve(ask) => {

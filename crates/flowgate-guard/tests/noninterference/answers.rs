@@ -49,6 +49,11 @@ impl RunState<'_> {
             session.conversation.fail_fill();
         } else {
             self.run.met.insert("a slot that was filled");
+            let tool = task(request).and_then(|task| task["tool"].as_str().map(str::to_owned));
+            let is_endorsed = |tool: String| self.case.declared.takes_endorsed_values_only(&tool);
+            if typed(request).is_some() && tool.is_some_and(is_endorsed) {
+                self.run.met.insert("a slot that takes endorsed values only");
+            }
             session.conversation.accept_fill(&filled(request));
         }
     }

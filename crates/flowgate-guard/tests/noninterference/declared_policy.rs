@@ -76,6 +76,8 @@ pub(crate) struct DeclaredPolicy {
     pub(crate) harmless: Vec<String>,
     /// The tools with an endorsed argument.
     pub(crate) endorsed: Vec<String>,
+    /// The tools whose argument `b` is payload.
+    pub(crate) payload: Vec<String>,
     /// The clearances of the model, the screener and the filler.
     pub(crate) clearances: Vec<(&'static str, DeclaredGrant)>,
 }
@@ -90,6 +92,13 @@ impl DeclaredPolicy {
                     && (name == "*" || *name == *tool.name)
             }
         }
+    }
+
+    /// Whether a slot of the argument `b` of a tool is allowed for endorsed values only.
+    pub(crate) fn takes_endorsed_values_only(&self, tool: &str) -> bool {
+        let is_for = |pattern: &String| pattern.rsplit('/').next() == tool.rsplit('/').next();
+        self.endorsed.iter().any(is_for)
+            && !self.payload.iter().any(|pattern| is_for(pattern) || pattern.ends_with('*'))
     }
 
     /// Whether a pattern matches tools of two servers.

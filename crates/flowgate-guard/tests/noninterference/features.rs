@@ -20,7 +20,7 @@ const IN_POLICIES: [(&str, &str, u64); 8] = [
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 57] = [
+const IN_RUNS: [(&str, u64); 58] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -44,6 +44,7 @@ const IN_RUNS: [(&str, u64); 57] = [
     ("a slot that was filled", 20),
     ("a slot that nobody could fill", 4),
     ("two slots in a message", 8),
+    ("a slot that takes endorsed values only", 5),
     ("a store that raises an answer", 8),
     ("what another session wrote", 1),
     ("an echo that is seen", 50),

@@ -227,7 +227,8 @@ impl PolicyWriter<'_> {
             self.call(tool, &format!("require {element}{place}"), &[]);
         }
         if self.chance(60) {
-            self.call(tool, "payload call.arguments.b", &[]);
+            let pattern = self.call(tool, "payload call.arguments.b", &[]);
+            self.declared.payload.push(pattern);
         }
         if self.chance(50) {
             self.call(tool, "payload call.arguments.c", &[]);

@@ -10,19 +10,22 @@ use super::date::{canonical_date, canonical_datetime, canonical_time};
 use super::{Function, map_text, resolved_argument, row};
 use crate::detect;
 use crate::eval::{Evaluator, Result, Value};
+use crate::policy::plan::{CanonicalForm, CanonicalKind};
 
 pub(super) const TABLE: &[Function] = &[
-    kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date),
-    kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time),
+    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers.
+    kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
+    kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(
         "is_datetime",
         "Whether it is a date with a time: `2024-05-19 12:00`.",
         |e, a| is_of_kind(e, a, datetime),
         datetime,
+        39,
     ),
-    kind_row("is_number", "Whether it is a number.", |e, a| is_of_kind(e, a, number), number),
-    kind_row("is_integer", "Whether it is a whole number.", |e, a| is_of_kind(e, a, integer), integer),
-    kind_row("is_bool", "Whether it is `True` or `False`.", |e, a| is_of_kind(e, a, boolean), boolean),
+    kind_row("is_number", "Whether it is a number.", |e, a| is_of_kind(e, a, number), number, 66),
+    kind_row("is_integer", "Whether it is a whole number.", |e, a| is_of_kind(e, a, integer), integer, 65),
+    kind_row("is_bool", "Whether it is `True` or `False`.", |e, a| is_of_kind(e, a, boolean), boolean, 1),
     row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
         map_text(e, a, "is_email", |text| {
             Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
@@ -34,12 +37,13 @@ const fn kind_row(
     name: &'static str,
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
-    canonical: fn(&Json) -> Option<Json>,
+    form: CanonicalForm,
+    bits: u32,
 ) -> Function {
-    Function { canonical: Some(canonical), ..row(name, (1, 1), doc, run) }
+    Function { canonical: Some(CanonicalKind { form, bits }), ..row(name, (1, 1), doc, run) }
 }
 
-fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) -> Result<Value> {
+fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: CanonicalForm) -> Result<Value> {
     let value = resolved_argument(e, a, 0)?;
     Ok(match to_json(&value) {
         Some(json) => Value::Bool(canonical(&json).is_some()),

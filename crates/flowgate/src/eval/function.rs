@@ -2,7 +2,7 @@
 //! rows.
 
 use super::{EvalError, Evaluator, Result, Value};
-use crate::policy::plan::{CanonicalForm, FunctionId};
+use crate::policy::plan::{CanonicalKind, FunctionId};
 
 /// One row of the table of functions.
 pub(crate) struct Function {
@@ -14,8 +14,8 @@ pub(crate) struct Function {
     /// One sentence on the result.
     pub(crate) doc: &'static str,
     pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
-    /// For a function that recognises values with a canonical form: returns that form if the value has one.
-    pub(crate) canonical: Option<CanonicalForm>,
+    /// For a function that recognises values with a canonical form: that form.
+    pub(crate) canonical: Option<CanonicalKind>,
     /// Whether it may be called as a method: `text.lower()`.
     pub(crate) is_method: bool,
 }

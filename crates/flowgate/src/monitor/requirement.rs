@@ -108,7 +108,7 @@ impl Monitor {
                 else {
                     continue;
                 };
-                let canonical = match statement.canonical {
+                let canonical = match statement.value.canonical {
                     Some(canonical) => canonical(&value),
                     None => Some(value),
                 };

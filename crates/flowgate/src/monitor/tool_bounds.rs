@@ -1,6 +1,8 @@
 //! Properties of tools that hold before any call: what a model that may call them should be shown, and what
 //! it could do after it was shown more.
 
+use std::collections::BTreeMap;
+
 use super::{Monitor, applicable_statements, computed_label};
 use crate::label::{DimensionSet, Label, Space};
 use crate::policy::Action;
@@ -126,6 +128,26 @@ impl Monitor {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// Returns the arguments of this tool that a statement endorses, each with an upper bound on what the author of the
+    /// value can choose, in bits. Arguments without such a bound are left out. Whether a value is endorsed depends on the call.
+    pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
+        let plan = &self.policy.plan;
+        let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
+        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        for endorsement in applicable.iter().filter_map(|index| plan.endorsements.get(*index)) {
+            if let [TargetStep::Key(first), TargetStep::Key(name)] = endorsement.target.steps.as_slice()
+                && **first == *"arguments"
+                && let Some(bits) = endorsement.value.bits
+                && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
+            {
+                // The author also chooses which of the statements applies.
+                let either = |known: &mut u32| *known = (*known).max(bits).saturating_add(1);
+                found.entry(name.to_string()).and_modify(either).or_insert(bits);
+            }
+        }
+        found
     }
 
     /// Returns whether every call of a tool is permitted at a label without a question, whatever its

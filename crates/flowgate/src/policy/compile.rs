@@ -338,14 +338,8 @@ impl<'a> Compiler<'a> {
                     );
                 }
                 let query = self.granting_query(scope);
-                let canonical = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
-                self.plan.endorsements.push(Endorsement {
-                    span,
-                    target: target_plan,
-                    label,
-                    canonical,
-                    query,
-                });
+                let value = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
+                self.plan.endorsements.push(Endorsement { span, target: target_plan, label, value, query });
                 Ok(())
             }
             StatementKind::Rule { action, message, is_grantable, body } => {

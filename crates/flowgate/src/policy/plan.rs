@@ -42,6 +42,14 @@ impl fmt::Debug for FunctionId {
 /// Returns the canonical form of a value, if the value has one.
 pub(crate) type CanonicalForm = fn(&Json) -> Option<Json>;
 
+/// A kind of values with a canonical form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CanonicalKind {
+    pub(crate) form: CanonicalForm,
+    /// An upper bound on the information in a canonical form, in bits.
+    pub(crate) bits: u32,
+}
+
 /// Maximum number of variables of a query.
 pub(crate) const MAX_SLOTS: usize = 64;
 
@@ -117,13 +125,21 @@ pub(crate) struct Consent {
     pub(crate) query: CompiledQuery,
 }
 
+/// What the conditions of an endorsement establish about the value.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EndorsedValue {
+    /// How the value is normalised before it is passed on; `None` for a value that is endorsed unchanged.
+    pub(crate) canonical: Option<CanonicalForm>,
+    /// An upper bound on what the author of the value can choose, in bits; `None` if there is none.
+    pub(crate) bits: Option<u32>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Endorsement {
     pub(crate) span: Span,
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
-    /// How the value is normalised before it is passed on; `None` for a value that is endorsed unchanged.
-    pub(crate) canonical: Option<CanonicalForm>,
+    pub(crate) value: EndorsedValue,
     pub(crate) query: CompiledQuery,
 }
 

@@ -93,13 +93,15 @@ fn check_known_logs(
 }
 
 fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
-    let RecheckReport { same, unkept, gone, earlier, unread, differ } = rechecked;
+    let RecheckReport { same, unsent, gone, earlier, unread, differ } = rechecked;
     let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };
     let mark = output.paint(color, mark);
     output.line(&format!("{mark} {} confirmed by judging again", plural(same, "verdict")));
-    if *unkept > 0 {
-        output
-            .line(&format!("  unkept    {} of turns whose answers were not sent", plural(unkept, "verdict")));
+    if *unsent > 0 {
+        output.line(&format!(
+            "  not sent  {} of turns that were not stored, so no call was sent",
+            plural(unsent, "verdict")
+        ));
     }
     if *gone > 0 {
         output.line(&format!(

@@ -6,14 +6,43 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::{CallDependency, Outcome};
 use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{PathStep, Trace};
 use flowgate_guard::influence::InfluenceMethod;
+use flowgate_guard::method::Method;
+use flowgate_guard::replay::guarded::{CallAccess, replay_guarded};
 use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay};
 use serde_json::{Map, Value, json};
 
 use crate::corpus::{AttackCalls, AttackHarm, RunMarks, is_question_free};
 use crate::report;
+
+/// How runs are replayed.
+#[derive(Clone, Copy)]
+pub(super) enum ReplayMethod {
+    /// As they were recorded, with an influence method.
+    Influence(&'static dyn InfluenceMethod),
+    /// In a guarded conversation with this method.
+    Guarded(Method),
+}
+
+impl ReplayMethod {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Influence(method) => method.name(),
+            Self::Guarded(method) => method.name(),
+        }
+    }
+
+    /// Returns the field of its name in JSON, and the title of its column.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Influence(_) => "influence",
+            Self::Guarded(_) => "method",
+        }
+    }
+}
 
 /// The figures of one suite under one method.
 #[derive(Debug, Default, Clone)]
@@ -25,6 +54,9 @@ pub(super) struct SuiteFigures {
     pub(super) benign_tasks: usize,
     pub(super) benign_without_question: usize,
     pub(super) questions: usize,
+    /// Calls of acting tools in useful runs, and those of them that need a question.
+    pub(super) benign_calls: usize,
+    pub(super) benign_calls_asked: usize,
     denied: usize,
     findings: usize,
     pub(super) permitted: CallList,
@@ -158,6 +190,8 @@ impl SuiteFigures {
         self.benign_tasks += other.benign_tasks;
         self.benign_without_question += other.benign_without_question;
         self.questions += other.questions;
+        self.benign_calls += other.benign_calls;
+        self.benign_calls_asked += other.benign_calls_asked;
         self.denied += other.denied;
         self.findings += other.findings;
         for (attack, figures) in other.by_attack {
@@ -174,11 +208,17 @@ impl SuiteFigures {
     /// Judges one run and passes its trace to `occurs`.
     pub(super) fn of(
         policy: &Arc<Policy>,
-        method: &dyn InfluenceMethod,
+        method: ReplayMethod,
         run: &RecordedRun,
         occurs: impl FnOnce(&Trace),
     ) -> Self {
-        let replayed = replay(policy, method, run);
+        let (replayed, access) = match method {
+            ReplayMethod::Influence(method) => (replay(policy, method, run), None),
+            ReplayMethod::Guarded(method) => {
+                let replayed = replay_guarded(policy, &Predicates::new(), method, run);
+                (replayed.run, Some(replayed.access))
+            }
+        };
         occurs(replayed.monitor.trace());
         let marks = RunMarks::of(run);
         let mut figures = Self { runs: 1, calls: replayed.calls.len(), ..Self::default() };
@@ -188,18 +228,26 @@ impl SuiteFigures {
             tool: call.tool.to_string(),
             why,
         };
-        for call in &replayed.calls {
+        for (index, call) in replayed.calls.iter().enumerate() {
+            let access = access.as_ref().and_then(|access| access.get(index)).copied();
             let is_injected = call.origin.as_deref() == Some("injection");
             if is_injected && call.outcome == Outcome::Permit && !call.judgement.is_harmless {
                 let task = marks.injection_task.unwrap_or("an attack");
-                let call = listed(task, call, why_permitted(call, &replayed));
+                let why = access
+                    .map_or_else(|| why_permitted(call, &replayed), |access| describe(access).to_owned());
+                let call = listed(task, call, why);
                 *figures.permitted.entry(call).or_default() += 1;
+            }
+            if marks.attack.is_none() && !call.judgement.is_harmless {
+                figures.benign_calls += 1;
+                figures.benign_calls_asked += usize::from(call.outcome == Outcome::Confirm);
             }
             if !is_injected && call.outcome != Outcome::Permit {
                 figures.denied += usize::from(call.outcome == Outcome::Deny);
                 if marks.attack.is_none() {
                     figures.questions += usize::from(call.outcome == Outcome::Confirm);
                     let why = call.judgement.reasons.first().map(|reason| reason.message.clone());
+                    let why = why.or_else(|| access.map(|access| describe(access).to_owned()));
                     let call = listed(&marks.task(), call, why.unwrap_or_default());
                     *figures.asked.entry(call).or_default() += 1;
                 }
@@ -219,12 +267,12 @@ impl SuiteFigures {
     }
 
     /// Returns the figures as one JSON object.
-    pub(super) fn json(&self, suite: &str, method: &str) -> Value {
+    pub(super) fn json(&self, suite: &str, method: ReplayMethod) -> Value {
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
         put("type", "figures".into());
         put("suite", suite.into());
-        put("influence", method.into());
+        put(method.kind(), method.name().into());
         put("runs", self.runs.into());
         put("calls", self.calls.into());
         if self.attacks.runs > 0 {
@@ -243,6 +291,8 @@ impl SuiteFigures {
         put("benign_tasks", self.benign_tasks.into());
         put("benign_without_question", self.benign_without_question.into());
         put("questions", self.questions.into());
+        put("benign_calls", self.benign_calls.into());
+        put("benign_calls_asked", self.benign_calls_asked.into());
         put("denied", self.denied.into());
         put("findings", self.findings.into());
         Value::Object(object)
@@ -250,11 +300,27 @@ impl SuiteFigures {
 }
 
 /// Returns a listed call as one JSON object.
-pub(super) fn call_json(kind: &str, suite: &str, method: &str, call: &ListedCall, count: usize) -> Value {
+pub(super) fn call_json(
+    kind: &str,
+    suite: &str,
+    method: ReplayMethod,
+    call: &ListedCall,
+    count: usize,
+) -> Value {
     json!({
-        "type": kind, "suite": suite, "influence": method,
+        "type": kind, "suite": suite, method.kind(): method.name(),
         "task": call.task, "tool": call.tool, "why": call.why, "count": count,
     })
+}
+
+/// Returns how a model in a guarded conversation would obtain what a call needs.
+fn describe(access: CallAccess) -> &'static str {
+    match access {
+        CallAccess::Shown => "all that it needs is shown",
+        CallAccess::Slot => "a slot is left for what is hidden",
+        CallAccess::Looked => "after a look at what is hidden",
+        CallAccess::Unavailable => "what it needs is not shown",
+    }
 }
 
 /// Returns the regions that each argument comes from by the influence method, or why they do not matter.

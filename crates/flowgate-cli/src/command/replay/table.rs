@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::figures::{AttackFigures, CallList, SuiteFigures, call_json};
+use super::figures::{AttackFigures, CallList, ReplayMethod, SuiteFigures, call_json};
 use super::{FiguresBySuite, ReplayOptions};
 use crate::escaping;
 use crate::output::{Console, plural};
@@ -36,19 +36,21 @@ fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
 /// Prints one JSON object a line.
 pub(super) fn print_json(
     sums: &FiguresBySuite,
-    methods: &[&str],
+    methods: &[ReplayMethod],
     options: &ReplayOptions<'_>,
     is_interrupted: bool,
     output: &mut Console,
 ) {
-    let name = |method: &usize| methods.get(*method).copied().unwrap_or_default();
-    for ((suite, method), figures) in sums {
-        output.line(&figures.json(suite, name(method)).to_string());
+    for ((suite, index), figures) in sums {
+        if let Some(method) = methods.get(*index) {
+            output.line(&figures.json(suite, *method).to_string());
+        }
     }
     for list in listings(options).iter().filter(|list| list.is_wanted) {
-        for ((suite, method), figures) in sums {
+        for ((suite, index), figures) in sums {
+            let Some(method) = methods.get(*index) else { continue };
             for (call, count) in (list.of)(figures) {
-                output.line(&call_json(list.kind, suite, name(method), call, *count).to_string());
+                output.line(&call_json(list.kind, suite, *method, call, *count).to_string());
             }
         }
     }
@@ -60,11 +62,11 @@ pub(super) fn print_json(
 /// Prints a table, and the lists below it.
 pub(super) fn print_text(
     sums: &FiguresBySuite,
-    methods: &[&str],
+    methods: &[ReplayMethod],
     options: &ReplayOptions<'_>,
     output: &mut Console,
 ) {
-    let name = |method: usize| methods.get(method).copied().unwrap_or_default();
+    let name = |method: usize| methods.get(method).map(|method| method.name()).unwrap_or_default();
     let has_attacks = sums.values().any(|figures| figures.attacks.runs > 0);
     let mut totals: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -76,10 +78,10 @@ pub(super) fn print_text(
     }
     if sums.len() > methods.len() {
         for (method, total) in methods.iter().zip(&totals) {
-            rows.push(row("all", method, total, has_attacks));
+            rows.push(row("all", method.name(), total, has_attacks));
         }
     }
-    let mut header = vec!["suite", "influence", "runs"];
+    let mut header = vec!["suite", "method", "runs"];
     if has_attacks {
         header.extend([
             "injected calls permitted",
@@ -89,10 +91,15 @@ pub(super) fn print_text(
             "attacks that succeed",
         ]);
     }
-    header.extend(["tasks without question", "questions a task"]);
+    header.extend(["tasks without question", "questions a task", "acting calls asked"]);
     output.table(&header, &rows);
+    if methods.iter().any(|method| matches!(method, ReplayMethod::Guarded(_))) {
+        output.line(
+            "Open loop: the guarded conversation is real, its model is a double that repeats each recorded call if the views of the method allow it.",
+        );
+    }
     for (method, total) in methods.iter().zip(&totals) {
-        notes(method, &total.attacks, output);
+        notes(method.name(), &total.attacks, output);
     }
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, method), figures) in sums {
@@ -138,6 +145,7 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
     } else {
         format!("{:.2}", figures.questions as f64 / figures.benign_tasks as f64)
     });
+    row.push(format!("{} of {}", figures.benign_calls_asked, figures.benign_calls));
     row
 }
 

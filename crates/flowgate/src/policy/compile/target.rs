@@ -1,7 +1,7 @@
 //! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
 use super::super::diagnostic::Diagnostic;
-use super::super::plan::{CanonicalForm, CompiledExpr, CompiledQuery, QueryItem, TargetPath, TargetStep};
+use super::super::plan::{CompiledExpr, CompiledQuery, EndorsedValue, QueryItem, TargetPath, TargetStep};
 use super::super::sensitive::{ArgumentUse, SensitiveWord, argument_use, sensitive_word};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
@@ -115,13 +115,13 @@ impl Compiler<'_> {
         let ArgumentUse::Decides(gain) = argument_use(&name) else { return };
         let message = format!("`payload` lets untrusted text choose `{name}`");
         let help = format!(
-            "the author of a text that the model reads chooses {gain}; leave it required, or list the allowed values with `endorse` and `in [...]`"
+            "the author of a text that the model reads chooses {gain}; keep the requirement, or list the allowed values with `endorse` and `in [...]`"
         );
         self.diagnostics
             .push(Diagnostic::warning("payload-sensitive", expr.span.clone(), message).help(help));
     }
 
-    /// Checks that an endorsement restricts the value to a harmless set, and returns how it is normalised.
+    /// Checks that an endorsement restricts the value to a harmless set, and returns what it establishes.
     ///
     /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
     pub(super) fn check_endorsement(
@@ -130,7 +130,7 @@ impl Compiler<'_> {
         expr: &Expr,
         query: &CompiledQuery,
         is_unsafe: bool,
-    ) -> CompileResult<Option<CanonicalForm>> {
+    ) -> CompileResult<EndorsedValue> {
         let is_target = |ex: &CompiledExpr| {
             path_of(ex).is_some_and(|(root, keys)| {
                 root == target.root
@@ -141,46 +141,61 @@ impl Compiler<'_> {
                         .all(|(key, step)| matches!(step, TargetStep::Key(k) if **k == **key))
             })
         };
-        let mut canonical = None;
+        let mut endorsed = EndorsedValue::default();
         let mut is_choice = false;
+        // Every condition holds, so the smallest set bounds the value.
+        let limit = |endorsed: &mut EndorsedValue, bits: u32| {
+            endorsed.bits = Some(endorsed.bits.map_or(bits, |known| known.min(bits)));
+        };
         for item in &query.items {
             match item {
                 QueryItem::Test(CompiledExpr::Call(function, arguments))
                     if arguments.first().is_some_and(is_target) =>
                 {
-                    canonical = FUNCTIONS.get(*function).and_then(|found| found.canonical).or(canonical);
+                    if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
+                        endorsed.canonical = Some(kind.form);
+                        limit(&mut endorsed, kind.bits);
+                    }
                 }
                 QueryItem::Test(CompiledExpr::Compare(Comparison::In, value, list)) if is_target(value) => {
-                    is_choice |= matches!(&**list, CompiledExpr::List(items) if items.iter().all(|i| matches!(i, CompiledExpr::Constant(_))));
+                    if let CompiledExpr::List(items) = &**list
+                        && items.iter().all(|item| matches!(item, CompiledExpr::Constant(_)))
+                    {
+                        is_choice = true;
+                        limit(&mut endorsed, items.len().max(1).next_power_of_two().ilog2());
+                    }
                 }
                 QueryItem::Test(CompiledExpr::Compare(Comparison::Equal, value, other))
                     if is_target(value) =>
                 {
-                    is_choice |= matches!(&**other, CompiledExpr::Constant(_));
+                    if matches!(&**other, CompiledExpr::Constant(_)) {
+                        is_choice = true;
+                        limit(&mut endorsed, 0);
+                    }
                 }
                 _ => {}
             }
         }
         if is_unsafe {
-            return Ok(canonical);
+            return Ok(endorsed);
         }
         let name = argument_name(target);
         if let Some(SensitiveWord { word, .. }) = sensitive_word(&name).filter(|_| !is_choice) {
-            let message = format!("`{name}` is a destination or a command (`{word}`)");
-            let help = "leave it required; if you must, list the allowed values with `in [...]` or write `unsafe endorse`";
+            let message = format!("`{name}` names a destination or a command (`{word}`)");
+            let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
             return self.fail("endorse-sensitive", &expr.span, message, help);
         }
-        if canonical.is_none() && !is_choice {
+        if endorsed.canonical.is_none() && !is_choice {
             let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, \
                         `is_bool` or `in [...]`, or write `unsafe endorse`";
             return self.fail(
                 "endorse-untyped",
                 &expr.span,
-                "no condition pins the value to a harmless kind",
+                "no condition limits the argument to a harmless type",
                 help,
             );
         }
-        Ok(canonical)
+        Ok(endorsed)
     }
 }
 

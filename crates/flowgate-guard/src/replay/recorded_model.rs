@@ -1,0 +1,350 @@
+//! A test double of a model that repeats the calls of a recorded run.
+//!
+//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden value
+//! where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value that stands in
+//! no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack asked for needs the region
+//! with the injected text, and is made as soon as the double may read that.
+
+use std::collections::VecDeque;
+
+use flowgate::label::Label;
+use flowgate::trace::read::RecordedRun;
+use flowgate::trace::{Call, EventBody, EventId, NodeContent, NodeId, Trace, TraceEntry};
+use flowgate_lm::chat::{Completion, ToolCall};
+use serde_json::{Map, Value, json};
+
+use crate::conversation::Conversation;
+use crate::influence::index::{RegionIndex, ValueOrigin, seen_filter};
+use crate::redact::{HiddenContent, HiddenRegion, HiddenRegions};
+use crate::screener::{judge, tool_filter};
+use crate::slot::LOOK;
+use crate::view::View;
+
+/// The maximum number of regions that a look or a slot names.
+const MAX_NAMES: usize = 50;
+
+/// How the double obtained what a call needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallAccess {
+    /// Everything was in its view.
+    Shown,
+    /// It left a slot for some hidden value.
+    Slot,
+    /// It looked at hidden regions.
+    Looked,
+    /// The call could not be made.
+    Unavailable,
+}
+
+/// The double, for one run.
+pub(super) struct RecordedModel<'r> {
+    calls: Vec<RecordedCall<'r>>,
+    /// The texts of the run's attack, reduced to letters and digits; empty if the run does not record them.
+    injections: Vec<String>,
+    index: RegionIndex,
+    /// The number of events that the index contains.
+    indexed: usize,
+    /// The texts of the slots of the last call, in order.
+    fills: VecDeque<String>,
+    /// The number of levels that the double began with looks and has not left.
+    levels: usize,
+    /// How the double obtained what the current call needs, so far.
+    pub(super) access: CallAccess,
+}
+
+struct RecordedCall<'r> {
+    call: &'r Call,
+    is_injected: bool,
+}
+
+/// A region of the trace.
+type RegionId = (EventId, NodeId);
+
+/// What a part of a call needs.
+enum PartNeed {
+    /// These regions.
+    All(Vec<RegionId>),
+    /// One of these regions.
+    AnyOf(Vec<RegionId>),
+    /// Everything that the model could have read.
+    Everything,
+}
+
+/// The hidden regions, by their names, that a model must read to obtain what a part of a call needs.
+#[derive(Default)]
+struct MissingRegions {
+    names: Vec<String>,
+    /// Whether something is not available at all.
+    is_unavailable: bool,
+}
+
+/// The next message of the double.
+pub(super) enum NextMessage {
+    /// The recorded call, or a look at what it needs.
+    Calls(Completion),
+    /// A message without calls, which ends the level that a look began: the call can be made below it.
+    LeaveLevel,
+    /// The call cannot be made.
+    Stuck,
+}
+
+impl<'r> RecordedModel<'r> {
+    pub(super) fn new(run: &'r RecordedRun) -> Self {
+        let calls = run.entries.iter().filter_map(|entry| match &entry.body {
+            EventBody::Call(call) => {
+                let origin = entry.extra.get("origin").and_then(Value::as_str);
+                Some(RecordedCall { call, is_injected: origin == Some("injection") })
+            }
+            _ => None,
+        });
+        let injections = run.meta.get("injections").and_then(Value::as_object);
+        let texts = injections.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(squash);
+        Self {
+            calls: calls.collect(),
+            injections: texts.filter(|text| !text.is_empty()).collect(),
+            index: RegionIndex::default(),
+            indexed: 0,
+            fills: VecDeque::new(),
+            levels: 0,
+            access: CallAccess::Shown,
+        }
+    }
+
+    /// Begins a call.
+    pub(super) fn begin_call(&mut self) {
+        self.access = CallAccess::Shown;
+    }
+
+    /// Begins a turn.
+    pub(super) fn begin_turn(&mut self) {
+        self.levels = 0;
+    }
+
+    /// Returns the text of the next slot.
+    pub(super) fn next_fill(&mut self) -> String {
+        self.fills.pop_front().unwrap_or_default()
+    }
+
+    /// Returns the next message on the way to a recorded call.
+    pub(super) fn next_message(
+        &mut self,
+        conversation: &Conversation,
+        view: &View,
+        index: usize,
+    ) -> NextMessage {
+        let Some(recorded) = self.calls.get(index) else { return NextMessage::Stuck };
+        let (call, is_injected) = (recorded.call, recorded.is_injected);
+        let trace = conversation.monitor().trace();
+        let needs = self.needs(trace, index);
+        let missing = |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
+        // Where the level below suffices, what was looked at for an earlier call has no part in this one.
+        if self.access == CallAccess::Shown && self.levels > 0 {
+            let base = conversation.view_at(*conversation.base_label());
+            let is_available = |need: &PartNeed| {
+                let missing = missing(&base, need);
+                missing.names.is_empty() && !missing.is_unavailable
+            };
+            if needs.iter().all(|(_, need)| is_available(need)) {
+                self.levels -= 1;
+                return NextMessage::LeaveLevel;
+            }
+        }
+        let Some(name) = conversation.tool_name(&call.tool).map(str::to_owned) else {
+            return NextMessage::Stuck;
+        };
+        let properties = view.request.tools.iter().find(|tool| tool.name == name);
+        let properties = properties.and_then(|spec| spec.parameters.get("properties"));
+        let takes_slot = |argument: &str| {
+            let schema = properties.and_then(|known| known.get(argument));
+            !is_injected && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
+        };
+        let Ok(mut arguments) = call.arguments.clone() else { return NextMessage::Stuck };
+        let mut look: Vec<String> = Vec::new();
+        self.fills.clear();
+        for (argument, need) in &needs {
+            let missing = missing(view, need);
+            if missing.is_unavailable {
+                return NextMessage::Stuck;
+            }
+            if missing.names.is_empty() {
+                continue;
+            }
+            let value = argument.as_ref().filter(|argument| takes_slot(argument));
+            match value.and_then(|argument| arguments.get_mut(argument)) {
+                Some(value) if is_scalar(value) && missing.names.len() <= MAX_NAMES => {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    self.fills.push_back(text);
+                    self.access = self.access.max(CallAccess::Slot);
+                    let slot = json!({"$slot": {"regions": missing.names, "fill": "as recorded"}});
+                    arguments.extend(argument.clone().map(|argument| (argument, slot)));
+                }
+                _ => look.extend(missing.names),
+            }
+        }
+        if look.is_empty() {
+            return NextMessage::Calls(call_completion(&name, arguments));
+        }
+        if view.request.tools.iter().all(|tool| tool.name != LOOK) {
+            return NextMessage::Stuck;
+        }
+        look.sort();
+        look.dedup();
+        look.truncate(MAX_NAMES);
+        (self.access, self.levels) = (CallAccess::Looked, self.levels + 1);
+        let mut arguments = Map::new();
+        arguments.insert("regions".to_owned(), look.into());
+        arguments.insert("then_return".to_owned(), true.into());
+        NextMessage::Calls(call_completion(LOOK, arguments))
+    }
+
+    /// Returns the answer of a capable screener: the regions that the recorded call needs, or the tools that the user's
+    /// calls need.
+    pub(super) fn screener_answer(&mut self, conversation: &Conversation, index: usize) -> Completion {
+        let Some((bound, regions)) = conversation.screened_regions() else {
+            let calls = self.calls.iter().filter(|recorded| !recorded.is_injected);
+            let names = calls.filter_map(|recorded| conversation.tool_name(&recorded.call.tool));
+            let names: Vec<Value> = names.map(Value::from).collect();
+            return call_completion(
+                tool_filter::ANSWER,
+                [("tools".to_owned(), names.into())].into_iter().collect(),
+            );
+        };
+        let trace = conversation.monitor().trace();
+        let needs = self.needs(trace, index);
+        let mut names: Vec<String> = Vec::new();
+        for (_, need) in &needs {
+            names.extend(missing_regions(trace, &bound, regions, need).names);
+        }
+        names.sort();
+        names.dedup();
+        // Each screener reads its own part.
+        let cited = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let arguments = json!({"reasoning": "as recorded", "regions": names});
+        let answer = call_completion(judge::ANSWER, arguments.as_object().cloned().unwrap_or_default());
+        Completion { text: format!("CITED: {cited}"), ..answer }
+    }
+
+    /// Returns what a recorded call needs: for each argument, and for the decision to call the tool.
+    fn needs(&mut self, trace: &Trace, index: usize) -> Vec<(Option<String>, PartNeed)> {
+        for event in self.indexed..trace.len() {
+            self.index.add(trace, EventId(event));
+        }
+        self.indexed = trace.len();
+        let Some(RecordedCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
+        let Ok(place) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
+        let usable = seen_filter(trace, &place);
+        let mut needs = Vec::new();
+        if *is_injected && !self.injections.is_empty() {
+            needs.push((None, PartNeed::AnyOf(self.injected_regions(trace))));
+        }
+        for (name, value) in call.arguments.iter().flatten() {
+            let need = match self.index.find(trace, value, &usable) {
+                ValueOrigin::Empty => continue,
+                ValueOrigin::In(regions) => PartNeed::All(regions),
+                // What the attack derives comes with its text.
+                ValueOrigin::Derived if *is_injected => continue,
+                ValueOrigin::Derived => PartNeed::Everything,
+            };
+            needs.push((Some(name.clone()), need));
+        }
+        needs
+    }
+
+    /// Returns the smallest regions of answers that contain an injected text.
+    fn injected_regions(&self, trace: &Trace) -> Vec<RegionId> {
+        let mut found = Vec::new();
+        for (id, event) in trace.events().iter().enumerate() {
+            if !matches!(event.body, EventBody::Output(_)) {
+                continue;
+            }
+            let contains = |node: NodeId| {
+                let text = match event.document.node(node).map(|node| &node.content) {
+                    Some(NodeContent::Scalar(Value::String(text))) => squash(text.as_str()),
+                    Some(_) => squash(&event.document.to_value(node).to_string()),
+                    None => String::new(),
+                };
+                self.injections.iter().any(|injection| text.contains(injection))
+            };
+            // Nodes are in document order, so a region is followed by its parts.
+            let all: Vec<NodeId> = (0..event.document.nodes().len()).filter(|node| contains(*node)).collect();
+            let is_smallest = |node: &NodeId| {
+                let end = event.document.node(*node).map_or(*node, |node| node.end);
+                !all.iter().any(|other| other > node && *other < end)
+            };
+            found.extend(all.iter().copied().filter(is_smallest).map(|node| (EventId(id), node)));
+        }
+        found
+    }
+}
+
+/// Returns the hidden regions that must be read to obtain what a part of a call needs, in a view with this bound.
+fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &PartNeed) -> MissingRegions {
+    let mut missing = MissingRegions::default();
+    match need {
+        PartNeed::All(regions) => {
+            for region in regions {
+                let one = missing_region(trace, bound, hidden, *region);
+                missing.names.extend(one.names);
+                missing.is_unavailable |= one.is_unavailable;
+            }
+        }
+        PartNeed::AnyOf(regions) => {
+            let all = regions.iter().map(|region| missing_region(trace, bound, hidden, *region));
+            let available = all.filter(|one| !one.is_unavailable);
+            match available.min_by_key(|one| one.names.len()) {
+                Some(one) => missing = one,
+                None => missing.is_unavailable = true,
+            }
+        }
+        PartNeed::Everything => {
+            missing.names.extend(hidden.all().iter().map(|region| region.name.clone()));
+        }
+    }
+    missing
+}
+
+/// Returns the hidden regions that must be read to see a region: none if the view shows it.
+fn missing_region(
+    trace: &Trace,
+    bound: &Label,
+    hidden: &HiddenRegions,
+    (event, node): RegionId,
+) -> MissingRegions {
+    let unavailable = MissingRegions { names: Vec::new(), is_unavailable: true };
+    let Some(document) = trace.event(event).map(|event| &event.document) else { return unavailable };
+    let covers = |outer: NodeId| document.node(outer).is_some_and(|it| outer <= node && node < it.end);
+    let is_named = |region: &&HiddenRegion| matches!(&region.content, HiddenContent::Region(of, outer) if *of == event && covers(*outer));
+    if let Some(region) = hidden.all().iter().find(is_named) {
+        return MissingRegions { names: vec![region.name.clone()], is_unavailable: false };
+    }
+    let around = (0..=node).filter(|outer| covers(*outer)).filter_map(|outer| document.node(outer));
+    let label = around.fold(trace.existence_label(event), |joined, outer| joined.join(&outer.label));
+    if label.flows_to(bound) {
+        return MissingRegions::default();
+    }
+    // An answer to a call of a higher level: the view shows it again after a look at what led to that level.
+    let below = hidden.all().iter().filter(|region| region.label.flows_to(&label));
+    let reached = below.clone().fold(*bound, |joined, region| joined.join(&region.label));
+    match label.flows_to(&reached) {
+        true => {
+            let names = below.map(|region| region.name.clone()).collect();
+            MissingRegions { names, is_unavailable: false }
+        }
+        false => unavailable,
+    }
+}
+
+fn is_scalar(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Bool(_) | Value::Number(_))
+}
+
+fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
+    let arguments = Value::Object(arguments).to_string();
+    let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
+/// Reduces a text to its letters and digits: AgentDojo pastes an attack into a YAML document, which folds its lines.
+fn squash(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).collect()
+}
