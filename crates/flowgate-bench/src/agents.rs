@@ -43,10 +43,10 @@ impl Guard {
     pub const ALL: [Self; 10] = [
         Self::Unguarded,
         Self::ToolFilter,
-        Self::With(Method::ConfirmAlways),
+        Self::With(Method::ConfirmActing),
         Self::With(Method::CheapestFirst),
         Self::With(Method::Everything),
-        Self::With(Method::RedactAll),
+        Self::With(Method::NeverLook),
         Self::With(Method::Introspection),
         Self::With(Method::Judge),
         Self::With(Method::Provenance),

@@ -13,18 +13,18 @@
 //! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise the strictest |
 //! | [`judge`], [`introspection`] | what a [screener](crate::screener) names |
 //! | [`provenance`] | what a draft takes its values from |
-//! | [`everything`], [`tool_filter`], [`confirm_always`] | everything |
-//! | [`redact_all`] | what flows into the strictest tool on offer |
+//! | [`everything`], [`tool_filter`], [`confirm_acting`] | everything |
+//! | [`never_look`] | what flows into the strictest tool on offer |
 
 pub mod cheapest_first;
-pub mod confirm_always;
+pub mod confirm_acting;
 pub mod draft;
 pub mod everything;
 pub mod introspection;
 pub mod judge;
 pub mod lowest_first;
+pub mod never_look;
 pub mod provenance;
-pub mod redact_all;
 mod registry;
 pub mod tool_filter;
 
@@ -115,10 +115,10 @@ impl Method {
     pub const Everything: Self = Self(&everything::Everything);
     /// See [`tool_filter`].
     pub const ToolFilter: Self = Self(&tool_filter::ToolFilter);
-    /// See [`confirm_always`].
-    pub const ConfirmAlways: Self = Self(&confirm_always::ConfirmAlways);
-    /// See [`redact_all`].
-    pub const RedactAll: Self = Self(&redact_all::RedactAll);
+    /// See [`confirm_acting`].
+    pub const ConfirmActing: Self = Self(&confirm_acting::ConfirmActing);
+    /// See [`never_look`].
+    pub const NeverLook: Self = Self(&never_look::NeverLook);
 
     /// Creates the handle of a method.
     pub const fn new(method: &'static dyn StepMethod) -> Self {

@@ -76,7 +76,7 @@ fn a_corpus_is_replayed_in_guarded_conversations() {
         "--method",
         "lowest-first",
         "--method",
-        "redact-all",
+        "never-look",
         "--format",
         "json",
         "--list-questions",
@@ -93,8 +93,8 @@ fn a_corpus_is_replayed_in_guarded_conversations() {
     let expected = [
         "lowest-first\" named 0",
         "lowest-first\" direct 1",
-        "redact-all\" named 0",
-        "redact-all\" direct 1",
+        "never-look\" named 0",
+        "never-look\" direct 1",
     ];
     assert_eq!(shown, expected.map(|row| format!("\"{row}")), "{lines}");
     assert!(rows.iter().all(|row| row.get("influence").is_none()), "{lines}");

@@ -77,7 +77,7 @@ fn problems_are_named_with_their_place() {
     check(
         format!("{UPSTREAM}{CLIENT}method = \"lowest\"\n"),
         "clients.a: there is no method `lowest`; there are: lowest-first, cheapest-first, judge, introspection, \
-         provenance, everything, tool-filter, confirm-always, redact-all",
+         provenance, everything, tool-filter, confirm-acting, never-look",
     );
     check(
         format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),

@@ -44,8 +44,8 @@ impl MethodRegistry {
                 Method::Provenance,
                 Method::Everything,
                 Method::ToolFilter,
-                Method::ConfirmAlways,
-                Method::RedactAll,
+                Method::ConfirmActing,
+                Method::NeverLook,
             ],
             influence_methods: vec![&EverythingMethod, &ProvenanceMethod, &NothingMethod],
         }
@@ -128,8 +128,8 @@ mod tests {
             "provenance",
             "everything",
             "tool-filter",
-            "confirm-always",
-            "redact-all",
+            "confirm-acting",
+            "never-look",
         ];
         assert_eq!(names, expected);
         let names: Vec<&str> = registry.influence_methods().iter().map(|method| method.name()).collect();

@@ -372,9 +372,9 @@ endorse call.arguments.breakfast as trusted if:
         );
         check(lowest, "Write", page, &[("send", json!({"to": "derived"}))], &["looked confirm"]);
         // Nothing is behind a look.
-        check(Method::RedactAll, "Write", page, &[send("ann@example.org", "")], &["unavailable deny"]);
+        check(Method::NeverLook, "Write", page, &[send("ann@example.org", "")], &["unavailable deny"]);
         check(
-            Method::RedactAll,
+            Method::NeverLook,
             "Write to eve@example.org",
             page,
             &[send("eve@example.org", "")],
@@ -406,7 +406,7 @@ endorse call.arguments.breakfast as trusted if:
             check(method, "Write to her", page, &[send("ann@example.org", "")], &[behind]);
         }
         check(
-            Method::ConfirmAlways,
+            Method::ConfirmActing,
             "Write to eve@example.org",
             page,
             &[send("eve@example.org", "")],
@@ -434,7 +434,7 @@ endorse call.arguments.breakfast as trusted if:
             &["looked confirm"],
         );
         check(
-            Method::RedactAll,
+            Method::NeverLook,
             "Ask eve@example.org",
             page,
             &[send("eve@example.org")],

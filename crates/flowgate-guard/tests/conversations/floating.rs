@@ -54,7 +54,7 @@ fn a_step_carries_what_it_was_shown() {
         assert_eq!(label(&turn), expected, "{} {script:?}", method.name());
     };
     let looks = ["read {}", "look {\"regions\": [\"h1\"]}", "It says ..."];
-    for method in [Method::LowestFirst, Method::RedactAll, Method::Everything, Method::ConfirmAlways] {
+    for method in [Method::LowestFirst, Method::NeverLook, Method::Everything, Method::ConfirmActing] {
         check(method, &["Hello."], "trusted, public");
         check(method, &["list {}", "Two notes."], "trusted, private");
     }

@@ -301,8 +301,8 @@ fn the_cost_of_a_turn_is_counted() {
     for (method, decision, questions, bits) in [
         (Method::LowestFirst, Decision::Refuse, 2, 2),
         (Method::LowestFirst, Decision::Allow, 2, 2),
-        (Method::ConfirmAlways, Decision::Refuse, 3, 0),
-        (Method::ConfirmAlways, Decision::Allow, 3, 0),
+        (Method::ConfirmActing, Decision::Refuse, 3, 0),
+        (Method::ConfirmActing, Decision::Allow, 3, 0),
     ] {
         let mut run = ScriptedConversation::new(POLICY, method);
         run.decision = decision;

@@ -134,7 +134,7 @@ fn the_other_methods_show_everything_or_nothing() {
             "runs send {\"to\":\"bob\"}",
         ]
     );
-    let mut run = ScriptedConversation::new(POLICY, Method::RedactAll);
+    let mut run = ScriptedConversation::new(POLICY, Method::NeverLook);
     run.turn(
         "Send the page to Bob.",
         &["read {}", "look {\"regions\": [\"h1\"]}", "send {\"to\": \"bob\"}", "Done."],

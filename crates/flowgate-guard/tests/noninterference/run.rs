@@ -73,7 +73,7 @@ impl NoninterferenceCase {
         let label = Monitor::new(Arc::clone(&policy)).from_names(&observer);
         let trusts_client = random.chance(85);
         // Labels of steps are replayed for whole turns, not for the parts of a turn between which tools run.
-        let is_strict = [Method::LowestFirst, Method::RedactAll].contains(&method);
+        let is_strict = [Method::LowestFirst, Method::NeverLook].contains(&method);
         let is_chat = [random.chance(25), random.chance(60)].map(|is_chat| is_chat && is_strict);
         Self { seed, text, policy, declared, tools, observer, level, label, method, trusts_client, is_chat }
     }
@@ -100,7 +100,7 @@ impl NoninterferenceCase {
 
     /// Whether nothing is replayed.
     pub(crate) fn is_strict(&self) -> bool {
-        [Method::LowestFirst, Method::RedactAll].contains(&self.method)
+        [Method::LowestFirst, Method::NeverLook].contains(&self.method)
     }
 
     pub(crate) fn first(&self) -> ObservedRun {

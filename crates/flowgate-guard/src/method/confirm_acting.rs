@@ -1,17 +1,19 @@
-//! Confirm always: a step is shown everything, and a person is asked about every call that the policy does not declare
+//! Confirm acting: a step is shown everything, and a person is asked about every call that the policy does not declare
 //! harmless.
+//!
+//! RTBAS's baseline *Confirm Every Time* (section 8.2) asks about harmless calls, too.
 
 use flowgate::monitor::Judgement;
 
 use super::StepMethod;
 
-/// The method *confirm-always*.
+/// The method *confirm-acting*.
 #[derive(Debug, Clone, Copy)]
-pub struct ConfirmAlways;
+pub struct ConfirmActing;
 
-impl StepMethod for ConfirmAlways {
+impl StepMethod for ConfirmActing {
     fn name(&self) -> &'static str {
-        "confirm-always"
+        "confirm-acting"
     }
 
     fn doc(&self) -> &'static str {
