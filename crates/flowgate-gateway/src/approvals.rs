@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate_guard::approve::{ApprovalRequest, Decision};
-use flowgate_guard::conversation::VoidedCall;
+use flowgate_guard::conversation::{Conversation, VoidedCall};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -378,6 +378,31 @@ impl ApprovalService {
         let stopped =
             |(name, _): &(String, usize)| digest(name).is_some_and(|digest| frozen.contains(&digest));
         Ok(consents_of(client).filter(stopped).map(|(_, line)| line).collect())
+    }
+
+    /// Whether an admin has withdrawn what people approve for the rest of a conversation.
+    pub(crate) async fn are_grants_frozen(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+    ) -> Result<bool, DatabaseError> {
+        let full = format!("{}/{conversation}", client.name);
+        let is_it = |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == full;
+        Ok(self.store.freezes().await?.iter().any(is_it))
+    }
+
+    /// Withdraws from a conversation the standing consents and the approvals for its rest that an admin has frozen. Returns
+    /// whether something changed.
+    pub(crate) async fn withdraw_frozen(
+        &self,
+        client: &ClientSettings,
+        name: &str,
+        conversation: &mut Conversation,
+    ) -> Result<bool, DatabaseError> {
+        let consents = self.frozen_consents(client).await?;
+        let are_frozen = self.are_grants_frozen(client, name).await?;
+        let has_changed = conversation.withdraw_consents(&consents);
+        Ok(are_frozen && conversation.withdraw_grants() || has_changed)
     }
 
     /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.

@@ -17,11 +17,13 @@ pub(crate) enum FreezeKind {
     Server,
     /// A standing consent of a policy.
     Consent,
+    /// What people have approved for the rest of a conversation.
+    Grants,
 }
 
 impl FreezeKind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent, Self::Grants];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,6 +32,7 @@ impl FreezeKind {
             Self::Tool => "tool",
             Self::Server => "server",
             Self::Consent => "consent",
+            Self::Grants => "grants",
         }
     }
 }

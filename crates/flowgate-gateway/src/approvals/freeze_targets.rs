@@ -107,7 +107,7 @@ impl FreezeTargets {
                 );
                 FreezeTargetMatch::Impossible(why)
             }
-            FreezeKind::Conversation => self.conversation(store, what).await?,
+            FreezeKind::Conversation | FreezeKind::Grants => self.conversation(store, what).await?,
             FreezeKind::Tool => self.tool(store, what).await?,
         })
     }

@@ -42,7 +42,7 @@ impl People {
                 what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client))
             }
             // The name of a client may contain a slash.
-            Some(FreezeKind::Conversation) => {
+            Some(FreezeKind::Conversation | FreezeKind::Grants) => {
                 let mut places = what.match_indices('/').filter_map(|(at, _)| what.get(..at));
                 places.find_map(|client| self.tenants.get(client))
             }

@@ -269,7 +269,7 @@ impl ApprovalService {
             let message = "a freeze applies to all tenants, and you decide only for some";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
+        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\", \"consent\" or \"grants\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
         let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));

@@ -3,6 +3,7 @@
 //! The request's conversation is locked while the turn runs. The model routes call [`run`] and store the outcome
 //! afterwards.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
@@ -83,6 +84,15 @@ fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
+/// Returns the standing consents that an admin has frozen, and whether the approvals for the rest of the conversation are.
+async fn frozen_approvals(
+    approvals: &ApprovalService,
+    client: &ClientSettings,
+    name: &str,
+) -> Result<(BTreeSet<usize>, bool), DatabaseError> {
+    Ok((approvals.frozen_consents(client).await?, approvals.are_grants_frozen(client, name).await?))
+}
+
 /// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
 /// person.
 pub(crate) async fn run(
@@ -102,8 +112,8 @@ pub(crate) async fn run(
     }
     let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
-    let withdrawn = approvals.frozen_consents(&client.spec).await?;
-    let has_changed = session.conversation.withdraw_consents(&withdrawn);
+    let withdrawn = frozen_approvals(approvals, &client.spec, name).await?;
+    let has_changed = approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
     let mut is_resumed = false;
     let context =
         ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), presence, key };
@@ -219,18 +229,18 @@ pub(crate) async fn run(
             session.withhold_calls(client, name, &mut turn, &why);
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
-        // Calls that were permitted before a person was asked depend on the standing consents in force then; if these
-        // consents have changed, the calls are withheld.
-        let consents = match approvals.frozen_consents(&client.spec).await {
-            Ok(consents) => consents,
+        // Calls that were permitted before a person was asked depend on the standing consents and the approvals in force
+        // then; if these have changed, the calls are withheld.
+        let frozen = match frozen_approvals(approvals, &client.spec, name).await {
+            Ok(frozen) => frozen,
             Err(error) => {
                 session.withhold_calls(client, name, &mut turn, "the turn failed");
                 return Err(error.into());
             }
         };
-        let is_other = is_resumed && has_changed || consents != withdrawn;
+        let is_other = is_resumed && has_changed || frozen != withdrawn;
         if !turn.calls.is_empty() && is_other {
-            let why = "the standing consents of the policy have changed meanwhile: try again";
+            let why = "an admin has withdrawn or restored consents or approvals meanwhile: try again";
             session.withhold_calls(client, name, &mut turn, why);
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }

@@ -78,15 +78,15 @@ impl McpExchange<'_> {
             routes.approvals.check_frozen(&client.spec, conversation).await?;
         }
         routes.sessions.catch_up(client, session).await?;
-        session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
+        routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
         self.pin(session, &what).await?;
         let mut actions = self.apply_event_to_session(session, what).await;
         self.note_tools(session, &mut actions).await?;
         while let Some(at) = actions.iter().position(|out| matches!(out, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             let (answer, allowed) = self.ask_people(session, &question).await?;
-            // While the question was open, consents may have been withdrawn, and others may have written to stores.
-            session.conversation.withdraw_consents(&routes.approvals.frozen_consents(&client.spec).await?);
+            // While the question was open, consents and approvals may have been withdrawn, and others may have written to stores.
+            routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
             routes.sessions.recall_external_state(client, session).await?;
             let decided = ProxyEvent::Decided { question, answer };
             let mut out = self.apply_event_to_session(session, decided).await;

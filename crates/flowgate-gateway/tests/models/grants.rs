@@ -1,5 +1,5 @@
-//! Approvals for the rest of a conversation: they survive a restart, cover equal calls, and are given only where the policy
-//! lets a person give them.
+//! Approvals for the rest of a conversation: they survive a restart, cover equal calls, are given only where the policy lets a
+//! person give them, and are withdrawn by an admin.
 
 use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
@@ -81,4 +81,35 @@ fn a_question_that_cannot_be_granted_is_answered_for_one_call() {
     assert_eq!(bob.says(&question, "allow").0, 200);
     assert_eq!(agent.says("continue"), "Done.");
     assert!(agent.says("Again.").contains("ay `continue`"));
+}
+
+#[test]
+fn an_admin_withdraws_what_was_granted() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, " grant conversation");
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    let bob = PersonClient(&gateway, "bob");
+    let grant = |agent: &mut TestAgent, request: &str| {
+        assert!(agent.says(request).contains("ay `continue`"));
+        let question = bob.first();
+        assert_eq!(bob.says(&question, "grant").0, 200);
+        assert_eq!(agent.says("continue"), "Done.");
+        question["conversation"].as_str().unwrap().to_owned()
+    };
+    let what = format!("agent/{}", grant(&mut agent, "Mail Bob."));
+    assert_eq!(agent.says("Again."), "Done.");
+    let freeze = |what: &str, frozen: bool| {
+        bob.post("/api/v1/freezes", &json!({"kind": "grants", "what": what, "frozen": frozen}))
+    };
+    let (status, body) = freeze("agent/none", true);
+    assert_eq!((status, body.contains("no conversation of this name")), (404, true), "{body}");
+    assert_eq!(freeze(&what, true).0, 200);
+    // The grant is withdrawn, and so is one that is given from now on.
+    grant(&mut agent, "And again.");
+    grant(&mut agent, "Once more.");
+    assert_eq!(freeze(&what, false).0, 200);
+    // What was withdrawn stays so.
+    grant(&mut agent, "And now.");
+    assert_eq!(agent.says("At last."), "Done.");
 }

@@ -6,9 +6,10 @@
 //!
 //! Only a statement that says `grant conversation` lets a person grant what it asks about, and no rule over several events. A
 //! call of a tool that can read external state, such as a draft by its id, cannot be granted: the same arguments would not
-//! be the same call. A tool that no `store` statement mentions can read the store of its server. Whether a question can be granted depends on the policy alone, and not on what was read: that could be hidden from
-//! an observer of the question. A grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an
-//! observer who may see such a verdict may know that there is a grant.
+//! be the same call. A tool that no `store` statement mentions can read the store of its server. Whether a question can be
+//! granted depends on the policy alone, and not on what was read: that could be hidden from an observer of the question. A
+//! grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an observer
+//! who may see such a verdict may know that there is a grant.
 
 use serde_json::{Map, Value};
 
