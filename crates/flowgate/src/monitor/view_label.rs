@@ -177,6 +177,9 @@ label out.structured as trusted, private if:
     fn a_structured_form_contributes_nothing() {
         let whole = ("out.content as trusted, public", "");
         let answer = json!({"count": 2});
-        assert_eq!(carried(&[whole], &json!(answer.to_string()), Some(answer)), "trusted, public");
+        let text = json!(answer.to_string());
+        assert_eq!(carried(&[whole], &text, Some(answer)), "trusted, public");
+        assert_eq!(carried(&[whole], &text, Some(json!({"count": 3}))), "trusted, public");
+        assert_eq!(carried(&[whole], &json!("two"), Some(json!("two"))), "trusted, public");
     }
 }
