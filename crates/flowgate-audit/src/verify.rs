@@ -1,7 +1,7 @@
 //! Verifies that no line of a log was changed, removed or inserted.
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
-//! verifier therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate audit verify` calls
+//! person who verifies it therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate audit verify` calls
 //! this.
 
 use std::io::BufRead;

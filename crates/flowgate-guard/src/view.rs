@@ -184,6 +184,7 @@ impl ViewBuilder<'_> {
         }
     }
 
+    /// Returns what the answer to a call contributes to the label of a view at `bound`. The result flows to the bound.
     fn answer_label(&self, answer: &CallOutcome, bound: &Label) -> Label {
         match answer {
             CallOutcome::Pending => Label::BOTTOM,
@@ -192,10 +193,11 @@ impl ViewBuilder<'_> {
                 if decided.flows_to(bound) { decided } else { *bound }
             }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => {
-                // What decided the label of a refusal is unknown, so a hidden one counts as the bound.
+                // The label of a hidden refusal could depend on anything up to the bound.
                 if label.flows_to(bound) { *label } else { *bound }
             }
-            // A look is decided by its step. What it showed is not shown here, but where its label flows to the bound.
+            // The step alone decides that there is a look. A view above the look shows what it showed, and one below shows
+            // none of it.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
             CallOutcome::Output(id) => self.event_label(*id, true, bound),

@@ -303,7 +303,7 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
         if !is_plain(media_type) {
-            return Err("must have a plain media type");
+            return Err("must have a media type without parameters, such as `image/png`");
         }
         return Ok(Part::ImageData { media_type: media_type.to_owned(), data: data.to_owned() });
     }

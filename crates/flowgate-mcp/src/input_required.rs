@@ -336,7 +336,7 @@ fn decode_inputs(
             Some(_) => return Err("the `params` of an input request are not a JSON object"),
         };
         match key.len() > MAX_KEY_BYTES {
-            true => Err("a key of the server's `inputRequests` is too long"),
+            true => Err("a key of the server's `inputRequests` is longer than 256 bytes"),
             false => Ok(RequestedInput { key: key.clone(), method, params, call_id: String::new() }),
         }
     });

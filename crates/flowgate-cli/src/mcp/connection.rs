@@ -179,7 +179,9 @@ fn describe_initialize_error(error: &ClientInitializeError) -> String {
         ClientInitializeError::JsonRpcError(error) => {
             format!("it answered: {}", escaping::excerpt(&error.message, 200))
         }
-        _ => "its first answer is not a message of MCP".to_owned(),
+        _ => "its first answer is not an MCP message; check that the command or the URL is that of an MCP server, and that a command writes \
+              nothing else to its standard output"
+            .to_owned(),
     }
 }
 

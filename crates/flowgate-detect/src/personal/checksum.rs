@@ -225,7 +225,7 @@ pub(super) fn au_tfn(text: &str) -> bool {
     digits.len() == 9 && weighted(&digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11)
 }
 
-/// South Korea: checks modulo 11. Numbers issued since late 2020 end in random digits and are not found.
+/// South Korea's resident registration number: checks modulo 11. Numbers issued since late 2020 end in random digits and are not found.
 pub(super) fn kr_rrn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);

@@ -104,7 +104,9 @@ impl fmt::Display for DatabaseError {
                 "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",
             ),
             Self::NoRandomBytes => f.write_str("the operating system returned no random bytes"),
-            Self::Damaged(what) => write!(f, "the stored data is damaged: {what}"),
+            Self::Damaged(what) => {
+                write!(f, "the stored data is damaged: {what}; restore a backup of the database")
+            }
         }
     }
 }

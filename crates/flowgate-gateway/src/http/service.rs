@@ -503,7 +503,7 @@ impl GatewayService {
         ));
         figures.push((
             "flowgate_value_bytes",
-            "Bytes that the values of bodies, answers and conversations take that are being evaluated, roughly.",
+            "Approximate memory, in bytes, of the bodies, answers and conversations that are being evaluated.",
             u64::try_from(self.values.taken_bytes()).unwrap_or(u64::MAX),
             false,
         ));

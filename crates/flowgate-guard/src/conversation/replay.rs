@@ -21,7 +21,11 @@ pub struct ReplayDiverged {
 
 impl fmt::Display for ReplayDiverged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the replay of the conversation diverges from input {} on", self.input)
+        write!(
+            f,
+            "the replay of the conversation diverges: input {} had another result when it was recorded",
+            self.input
+        )
     }
 }
 

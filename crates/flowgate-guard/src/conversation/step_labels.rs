@@ -224,7 +224,22 @@ impl StepLabels {
 
 #[cfg(test)]
 mod tests {
+    use flowgate::policy::Policy;
+
     use super::*;
+
+    /// A step whose model fails produces nothing, and that is information, too.
+    #[test]
+    fn a_step_counts_as_output_whether_or_not_it_produces_some() {
+        let policy = Policy::parse("lattice secrecy: public < internal < private\n").unwrap();
+        let internal = policy.space().element("secrecy", "internal").unwrap().label;
+        let mut labels = StepLabels::new(policy.space().top(), StepLabelling::Floating);
+        labels.begin_turn();
+        assert_eq!(*labels.output(), Label::BOTTOM);
+        let base = *labels.base();
+        labels.record_step(&base, &internal);
+        assert_eq!(*labels.output(), internal);
+    }
 
     #[test]
     fn looks_of_one_message_are_one_level() {

@@ -1,7 +1,8 @@
 //! Lowest first: a step is shown what flows to the strictest requirement on offer, and more where the model requests it.
 //!
-//! No hidden text influences a low step. A question above the lowest label can change the label of a store, so it counts
-//! as one bit. [`crate::conversation`] implements looks and levels.
+//! Hidden text does not influence a step at the lowest bound. A question whose label is above that bound can change the label of
+//! a store, from which an observer learns at most one bit of hidden text; [`TurnUsage`](crate::conversation::TurnUsage) counts it.
+//! [`crate::conversation`] implements looks, and raises the bound of the steps after a look.
 
 use super::StepMethod;
 

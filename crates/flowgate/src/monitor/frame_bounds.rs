@@ -104,6 +104,15 @@ mod tests {
         // The default is below the bound, so it is the label of any message that no statement covers.
         check(&format!("default trusted, internal\n{public}"), strict, "trusted, internal");
         check(&public, ("untrusted", "private"), "untrusted, private");
+        // A computed element can be anything that is shown.
+        let computed =
+            "lattice sources: set\nlabel m as trusted, public, sources(m.role) if:\n    (m: Message)\n";
+        let policy = Policy::parse(&format!("{DIMENSIONS}{computed}")).unwrap();
+        let monitor = Monitor::new(Arc::new(policy));
+        let (plan, top) = (&monitor.policy.plan, monitor.policy().space().top());
+        let found = greatest_frame_label(plan, &statements_for_kind(plan, Type::Message).labels, &top);
+        let sources = |label: &Label| plan.space.restrict(label, DimensionSet::single(2));
+        assert_eq!(sources(&found), sources(&top));
         // Parts of messages say nothing about their existence.
         check("label m.content[*] as trusted, public if:\n    (m: Message)\n", strict, "trusted, public");
     }

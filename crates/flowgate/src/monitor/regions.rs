@@ -1,4 +1,4 @@
-//! The nodes of an event that a statement of the policy refers to.
+//! Finds the nodes of an event that a statement of the policy refers to.
 
 use crate::eval::{Frame, Value};
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPath, TargetStep};

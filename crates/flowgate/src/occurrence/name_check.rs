@@ -17,8 +17,8 @@ pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagno
     let mut found = Vec::new();
     let constants = constants(&file.statements);
     for statement in &file.statements {
-        let (ways, patterns, constants) = (HashMap::new(), HashMap::new(), &constants);
-        let mut reader = NameChecker { occurrences, constants, ways, patterns, found: &mut found };
+        let (paths, patterns, constants) = (HashMap::new(), HashMap::new(), &constants);
+        let mut reader = NameChecker { occurrences, constants, paths, patterns, found: &mut found };
         reader.check_statement(statement);
     }
     found
@@ -34,17 +34,22 @@ struct NamePath {
     steps: Vec<Option<String>>,
 }
 
+/// The maximum length of a chain of definitions that is resolved; fields of longer chains are not checked.
+const MAX_DEFINITION_DEPTH: usize = 4;
+
 struct NameChecker<'a> {
     occurrences: &'a Occurrences,
     constants: &'a Constants<'a>,
-    /// The meanings of the names in the statement.
-    ways: HashMap<String, NamePath>,
+    /// The paths that the names in the statement stand for.
+    paths: HashMap<String, NamePath>,
     /// The tools that variables are restricted to.
     patterns: HashMap<String, Vec<ToolPattern>>,
     found: &'a mut Vec<Diagnostic>,
 }
 
 impl<'a> NameChecker<'a> {
+    /// Reports the tools, roles, fields and arguments in a statement that do not occur in the traces. First finds out which path
+    /// each name stands for.
     fn check_statement(&mut self, statement: &'a Statement) {
         match &statement.kind {
             StatementKind::Predicate { parameters, .. } => {
@@ -60,17 +65,18 @@ impl<'a> NameChecker<'a> {
             }
             _ => {}
         }
-        // A name may be used above the line that defines it, and its definition may refer to another name.
-        for _ in 0..4 {
+        // A definition may refer to a name that a later line defines, so each pass resolves one more link.
+        for _ in 0..MAX_DEFINITION_DEPTH {
             statement.walk(&mut |expr| self.record_names(expr));
             each_line(statement, &mut |line| {
                 if let BodyLine::Let(name, value) = line
-                    && let Some(way) = self.path_of(value)
+                    && let Some(path) = self.path_of(value)
                 {
-                    self.ways.insert(name.text.clone(), way);
+                    self.paths.insert(name.text.clone(), path);
                 }
             });
         }
+        // The name of a called method is not a field.
         let mut methods: Vec<Span> = Vec::new();
         statement.walk(&mut |expr| {
             if let ExprKind::Call(callee, ..) = &*expr.kind {
@@ -94,8 +100,8 @@ impl<'a> NameChecker<'a> {
             "Message" => FieldHolder::Message,
             _ => return,
         };
-        let way = NamePath { variable: name.text.clone(), holder, steps: Vec::new() };
-        self.ways.insert(name.text.clone(), way);
+        let path = NamePath { variable: name.text.clone(), holder, steps: Vec::new() };
+        self.paths.insert(name.text.clone(), path);
     }
 
     /// Records what an expression states about names: their types, their tools, and what they range over.
@@ -111,7 +117,7 @@ impl<'a> NameChecker<'a> {
                 }
                 let variable = match &*first.kind {
                     ExprKind::Typed(name, _) => Some(name.text.clone()),
-                    _ => self.path_of(first).filter(|way| way.steps.is_empty()).map(|way| way.variable),
+                    _ => self.path_of(first).filter(|path| path.steps.is_empty()).map(|path| path.variable),
                 };
                 if let (Some(variable), [(Comparison::Is, tool)]) = (variable, rest.as_slice())
                     && let ExprKind::Tool(tool) = &*tool.kind
@@ -128,17 +134,17 @@ impl<'a> NameChecker<'a> {
     }
 
     fn declare_item(&mut self, name: &Name, list: &Expr) {
-        if let Some(mut way) = self.path_of(list) {
-            way.steps.push(None);
-            self.ways.insert(name.text.clone(), way);
+        if let Some(mut path) = self.path_of(list) {
+            path.steps.push(None);
+            self.paths.insert(name.text.clone(), path);
         }
     }
 
     /// Returns the path of an expression, if it is a part of an event.
     fn path_of(&self, expr: &Expr) -> Option<NamePath> {
         let (object, step) = match &*expr.kind {
-            ExprKind::Name(name) => return self.ways.get(name).cloned(),
-            ExprKind::Typed(name, _) => return self.ways.get(&name.text).cloned(),
+            ExprKind::Name(name) => return self.paths.get(name).cloned(),
+            ExprKind::Typed(name, _) => return self.paths.get(&name.text).cloned(),
             ExprKind::Member(object, name) => (object, Some(name.text.clone())),
             ExprKind::Index(object, index) => match &*index.kind {
                 ExprKind::Str(key) => (object, Some(key.clone())),
@@ -147,9 +153,9 @@ impl<'a> NameChecker<'a> {
             ExprKind::Each(object) => (object, None),
             _ => return None,
         };
-        let mut way = self.path_of(object)?;
-        way.steps.push(step);
-        Some(way)
+        let mut path = self.path_of(object)?;
+        path.steps.push(step);
+        Some(path)
     }
 
     fn check_tool_pattern(&mut self, expr: &Expr) {
@@ -186,9 +192,9 @@ impl<'a> NameChecker<'a> {
     /// "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
         let is_name = |expr: &Expr| {
-            self.path_of(expr).is_some_and(|way| {
-                let steps: Vec<Option<&str>> = way.steps.iter().map(Option::as_deref).collect();
-                way.holder == FieldHolder::Call
+            self.path_of(expr).is_some_and(|path| {
+                let steps: Vec<Option<&str>> = path.steps.iter().map(Option::as_deref).collect();
+                path.holder == FieldHolder::Call
                     && matches!(steps.as_slice(), [Some("name")] | [Some("function"), Some("name")])
             })
         };
@@ -245,22 +251,22 @@ impl<'a> NameChecker<'a> {
             && method.text == "get"
             && let Some(key) = arguments.first()
             && let ExprKind::Str(name) = &*key.kind
-            && let Some(mut way) = self.path_of(object)
+            && let Some(mut path) = self.path_of(object)
         {
-            way.steps.push(Some(name.clone()));
-            self.check_field(&way, &key.span);
+            path.steps.push(Some(name.clone()));
+            self.check_field(&path, &key.span);
             return;
         }
         // So does `"key" in call.arguments`, which is always a map.
         if let ExprKind::Compare(key, rest) = &*expr.kind
             && let ExprKind::Str(name) = &*key.kind
             && let [(Comparison::In | Comparison::NotIn, map)] = rest.as_slice()
-            && let Some(mut way) = self.path_of(map)
-            && way.holder == FieldHolder::Call
-            && way.steps.last().is_some_and(|step| step.as_deref() == Some("arguments"))
+            && let Some(mut path) = self.path_of(map)
+            && path.holder == FieldHolder::Call
+            && path.steps.last().is_some_and(|step| step.as_deref() == Some("arguments"))
         {
-            way.steps.push(Some(name.clone()));
-            self.check_field(&way, &key.span);
+            path.steps.push(Some(name.clone()));
+            self.check_field(&path, &key.span);
             return;
         }
         let span = match &*expr.kind {
@@ -268,34 +274,35 @@ impl<'a> NameChecker<'a> {
             ExprKind::Index(_, key) if matches!(&*key.kind, ExprKind::Str(_)) => &key.span,
             _ => return,
         };
-        if let Some(way) = self.path_of(expr) {
-            self.check_field(&way, span);
+        if let Some(path) = self.path_of(expr) {
+            self.check_field(&path, span);
         }
     }
 
-    fn check_field(&mut self, way: &NamePath, span: &Span) {
-        let mut steps = way.steps.iter().map(Option::as_deref);
+    fn check_field(&mut self, path: &NamePath, span: &Span) {
+        let mut steps = path.steps.iter().map(Option::as_deref);
         let mut first = steps.next().flatten();
         if first == Some("function") {
             first = steps.next().flatten();
         }
-        let code = match (way.holder, first) {
+        let code = match (path.holder, first) {
             (FieldHolder::Call, Some("arguments")) if steps.len() == 1 => "unused-argument",
             (FieldHolder::Call, Some("arguments"))
             | (FieldHolder::Output, Some("content" | "structured"))
             | (FieldHolder::Message, Some("content")) => "unused-field",
             _ => return,
         };
-        let Some(Some(name)) = way.steps.last() else { return };
+        let Some(Some(name)) = path.steps.last() else { return };
         if steps.next().is_none() {
             return;
         }
         // Blocks of content have specific fields.
-        if way.holder != FieldHolder::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
+        if path.holder != FieldHolder::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url")
+        {
             return;
         }
         let none = Vec::new();
-        let known = self.known_keys(way.holder, self.patterns.get(&way.variable).unwrap_or(&none));
+        let known = self.known_keys(path.holder, self.patterns.get(&path.variable).unwrap_or(&none));
         self.check_key(code, name, span, known);
     }
 

@@ -118,7 +118,10 @@ impl GatewayService {
             // The stream began after the last poll.
             Ok(Ok(None)) => match parts.try_recv() {
                 Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, disconnect_guard)),
-                _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
+                _ => Err(reply(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the turn ended without a reply, by an error of the gateway; its log has the cause",
+                )),
             },
             Ok(Err(WorkError::Busy)) => {
                 let bound = GatewayBound {

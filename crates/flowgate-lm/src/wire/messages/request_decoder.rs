@@ -142,7 +142,10 @@ fn read_part_with(
                 "base64" => {
                     source.reject_unknown(&BASE64)?;
                     if !is_plain(source.text("media_type")?) {
-                        return source.field_error("media_type", "must be a plain media type");
+                        return source.field_error(
+                            "media_type",
+                            "must be a media type without parameters, such as `image/png`",
+                        );
                     }
                     Ok(Part::ImageData {
                         media_type: source.text("media_type")?.to_owned(),
@@ -347,7 +350,7 @@ mod tests {
                 &format!(
                     r#"{{"type":"image","source":{{"type":"base64","media_type":"{media_type}","data":""}}}}"#
                 ),
-                "`messages[0].content[0].source.media_type` must be a plain media type",
+                "`messages[0].content[0].source.media_type` must be a media type without parameters, such as `image/png`",
             );
         }
         block(

@@ -1,4 +1,5 @@
-//! Nodes under construction: enforces the limits and the uniqueness of keys.
+//! Builds the nodes of a structured text, such as JSON or YAML, while the text is parsed. It rejects a text that exceeds the
+//! limits on depth and on the number of nodes, and a map that repeats a key.
 
 use std::collections::HashSet;
 use std::ops::Range;
