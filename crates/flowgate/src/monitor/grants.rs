@@ -166,6 +166,7 @@ lattice secrecy: public < private
 store drafts: written by edit, read by send_draft
 store mail: written by send, erase, pay
 store rooms: written by book
+store notes: written by note
 label m as trusted, public if:
     (m: Message)
     m.role == "user"
@@ -175,6 +176,8 @@ payload call.arguments.body if:
     (call: ToolCall) is tool:send
 payload call.arguments["more-text"] if:
     (call: ToolCall) is tool:send
+require trusted, private grant conversation if:
+    (call: ToolCall) is tool:note
 require trusted, public if:
     (call: ToolCall) is tool:pay
 require trusted, public grant conversation else deny if:
@@ -272,7 +275,8 @@ ask "by night?" if:
         let (monitor, label) = private();
         assert_eq!(after_at(monitor, label, more, other), asks);
         assert_eq!(after(more, other), permit);
-        // Another tool, and a tool whose statement allows no grant.
+        // Another tool of the same statement, and a tool whose statement allows no grant.
+        assert_eq!(after(send, ("edit", send.1)), asks);
         assert_eq!(after(send, ("pay", r#"{"to": "ann", "body": "a"}"#)), asks);
         assert_eq!(after(("pay", r#"{"to": "ann"}"#), send), None);
         // What is denied is not asked about.
@@ -302,5 +306,19 @@ ask "by night?" if:
         // The person was not shown that private text is sent.
         assert_eq!(outcome(&mut monitor, both), Outcome::Confirm);
         assert_eq!(outcome(&mut monitor, private), Outcome::Confirm);
+    }
+
+    /// What a call carries beyond the reasons is part of what the person was shown.
+    #[test]
+    fn a_grant_covers_no_call_that_carries_more() {
+        let mut monitor = monitor();
+        let (untrusted, private) = (label(&monitor, "untrusted"), label(&monitor, "private"));
+        let note = ("note", r#"{"text": "hello"}"#);
+        let Verdict::Confirm(question) = judge(&mut monitor, note, untrusted) else { panic!() };
+        let permit = monitor.approve_for_session(question).unwrap();
+        monitor.redeem(permit).unwrap();
+        let outcome = |monitor: &mut Monitor, label| judge(monitor, note, label).judgement().outcome();
+        assert_eq!(outcome(&mut monitor, untrusted), Outcome::Permit);
+        assert_eq!(outcome(&mut monitor, untrusted.join(&private)), Outcome::Confirm);
     }
 }
