@@ -137,28 +137,30 @@ impl<'r> RecordedModel<'r> {
         let trace = conversation.monitor().trace();
         let needs = self.needs(trace, index);
         let missing = |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
+        let (Some(name), Ok(mut arguments)) = (conversation.tool_name(&call.tool), call.arguments.clone())
+        else {
+            return NextMessage::Stuck;
+        };
+        let takes_slot = |view: &View, argument: &str| {
+            let spec = view.request.tools.iter().find(|tool| tool.name == name);
+            let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
+            !is_injected
+                && call.arguments.as_ref().is_ok_and(|known| known.get(argument).is_some_and(is_scalar))
+                && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
+        };
         // Where the level below suffices, what was looked at for an earlier call has no part in this one.
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
-            let is_available = |need: &PartNeed| {
+            let is_available = |(argument, need): &(Option<String>, PartNeed)| {
                 let missing = missing(&base, need);
-                missing.names.is_empty() && !missing.is_unavailable
+                let has_slot = argument.as_ref().is_some_and(|argument| takes_slot(&base, argument));
+                !missing.is_unavailable && (missing.names.is_empty() || has_slot)
             };
-            if needs.iter().all(|(_, need)| is_available(need)) {
+            if needs.iter().all(is_available) {
                 self.levels -= 1;
                 return NextMessage::LeaveLevel;
             }
         }
-        let Some(name) = conversation.tool_name(&call.tool).map(str::to_owned) else {
-            return NextMessage::Stuck;
-        };
-        let properties = view.request.tools.iter().find(|tool| tool.name == name);
-        let properties = properties.and_then(|spec| spec.parameters.get("properties"));
-        let takes_slot = |argument: &str| {
-            let schema = properties.and_then(|known| known.get(argument));
-            !is_injected && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
-        };
-        let Ok(mut arguments) = call.arguments.clone() else { return NextMessage::Stuck };
         let mut look: Vec<String> = Vec::new();
         self.fills.clear();
         for (argument, need) in &needs {
@@ -169,9 +171,9 @@ impl<'r> RecordedModel<'r> {
             if missing.names.is_empty() {
                 continue;
             }
-            let value = argument.as_ref().filter(|argument| takes_slot(argument));
+            let value = argument.as_ref().filter(|argument| takes_slot(view, argument));
             match value.and_then(|argument| arguments.get_mut(argument)) {
-                Some(value) if is_scalar(value) && missing.names.len() <= MAX_NAMES => {
+                Some(value) if missing.names.len() <= MAX_NAMES => {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     self.fills.push_back(text);
                     self.access = self.access.max(CallAccess::Slot);
@@ -182,7 +184,7 @@ impl<'r> RecordedModel<'r> {
             }
         }
         if look.is_empty() {
-            return NextMessage::Calls(call_completion(&name, arguments));
+            return NextMessage::Calls(call_completion(name, arguments));
         }
         if view.request.tools.iter().all(|tool| tool.name != LOOK) {
             return NextMessage::Stuck;

@@ -186,6 +186,10 @@ require top if:
     (call: ToolCall) is tool:book
 ask "book it?" grant conversation if:
     (call: ToolCall) is tool:book
+ask "after the news?" if:
+    (m: Message) -> (call: ToolCall)
+    m.role == "news"
+    call is tool:note
 ask "by night?" if:
     (call: ToolCall) is tool:book({when: "night"})
 "#;
@@ -308,9 +312,9 @@ ask "by night?" if:
         assert_eq!(outcome(&mut monitor, private), Outcome::Confirm);
     }
 
-    /// What a call carries beyond the reasons is part of what the person was shown.
+    /// What a call carries beyond the reasons is part of what the person was shown, and every reason must be.
     #[test]
-    fn a_grant_covers_no_call_that_carries_more() {
+    fn a_grant_covers_no_call_that_carries_more_or_has_another_reason() {
         let mut monitor = monitor();
         let (untrusted, private) = (label(&monitor, "untrusted"), label(&monitor, "private"));
         let note = ("note", r#"{"text": "hello"}"#);
@@ -320,5 +324,7 @@ ask "by night?" if:
         let outcome = |monitor: &mut Monitor, label| judge(monitor, note, label).judgement().outcome();
         assert_eq!(outcome(&mut monitor, untrusted), Outcome::Permit);
         assert_eq!(outcome(&mut monitor, untrusted.join(&private)), Outcome::Confirm);
+        monitor.push(TraceEntry::from(Message::new("news", "It rains."))).unwrap();
+        assert_eq!(outcome(&mut monitor, untrusted), Outcome::Confirm);
     }
 }
