@@ -230,15 +230,20 @@ mod tests {
 
     /// A step whose model fails produces nothing, and that is information, too.
     #[test]
-    fn a_step_counts_as_output_whether_or_not_it_produces_some() {
+    fn a_step_counts_as_output_and_raises_stores_whether_or_not_it_produces_some() {
         let policy = Policy::parse("lattice secrecy: public < internal < private\n").unwrap();
         let internal = policy.space().element("secrecy", "internal").unwrap().label;
         let mut labels = StepLabels::new(policy.space().top(), StepLabelling::Floating);
         labels.begin_turn();
         assert_eq!(*labels.output(), Label::BOTTOM);
         let base = *labels.base();
-        labels.record_step(&base, &internal);
+        assert_eq!(labels.record_step(&base, &internal), Some((Label::BOTTOM, internal)));
         assert_eq!(*labels.output(), internal);
+        // The stores are raised once, and again if there are other tools.
+        assert_eq!(labels.record_step(&base, &internal), None);
+        labels.set_lowest(base);
+        labels.begin_turn();
+        assert_eq!(labels.record_step(&base, &internal), Some((Label::BOTTOM, internal)));
     }
 
     #[test]

@@ -68,6 +68,18 @@ fn a_step_carries_what_it_was_shown() {
     check(Method::Judge, &["read {}", none, "It is there."], "trusted, public");
 }
 
+/// A step is shown the descriptions of the tools, too.
+#[test]
+fn a_step_carries_the_descriptions_of_its_tools() {
+    for (label, expected) in
+        [("trusted, public", "trusted, public"), ("trusted, private", "trusted, private")]
+    {
+        let policy = format!("{POLICY}label tool as {label} if:\n    (tool: Tool)\n");
+        let mut run = ScriptedConversation::with(&policy, Method::LowestFirst, DescriptionAuthor::Server);
+        assert_eq!(self::label(&run.turn("Help me.", &["Hello."])), expected);
+    }
+}
+
 /// With harmless tools alone, everything may be shown: what the user writes stays the user's.
 #[test]
 fn a_link_of_the_user_stays_a_link() {

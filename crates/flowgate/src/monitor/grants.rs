@@ -186,6 +186,8 @@ require top if:
     (call: ToolCall) is tool:book
 ask "book it?" grant conversation if:
     (call: ToolCall) is tool:book
+payload call.arguments.note if:
+    (call: ToolCall) is tool:book
 ask "after the news?" if:
     (m: Message) -> (call: ToolCall)
     m.role == "news"
