@@ -121,6 +121,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_filler_writes_text_or_the_scalar_that_the_schema_takes() {
+        let check = |ty: Value, text: &str, expected: Value| {
+            let schema = json!({"properties": {"a": {"type": ty}}});
+            assert_eq!(written_argument(text.to_owned(), &schema, "a"), expected, "{ty} {text}");
+        };
+        check(json!("boolean"), " true ", json!(true));
+        check(json!("integer"), "5", json!(5));
+        check(json!("number"), "5", json!(5));
+        check(json!("integer"), "5.5", json!("5.5"));
+        check(json!("integer"), "5, or more", json!("5, or more"));
+        check(json!("boolean"), "5", json!("5"));
+        check(json!(["string", "integer"]), "5", json!("5"));
+        check(json!("string"), "true", json!("true"));
+        check(json!("array"), "[1]", json!("[1]"));
+        check(json!("object"), "{}", json!("{}"));
+        check(json!("null"), "null", json!("null"));
+        assert_eq!(written_argument("5".to_owned(), &Value::Null, "a"), json!("5"));
+    }
+
+    #[test]
     fn a_text_stays_a_text_unless_the_schema_takes_none() {
         let written = |text: &str, value: Value| SlotRegion { value, text: Some(text.to_owned()) };
         let made = |value: Value| SlotRegion { value, text: None };

@@ -30,9 +30,15 @@ endorse call.arguments.day as trusted if:
 endorse call.arguments.city as trusted if:
     (call: ToolCall) is tool:send
     call.arguments.city in ["Rome", "Oslo", "Bonn"]
-unsafe endorse call.arguments.to as trusted if:
+endorse call.arguments.week as trusted if:
     (call: ToolCall) is tool:send
-    is_email(call.arguments.to)
+    is_date(call.arguments.week)
+endorse call.arguments.week as trusted if:
+    (call: ToolCall) is tool:send
+    call.arguments.week in ["this", "next"]
+unsafe endorse call.arguments.note as trusted if:
+    (call: ToolCall) is tool:send
+    len(call.arguments.note) < 100
 "#;
 
 /// Has the model read `tool` and leave a slot for `argument`, for which the filler writes `text`. Returns what became of the
@@ -65,8 +71,8 @@ fn an_endorsed_value_comes_out_of_hidden_text_without_a_question() {
     // An endorsement lifts integrity alone.
     check("list", "day", "2024-05-19", r#"asks send {"day":"2024-05-19"}"#);
     // Other arguments take no slot; `unsafe endorse` alone limits nothing.
-    check("read", "to", "mallory@example.org", "refused");
     check("read", "note", "2024-05-19", "refused");
+    check("read", "other", "2024-05-19", "refused");
 }
 
 #[test]
@@ -82,4 +88,7 @@ fn a_refused_value_is_hidden_and_the_released_bits_are_counted() {
     assert_eq!((permitted.bits, refused.bits, refused.questions), (23, 23, 0));
     let (_, choice, _) = outcome("read", "city", "Rome");
     assert_eq!(choice.bits, 3);
+    // Which of two statements applies is another bit.
+    let (_, either, _) = outcome("read", "week", "next");
+    assert_eq!(either.bits, 24);
 }
