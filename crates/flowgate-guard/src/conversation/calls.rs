@@ -190,16 +190,16 @@ impl Conversation {
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
-        // Nobody is asked about a text that is not of the endorsed kind: its author could provoke any number of questions.
-        let is_unendorsed = |reason: &Reason| {
+        // Nobody is asked about such a slot. The author of a text that is not of the endorsed kind could provoke any number of
+        // questions, and a question about a value that is too confidential would show which regions of the text are.
+        let is_about_endorsed = |reason: &Reason| {
             let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
-            // Some of what exceeds is not confidentiality.
-            let has_integrity = reason.categories.len() < reason.label.len();
-            has_integrity && argument.is_some_and(|argument| endorsed.contains_key(argument))
+            argument.is_some_and(|argument| endorsed.contains_key(argument))
         };
         let failed = failed.or_else(|| {
-            let message = "the text for a slot is not of the kind that the policy accepts there";
-            judgement.reasons.iter().any(is_unendorsed).then_some(message)
+            let message =
+                "the text for a slot is not of the kind that the policy accepts there, or more confidential";
+            judgement.reasons.iter().any(is_about_endorsed).then_some(message)
         });
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
         let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);

@@ -152,7 +152,7 @@ impl Conversation {
         self.memorize_session(memory, history);
         if is_resumed && !self.labels.is_ended() {
             // Each answer resets the count of steps: the caller decides how many messages a task takes.
-            self.labels.reset_step_counts();
+            self.labels.reset_step_count();
             self.phase = ConversationPhase::Generate;
         } else {
             self.begin_turn();

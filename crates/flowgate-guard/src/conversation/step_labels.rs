@@ -170,9 +170,12 @@ impl StepLabels {
         }
     }
 
-    /// Counts the steps of all levels from zero again.
-    pub(super) fn reset_step_counts(&mut self) {
-        self.levels.iter_mut().for_each(|level| level.steps = 0);
+    /// Counts the steps of the current level from zero again. The counts of the levels below stay: that something happened on
+    /// this level, such as a call that the caller runs, is hidden from them.
+    pub(super) fn reset_step_count(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.steps = 0;
+        }
     }
 
     /// Raises the current level.
@@ -244,6 +247,20 @@ mod tests {
         labels.set_lowest(base);
         labels.begin_turn();
         assert_eq!(labels.record_step(&base, &internal), Some((Label::BOTTOM, internal)));
+    }
+
+    /// A level that has ended must not have given the level below more steps.
+    #[test]
+    fn the_steps_of_a_level_are_counted_whatever_happens_above_it() {
+        let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
+        labels.begin_turn();
+        labels.count_step();
+        labels.add_look(Label::BOTTOM, true);
+        labels.count_step();
+        labels.reset_step_count();
+        assert_eq!(labels.level().map(|level| level.steps), Some(0));
+        assert!(labels.end_level());
+        assert_eq!(labels.level().map(|level| level.steps), Some(1));
     }
 
     #[test]

@@ -68,8 +68,8 @@ fn an_endorsed_value_comes_out_of_hidden_text_without_a_question() {
     check("read", "day", "2024-02-30", "refused");
     check("read", "city", "Kiev", "refused");
     check("read", "city", "Rome ", "refused");
-    // An endorsement lifts integrity alone.
-    check("list", "day", "2024-05-19", r#"asks send {"day":"2024-05-19"}"#);
+    // An endorsement lifts integrity alone. The regions that a question would name depend on the hidden text.
+    check("list", "day", "2024-05-19", "refused");
     // Other arguments take no slot; `unsafe endorse` alone limits nothing.
     check("read", "note", "2024-05-19", "refused");
     check("read", "other", "2024-05-19", "refused");
