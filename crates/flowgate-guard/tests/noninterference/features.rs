@@ -78,7 +78,7 @@ const IN_RUNS: [(&str, u64); 58] = [
     ("an agent that has not seen what another has", 8),
     ("a step that carries less than its bound", 15),
     ("a step that the observer sees because its label floats", 6),
-    ("an approval for the rest of a conversation", 1),
+    ("an approval for the rest of a conversation", 0),
 ];
 
 #[derive(Debug, Default)]
