@@ -159,7 +159,8 @@ fn what_never_look_hides_decides_nothing() {
 }
 
 /// Cases in which something hidden showed once: the form of one field in the labels of others, a part of an answer in
-/// what a question carries, and whether a question could be granted.
+/// what a question carries, whether a question could be granted, which regions a question about an endorsed value names, and
+/// that a call above a step ran.
 #[test]
 fn what_showed_once_shows_no_more() {
     let seeds = [
@@ -167,6 +168,8 @@ fn what_showed_once_shows_no_more() {
         (Method::LowestFirst, 128_634),
         (Method::LowestFirst, 1_004_658),
         (Method::NeverLook, 1_005_290),
+        (Method::LowestFirst, 3_004_569),
+        (Method::LowestFirst, 3_012_767),
     ];
     for (method, seed) in seeds {
         let case = NoninterferenceCase::case(seed, method);
