@@ -196,10 +196,11 @@ impl Conversation {
             let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
             argument.is_some_and(|argument| endorsed.contains_key(argument))
         };
-        let failed = failed.or_else(|| {
+        let failed = failed.map(|message| (message, "leave out `fill`, to copy the region")).or_else(|| {
             let message =
                 "the text for a slot is not of the kind that the policy accepts there, or more confidential";
-            judgement.reasons.iter().any(is_about_endorsed).then_some(message)
+            let advice = "ask in `fill` for the bare value, or look at the region and write the value";
+            judgement.reasons.iter().any(is_about_endorsed).then_some((message, advice))
         });
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
         let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);
@@ -212,9 +213,9 @@ impl Conversation {
             digest,
             event,
         });
-        if let Some(problem) = failed {
+        if let Some((problem, advice)) = failed {
             let label = verdict.judgement().decided.join(&label).join(&filled);
-            let text = refusal::malformed_refusal(problem, "leave out `fill`, to copy the region");
+            let text = refusal::malformed_refusal(problem, advice);
             self.turn.outcome.spent.refused += 1;
             self.set_outcome(index, CallOutcome::Refused { text, label, tool: Some(tool), stopped: None });
             return None;

@@ -39,7 +39,7 @@ pub enum CallAccess {
 /// The double, for one run.
 pub(super) struct RecordedModel<'r> {
     calls: Vec<RecordedCall<'r>>,
-    /// The texts of the run's attack, reduced to letters and digits; empty if the run does not record them.
+    /// The injected texts of the run, without characters that are not alphanumeric; empty if the run does not record them.
     injections: Vec<String>,
     index: RegionIndex,
     /// The number of events that the index contains.
@@ -346,7 +346,8 @@ fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     Completion { calls: vec![call], ..Completion::default() }
 }
 
-/// Reduces a text to its letters and digits: AgentDojo pastes an attack into a YAML document, which folds its lines.
+/// Removes all characters that are not alphanumeric, since AgentDojo inserts an injected text into a YAML document, which wraps
+/// its lines.
 fn squash(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).collect()
 }

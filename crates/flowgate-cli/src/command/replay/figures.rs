@@ -35,7 +35,7 @@ impl ReplayMethod {
         }
     }
 
-    /// Returns the field of its name in JSON, and the title of its column.
+    /// Returns the JSON field that contains its name.
     fn kind(self) -> &'static str {
         match self {
             Self::Influence(_) => "influence",
