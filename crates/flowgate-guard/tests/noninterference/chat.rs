@@ -107,6 +107,10 @@ impl ClientHeldChat {
     }
 }
 
+/// A letter that no other text contains. Without it, a hidden text that happens to continue as the message does would
+/// extend the quotation, which is one of the bits that SECURITY.md declares.
+const NOT_IN_TEXTS: char = '\u{1200}';
+
 impl RunState<'_> {
     /// Runs a conversation whose chat a client holds.
     pub(crate) fn chat(
@@ -131,7 +135,7 @@ impl RunState<'_> {
             let quotes = shared.chance(40);
             // Only once: after that, the quotation has other text before it.
             if let Some(shown) = held(session).shown.take_if(|_| quotes) {
-                text.push_str(&format!("; you said: {shown}, did you?"));
+                text.push_str(&format!("; you said: {NOT_IN_TEXTS}{shown}{NOT_IN_TEXTS}, did you?"));
             }
             let text = self.chosen_text(&level, text);
             let message = Message::User(vec![Part::Text(text)]);
