@@ -107,9 +107,11 @@ impl ClientHeldChat {
     }
 }
 
-/// A letter that no other text contains. Without it, a hidden text that happens to continue as the message does would
-/// extend the quotation, which is one of the bits that SECURITY.md declares.
-const NOT_IN_TEXTS: char = '\u{1200}';
+/// A letter (of Linear A) that no other text contains, and that neither looks like another one nor is transliterated.
+///
+/// Without it, a hidden text that happens to continue as the message does would extend the quotation, which is one of
+/// the bits that SECURITY.md declares.
+const NOT_IN_TEXTS: char = '\u{10600}';
 
 impl RunState<'_> {
     /// Runs a conversation whose chat a client holds.
