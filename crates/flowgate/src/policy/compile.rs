@@ -9,6 +9,7 @@ mod imports;
 mod label;
 mod rule;
 mod target;
+mod tool_group;
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ use super::plan::{
     Plan, Predicate, Requirement, Type,
 };
 use super::regex::weight;
-use super::syntax::{ConditionBody, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName};
+use super::syntax::{ConditionBody, Expr, Name, PolicyFile, Statement, StatementKind, ToolName};
 use body::Scope;
 
 /// Marks a part that has no meaning because an error was reported.
@@ -221,6 +222,7 @@ impl<'a> Compiler<'a> {
             StatementKind::Lattice { .. } | StatementKind::Import { .. } | StatementKind::Extern { .. } => {
                 Ok(())
             }
+            StatementKind::Constant { value, .. } if tool_group::is_group(value) => self.check_group(value),
             StatementKind::Constant { value, .. } => {
                 self.expression(value, &mut Scope::default()).map(|_| ())
             }
@@ -396,16 +398,6 @@ impl<'a> Compiler<'a> {
             predicate.ops = ops;
         }
         Ok(())
-    }
-
-    fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
-        let mut patterns = Vec::new();
-        for tool in tools {
-            if let ExprKind::Tool(reference) = &*tool.kind {
-                patterns.push(self.pattern(&reference.name, &tool.span)?);
-            }
-        }
-        Ok(patterns)
     }
 
     /// Deducts the size of a pattern from the budget of the policy.

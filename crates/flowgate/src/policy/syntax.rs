@@ -344,8 +344,8 @@ impl Statement {
             StatementKind::Store { written, read, .. } => {
                 written.iter().chain(read).for_each(|expr| expr.walk(visit));
             }
-            StatementKind::Constant { .. }
-            | StatementKind::Lattice { .. }
+            StatementKind::Constant { value, .. } => value.walk(visit),
+            StatementKind::Lattice { .. }
             | StatementKind::Default { .. }
             | StatementKind::Extern { .. }
             | StatementKind::Import { .. } => {}

@@ -207,8 +207,8 @@ impl Compiler<'_> {
         }
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
-            if let ExprKind::Tool(tool) = &*right_expr.kind {
-                let is = self.is_tool(left.clone(), tool, right_expr, scope)?;
+            if let Some(tool) = self.tool_or_group(right_expr, *operator, scope)? {
+                let is = self.is_tool(left.clone(), &tool, right_expr, scope)?;
                 match operator {
                     Comparison::Is => parts.push(is),
                     Comparison::IsNot => parts.push(CompiledExpr::Not(Box::new(is))),

@@ -8,6 +8,14 @@ use super::super::syntax::{
 };
 use super::{ParseResult, Parser, ReportedParseError};
 
+/// The most regions of one statement: its conditions are copied for each.
+const MAX_TARGETS: usize = 50;
+
+/// Returns one statement for each region.
+fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
+    targets.into_iter().map(statement).collect()
+}
+
 impl Parser<'_> {
     /// Parses a policy, which is a list of statements.
     pub(super) fn file(&mut self) -> PolicyFile {
@@ -26,10 +34,11 @@ impl Parser<'_> {
             let start = self.next_span().start;
             let reported = self.error_count();
             match self.statement() {
-                Ok(kind) if reported == self.error_count() => {
+                Ok(kinds) if reported == self.error_count() => {
                     let line_end = self.source.get(start..).and_then(|text| text.find('\n'));
                     let end = line_end.map_or(self.source.len(), |length| start + length);
-                    file.statements.push(Statement { kind, span: start..end });
+                    file.statements
+                        .extend(kinds.into_iter().map(|kind| Statement { kind, span: start..end }));
                 }
                 Ok(_) => {}
                 Err(ReportedParseError) => self.skip_statement(),
@@ -38,12 +47,46 @@ impl Parser<'_> {
         file
     }
 
-    fn statement(&mut self) -> ParseResult<StatementKind> {
-        if self.is_definition() {
-            return self.definition();
-        }
+    /// Parses one statement. A statement about several regions is returned as one statement for each region.
+    fn statement(&mut self) -> ParseResult<Vec<StatementKind>> {
         let word = self.peek_word().to_owned();
         match word.as_str() {
+            _ if self.is_definition() => self.definition().map(|kind| vec![kind]),
+            "label" => {
+                self.advance();
+                let targets = self.targets("what to label")?;
+                self.expect_word("as", "write `label REGION as LABEL if:`")?;
+                let (label, body) = (self.label_expression()?, self.body()?);
+                Ok(for_each(targets, |target| StatementKind::Label {
+                    target,
+                    label: label.clone(),
+                    body: body.clone(),
+                }))
+            }
+            "payload" => {
+                self.advance();
+                let (targets, body) = (self.targets("an argument of the call")?, self.body()?);
+                Ok(for_each(targets, |target| StatementKind::Payload { target, body: body.clone() }))
+            }
+            "consent" => {
+                self.advance();
+                let label = self.label_expression()?;
+                self.expect_word("for", "write `consent LABEL for ARGUMENT if:`")?;
+                let (targets, body) = (self.targets("an argument of the call")?, self.body()?);
+                Ok(for_each(targets, |target| StatementKind::Consent {
+                    label: label.clone(),
+                    target,
+                    body: body.clone(),
+                }))
+            }
+            "require" => self.require(),
+            _ => self.single_statement(&word).map(|kind| vec![kind]),
+        }
+    }
+
+    /// Parses a statement that is about one region, or about none.
+    fn single_statement(&mut self, word: &str) -> ParseResult<StatementKind> {
+        match word {
             "lattice" => self.lattice(),
             "store" => self.store(),
             "default" => {
@@ -52,58 +95,14 @@ impl Parser<'_> {
                 self.end_of_line()?;
                 Ok(StatementKind::Default { label })
             }
-            "label" => {
-                self.advance();
-                let target = self.target("what to label")?;
-                self.expect_word("as", "write `label REGION as LABEL if:`")?;
-                let label = self.label_expression()?;
-                Ok(StatementKind::Label { target, label, body: self.body()? })
-            }
-            "require" => {
-                self.advance();
-                let label = self.label_expression()?;
-                let target = if self.peek_word() == "for" {
-                    self.advance();
-                    Some(self.target("an argument of the call")?)
-                } else {
-                    None
-                };
-                let is_strict = self.eat_word("decided");
-                if is_strict {
-                    let help = "write `require LABEL decided by everything if:`";
-                    self.expect_word("by", help)?;
-                    self.expect_word("everything", help)?;
-                }
-                let is_grantable = self.grant()?;
-                let denies = self.eat_word("else");
-                if denies {
-                    self.expect_word("deny", "write `require LABEL else deny if:`")?;
-                }
-                Ok(StatementKind::Require {
-                    label,
-                    target,
-                    is_strict,
-                    is_grantable,
-                    denies,
-                    body: self.body()?,
-                })
-            }
-            "payload" => {
-                self.advance();
-                let target = self.target("an argument of the call")?;
-                Ok(StatementKind::Payload { target, body: self.body()? })
-            }
-            "consent" => {
-                self.advance();
-                let label = self.label_expression()?;
-                self.expect_word("for", "write `consent LABEL for ARGUMENT if:`")?;
-                let target = self.target("an argument of the call")?;
-                Ok(StatementKind::Consent { label, target, body: self.body()? })
-            }
             "endorse" | "unsafe" => {
                 let is_unsafe = self.eat_word("unsafe");
                 self.expect_word("endorse", "write `unsafe endorse ARGUMENT as LABEL if:`")?;
                 let target = self.target("an argument of the call")?;
+                if self.peek() == Token::Comma {
+                    let help = "write one `endorse` for each argument: its conditions are about that value";
+                    return Err(self.expected("`as`", Some(help)));
+                }
                 self.expect_word("as", "write `endorse ARGUMENT as LABEL if:`")?;
                 let label = self.label_expression()?;
                 Ok(StatementKind::Endorse { is_unsafe, target, label, body: self.body()? })
@@ -131,6 +130,38 @@ impl Parser<'_> {
                 Err(self.expected("a statement", Some(&help)))
             }
         }
+    }
+
+    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant conversation] [else deny] if:`.
+    fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
+        self.advance();
+        let label = self.label_expression()?;
+        let targets =
+            if self.eat_word("for") { Some(self.targets("an argument of the call")?) } else { None };
+        let is_strict = self.eat_word("decided");
+        if is_strict {
+            let help = "write `require LABEL decided by everything if:`";
+            self.expect_word("by", help)?;
+            self.expect_word("everything", help)?;
+        }
+        let is_grantable = self.grant()?;
+        let denies = self.eat_word("else");
+        if denies {
+            self.expect_word("deny", "write `require LABEL else deny if:`")?;
+        }
+        let body = self.body()?;
+        let requirement = |target: Option<Expr>| StatementKind::Require {
+            label: label.clone(),
+            target,
+            is_strict,
+            is_grantable,
+            denies,
+            body: body.clone(),
+        };
+        Ok(match targets {
+            Some(targets) => for_each(targets, |target| requirement(Some(target))),
+            None => vec![requirement(None)],
+        })
     }
 
     /// Parses `extern NAME(PARAMETERS) -> TYPE`.
@@ -376,6 +407,20 @@ impl Parser<'_> {
             return Err(self.expected(what, Some(help)));
         }
         self.postfix()
+    }
+
+    /// Parses regions, separated by commas.
+    fn targets(&mut self, what: &str) -> ParseResult<Vec<Expr>> {
+        let mut targets = vec![self.target(what)?];
+        while self.eat(Token::Comma) {
+            if targets.len() == MAX_TARGETS {
+                let help =
+                    format!("a statement is about at most {MAX_TARGETS} regions; write another statement");
+                return Err(self.expected("the end of the list", Some(&help)));
+            }
+            targets.push(self.target(what)?);
+        }
+        Ok(targets)
     }
 
     /// Parses elements of dimensions, separated by commas.

@@ -1,0 +1,130 @@
+//! Compiles lists of tools: those of a `store`, and constants that name a group of tools.
+//!
+//! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the group is
+//! one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
+
+use super::super::pattern::PatternId;
+use super::super::syntax::{Comparison, Expr, ExprKind, ToolName, ToolRef};
+use super::body::Scope;
+use super::{CompileResult, Compiler};
+
+/// Returns whether the value of a constant is a group of tools: one pattern, or a list that begins with one.
+pub(super) fn is_group(value: &Expr) -> bool {
+    match &*value.kind {
+        ExprKind::Tool(_) => true,
+        ExprKind::List(items) => matches!(items.first().map(|item| &*item.kind), Some(ExprKind::Tool(_))),
+        _ => false,
+    }
+}
+
+impl Compiler<'_> {
+    /// Returns the tool or the group that is the right side of a comparison; `None` if it is another value.
+    pub(super) fn tool_or_group(
+        &mut self,
+        expr: &Expr,
+        operator: Comparison,
+        scope: &Scope,
+    ) -> CompileResult<Option<ToolRef>> {
+        let ExprKind::Name(name) = &*expr.kind else {
+            return Ok(match &*expr.kind {
+                ExprKind::Tool(tool) => Some(tool.clone()),
+                _ => None,
+            });
+        };
+        let group = self.constants.get(name.as_str()).copied().filter(|value| is_group(value));
+        let Some(group) = group.filter(|_| scope.slot(name).is_none()) else { return Ok(None) };
+        if matches!(operator, Comparison::In | Comparison::NotIn) {
+            let help = format!("write `is {name}`, which holds for each tool of the group");
+            return self.fail("tool", &expr.span, format!("`{name}` is a group of tools"), help);
+        }
+        self.merge_group(group).map(Some)
+    }
+
+    /// Checks the members of a group where it is defined.
+    pub(super) fn check_group(&mut self, value: &Expr) -> CompileResult<()> {
+        let merged = self.merge_group(value)?;
+        self.pattern(&merged.name, &value.span).map(|_| ())
+    }
+
+    /// Returns a pattern that matches each tool of a group.
+    fn merge_group(&mut self, value: &Expr) -> CompileResult<ToolRef> {
+        let names = self.group_members(value)?;
+        let [first, others @ ..] = names.as_slice() else {
+            return self.fail(
+                "tool",
+                &value.span,
+                "the group has no tools",
+                "write `[tool:NAME, tool:NAME]`",
+            );
+        };
+        if others.is_empty() {
+            return Ok(ToolRef { name: first.clone(), arguments: None });
+        }
+        let names_server = |name: &ToolName| match name {
+            ToolName::Glob(text) | ToolName::Regex(text) => text.contains('/') || text == "*",
+            ToolName::Exact(_) => false,
+        };
+        if others.iter().any(|name| names_server(name) != names_server(first)) {
+            let help = "name the server of each tool, such as `tool:bank/send_money`, or of none";
+            let message = "the group names the servers of some of its tools";
+            return self.fail("tool", &value.span, message, help);
+        }
+        let alternatives: Vec<String> = names.iter().map(as_regex).collect();
+        Ok(ToolRef { name: ToolName::Regex(alternatives.join("|")), arguments: None })
+    }
+
+    /// Returns the names of the tools in a group.
+    fn group_members(&mut self, value: &Expr) -> CompileResult<Vec<ToolName>> {
+        let items = match &*value.kind {
+            ExprKind::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(value),
+        };
+        let mut names = Vec::new();
+        for item in items {
+            match &*item.kind {
+                ExprKind::Tool(ToolRef { name, arguments: None }) => names.push(name.clone()),
+                ExprKind::Tool(_) => {
+                    let help = "test the arguments where the group is used: `call.arguments.NAME == ...`";
+                    return self.fail("tool", &item.span, "a group cannot test arguments", help);
+                }
+                _ => {
+                    let help = "write each item as `tool:NAME`";
+                    return self.fail("tool", &item.span, "a group of tools holds only tools", help);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Compiles the tools of a `store`. A name without `tool:` that a group has means the group.
+    pub(super) fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
+        let mut patterns = Vec::new();
+        for tool in tools {
+            let ExprKind::Tool(reference) = &*tool.kind else { continue };
+            let group = match &reference.name {
+                ToolName::Glob(name) => {
+                    self.constants.get(name.as_str()).copied().filter(|value| is_group(value))
+                }
+                _ => None,
+            };
+            let names = match group {
+                Some(group) => self.group_members(group)?,
+                None => vec![reference.name.clone()],
+            };
+            for name in names {
+                patterns.push(self.pattern(&name, &tool.span)?);
+            }
+        }
+        Ok(patterns)
+    }
+}
+
+/// Returns the regular expression that matches what a pattern matches.
+fn as_regex(name: &ToolName) -> String {
+    match name {
+        ToolName::Glob(text) if text == "*" => ".*".to_owned(),
+        ToolName::Glob(text) => text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*"),
+        ToolName::Exact(text) => regex::escape(text),
+        ToolName::Regex(text) => format!("(?:{text})"),
+    }
+}
