@@ -533,6 +533,7 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     json!({
         "tool": ask.tool.to_string(),
         "arguments": ask.arguments,
+        "summary": ask.summary,
         "label": ask.label,
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),

@@ -28,6 +28,8 @@ pub struct ApprovalRequest {
     pub label: Vec<String>,
     /// The label of the question itself: its existence is hidden from readers below it.
     pub decided: Label,
+    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
+    pub summary: String,
     /// Why the call is not simply permitted.
     pub reasons: Vec<Reason>,
     /// The regions that contributed the label, with their text.

@@ -59,7 +59,7 @@ impl Proxy {
         let is_free = self.asking.len() < self.settings.limits.outstanding;
         let is_short = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
         if is_short && pending.can_retry {
-            return vec![self.ask_in_answer(&id, question, pending, &shown)];
+            return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
         }
         let asks_client = is_short && self.can_ask;
         if !is_free || !(asks_client || self.settings.asks_elsewhere) {
@@ -68,9 +68,11 @@ impl Proxy {
         }
         let own = self.generated_id();
         let out = match asks_client {
-            true => {
-                ProxyAction::Client(request(&own, ELICIT, &elicitation_params(&pending, &shown, &question)))
-            }
+            true => ProxyAction::Client(request(
+                &own,
+                ELICIT,
+                &elicitation_params(&pending, &shown, &question, monitor),
+            )),
             false => ProxyAction::Ask(own.value().as_str().unwrap_or_default().to_owned()),
         };
         self.asked.insert(id.clone(), PendingClientRequest::Waiting);
@@ -82,6 +84,7 @@ impl Proxy {
     /// the person's answer.
     fn ask_in_answer(
         &mut self,
+        monitor: &Monitor,
         id: &RequestId,
         question: Box<Question>,
         pending: JudgedRequest,
@@ -90,7 +93,7 @@ impl Proxy {
         let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
         let asked = json!({
             "resultType": "input_required",
-            "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question)}},
+            "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question, monitor)}},
             "requestState": name,
         });
         self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
@@ -215,11 +218,17 @@ impl Proxy {
 }
 
 /// Returns the parameters of a question to the client's user.
-fn elicitation_params(pending: &JudgedRequest, shown: &str, question: &Question) -> Map<String, Value> {
+fn elicitation_params(
+    pending: &JudgedRequest,
+    shown: &str,
+    question: &Question,
+    monitor: &Monitor,
+) -> Map<String, Value> {
     let reasons =
         question.judgement().reasons.iter().map(|reason| format!("* {}", escape_invisible(&reason.message)));
     let text = format!(
-        "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        "The policy asks before this call runs. {}\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        escape_invisible(&question.summary(monitor.policy())),
         escape_invisible(&pending.tool.to_string()),
         reasons.collect::<Vec<_>>().join("\n")
     );

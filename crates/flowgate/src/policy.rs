@@ -3,6 +3,7 @@
 //! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
 //! locations are kept up to the plan, so that a verdict can show the statement behind it.
 
+mod argument_role;
 mod captures;
 mod compat;
 mod compile;
@@ -14,15 +15,14 @@ pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod regex;
 pub(crate) mod roles;
-mod sensitive;
 pub(crate) mod syntax;
 
 use std::fmt;
 
+pub use argument_role::{ArgumentRole, suggested_role};
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
 pub use parser::MAX_SOURCE;
-pub use sensitive::{ArgumentUse, argument_use};
 pub use syntax::Action;
 
 use crate::label::Space;
@@ -176,6 +176,16 @@ impl Policy {
                 && matches!(name, Some(plan::TargetStep::Key(key)) if **key == *argument)
         };
         plan.endorsements.iter().filter(is_for).map(|endorsement| &endorsement.span)
+    }
+
+    /// Returns the role of an argument of a tool: the one that the policy declares, or the one that its name suggests.
+    pub fn argument_role(&self, tool: &Tool, argument: &str) -> Option<ArgumentRole> {
+        let declared = self.plan.roles.iter().filter(|role| {
+            let mut patterns = role.tools.iter().filter_map(|id| self.plan.patterns.get(id.0));
+            role.argument == argument && patterns.all(|pattern| pattern.matches(tool))
+        });
+        // Of several, the one with the most effect.
+        declared.map(|role| role.role).min().or_else(|| suggested_role(argument))
     }
 
     /// Returns the line, from 1, on which `span` begins.

@@ -88,6 +88,9 @@ fn a_request_waits_for_a_decision() {
                     assert_eq!(question["call"]["tool"], "send");
                     assert_eq!(question["call"]["arguments"], serde_json::from_str::<Value>(MAIL).unwrap());
                     assert_eq!(question["call"]["reasons"], json!(["mails are confirmed"]));
+                    let summary =
+                        "This call of send sends to \"bob\". A rule of the policy asks: mails are confirmed";
+                    assert_eq!(question["call"]["summary"], summary);
                     assert_eq!(bob.says(&question, decision).0, 200);
                 });
                 let said = agent.says("Mail Bob.");

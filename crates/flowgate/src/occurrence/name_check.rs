@@ -350,6 +350,7 @@ fn each_line(statement: &Statement, visit: &mut impl FnMut(&BodyLine)) {
         | StatementKind::Payload { body, .. }
         | StatementKind::Consent { body, .. }
         | StatementKind::Endorse { body, .. }
+        | StatementKind::Role { body, .. }
         | StatementKind::Rule { body, .. }
         | StatementKind::Predicate { body, .. } => body,
         _ => return,

@@ -7,6 +7,7 @@ mod body;
 mod expression;
 mod imports;
 mod label;
+mod role;
 mod rule;
 mod target;
 mod tool_group;
@@ -82,6 +83,12 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         }
     }
     compiler.declare(file);
+    // Other statements about an argument depend on its role.
+    for statement in &file.statements {
+        if let StatementKind::Role { target, role, body } = &statement.kind {
+            let _ = compiler.role(target, role, body);
+        }
+    }
     for statement in &file.statements {
         // The error of an invalid statement has been reported; compilation continues with the next one.
         let _ = compiler.statement(statement);
@@ -218,10 +225,11 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // Handled by `dimensions` and `declare`; the value of a constant is substituted where it is used.
-            StatementKind::Lattice { .. } | StatementKind::Import { .. } | StatementKind::Extern { .. } => {
-                Ok(())
-            }
+            // Handled above; the value of a constant is substituted where it is used.
+            StatementKind::Lattice { .. }
+            | StatementKind::Import { .. }
+            | StatementKind::Extern { .. }
+            | StatementKind::Role { .. } => Ok(()),
             StatementKind::Constant { value, .. } if tool_group::is_group(value) => self.check_group(value),
             StatementKind::Constant { value, .. } => {
                 self.expression(value, &mut Scope::default()).map(|_| ())
@@ -299,8 +307,8 @@ impl<'a> Compiler<'a> {
                 self.require_integrity_dimension(&span, "payload lifts the requirement on integrity")?;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let argument = self.argument(target, &scope)?;
-                self.warn_of_sensitive_payload(&argument, target);
                 let query = self.granting_query(scope);
+                self.warn_of_decisive_payload(&argument, target, &query);
                 self.plan.payloads.push(Payload { target: argument, query });
                 Ok(())
             }

@@ -55,6 +55,7 @@ pub const CODES: &[&str] = &[
     "payload-sensitive",
     "region",
     "reserved",
+    "role-condition",
     "superlinear",
     "syntax",
     "too-deep",

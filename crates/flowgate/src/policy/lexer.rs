@@ -171,9 +171,9 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
 }
 
 /// The words that start a statement.
-pub(crate) const STATEMENTS: [&str; 15] = [
-    "lattice", "store", "default", "label", "require", "payload", "consent", "endorse", "unsafe", "raise",
-    "ask", "log", "extern", "import", "from",
+pub(crate) const STATEMENTS: [&str; 16] = [
+    "lattice", "store", "default", "label", "require", "payload", "consent", "endorse", "unsafe", "role",
+    "raise", "ask", "log", "extern", "import", "from",
 ];
 
 /// Returns whether a name is the first word of a statement at the beginning of its line.

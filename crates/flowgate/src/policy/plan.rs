@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ::regex::Regex;
 use serde_json::Value as Json;
 
+use super::argument_role::ArgumentRole;
 use super::diagnostic::Span;
 use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
@@ -69,10 +70,21 @@ pub(crate) struct Plan {
     pub(crate) payloads: Vec<Payload>,
     pub(crate) consents: Vec<Consent>,
     pub(crate) endorsements: Vec<Endorsement>,
+    pub(crate) roles: Vec<DeclaredRole>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) dispatch: Dispatch,
     /// The total size of its patterns, as measured by `regex::weight`.
     pub(crate) patterns_weight: usize,
+}
+
+/// The declared role of an argument.
+#[derive(Debug)]
+pub(crate) struct DeclaredRole {
+    /// The patterns that a tool must match.
+    pub(crate) tools: Vec<PatternId>,
+    /// The path of the argument below `arguments`, such as `to` or `payee.iban`.
+    pub(crate) argument: String,
+    pub(crate) role: ArgumentRole,
 }
 
 /// External state that some tools write and others read.

@@ -47,6 +47,8 @@ pub(crate) enum StatementKind {
     Consent { label: Vec<Expr>, target: Expr, body: ConditionBody },
     /// `[unsafe] endorse TARGET as LABEL if: ...`
     Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: ConditionBody },
+    /// `role TARGET is ROLE if: ...`
+    Role { target: Expr, role: Name, body: ConditionBody },
     /// `raise | ask | log MESSAGE [grant conversation] if: ...`
     Rule { action: Action, message: Expr, is_grantable: bool, body: ConditionBody },
     /// `NAME := VALUE`
@@ -332,7 +334,7 @@ impl Statement {
                 label.iter().for_each(|expr| expr.walk(visit));
                 body_of(body, visit);
             }
-            StatementKind::Payload { target, body } => {
+            StatementKind::Payload { target, body } | StatementKind::Role { target, body, .. } => {
                 target.walk(visit);
                 body_of(body, visit);
             }

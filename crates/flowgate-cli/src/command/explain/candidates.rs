@@ -7,7 +7,7 @@
 //! with attacks on the tool, none of which passes.
 
 use flowgate::monitor::{Reason, ReasonKind};
-use flowgate::policy::{ArgumentUse, argument_use};
+use flowgate::policy::ArgumentRole;
 use flowgate::trace::{EventBody, NodeContent, Path, PathStep, Region, Tool};
 use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
@@ -99,7 +99,7 @@ pub(super) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
         for (region, _) in &reason.regions {
             for_region(&mut found, call, run, argument, part, region, &excess);
         }
-        for_tool(&mut found, call, reason, part, &excess);
+        for_tool(&mut found, call, run, reason, part, &excess);
     }
     found.all.sort_by_key(|candidate| candidate.harm.rank);
     found
@@ -138,8 +138,8 @@ fn for_argument(
             found.add("typed `endorse`", Harm::new(rank, gain), part, statement);
         }
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
-        let decides = is_destination(argument);
-        if !decides && (is_text || argument_use(argument) == ArgumentUse::Content) {
+        let role = run.monitor.policy().argument_role(&call.tool, argument);
+        if !is_destination(call, run, argument) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
             found.add(
                 "`payload` of a text",
@@ -228,8 +228,8 @@ fn label_field(
                 let why = format!("`label` of {name}: the party that can set it may have asked for the call");
                 found.require_evidence(&statement, why);
             }
-            let decisive =
-                argument.filter(|argument| is_destination(argument) || harm::is_decisive(argument));
+            let decisive = argument
+                .filter(|argument| is_destination(call, run, argument) || harm::is_decisive(argument));
             if let Some(argument) = decisive
                 && origin::argument_texts(call, run, argument)
                     .iter()
@@ -249,14 +249,21 @@ fn label_field(
 }
 
 /// Adds the statements about all calls of the tool.
-fn for_tool(found: &mut Candidates, call: &JudgedCall, reason: &Reason, part: &str, excess: &Excess) {
+fn for_tool(
+    found: &mut Candidates,
+    call: &JudgedCall,
+    run: &ReplayedRun,
+    reason: &Reason,
+    part: &str,
+    excess: &Excess,
+) {
     let require = |elements: &str| {
         format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
     };
     // A requirement that exists was written to keep untrusted text out; a tool that acts needs one.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
-        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(name));
+        && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
         let gain = format!("{elements} data in any argument, for every receiver of calls of {}", call.tool);
@@ -270,9 +277,10 @@ fn for_tool(found: &mut Candidates, call: &JudgedCall, reason: &Reason, part: &s
     }
 }
 
-/// Returns whether the value of an argument decides where something goes or what runs.
-fn is_destination(argument: &str) -> bool {
-    matches!(argument_use(argument), ArgumentUse::Decides(_))
+/// Returns whether the value of an argument decides something, such as where a message goes or what runs.
+fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool {
+    let role = run.monitor.policy().argument_role(&call.tool, argument);
+    role.is_some_and(|role| role.gain().is_some())
 }
 
 /// Returns the target of a label for a path, in every row.

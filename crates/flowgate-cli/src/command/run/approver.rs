@@ -101,6 +101,9 @@ impl TerminalApprover {
                 let _ = writeln!(text, "    {line}");
             }
         }
+        if content && !ask.summary.is_empty() {
+            let _ = writeln!(text, "{}", escaping::line(&ask.summary));
+        }
         let _ = writeln!(text, "It carries {}. Why you are asked:", escaping::line(&ask.label.join(", ")));
         for reason in report::group_reasons(&ask.reasons) {
             let _ = writeln!(text, "  - {}", escaping::line(&reason.message));

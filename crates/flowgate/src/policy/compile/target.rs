@@ -1,8 +1,8 @@
 //! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
+use super::super::argument_role::{ArgumentRole, decisive_word, suggested_role};
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{CompiledExpr, CompiledQuery, EndorsedValue, QueryItem, TargetPath, TargetStep};
-use super::super::sensitive::{ArgumentUse, SensitiveWord, argument_use, sensitive_word};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
@@ -110,9 +110,17 @@ impl Compiler<'_> {
     }
 
     /// Warns of a payload whose value decides where something goes or what runs.
-    pub(super) fn warn_of_sensitive_payload(&mut self, target: &TargetPath, expr: &Expr) {
+    pub(super) fn warn_of_decisive_payload(
+        &mut self,
+        target: &TargetPath,
+        expr: &Expr,
+        query: &CompiledQuery,
+    ) {
         let name = argument_name(target);
-        let ArgumentUse::Decides(gain) = argument_use(&name) else { return };
+        let declared = self.declared_role(&name, query);
+        let Some(gain) = declared.or_else(|| suggested_role(&name)).and_then(ArgumentRole::gain) else {
+            return;
+        };
         let message = format!("`payload` lets untrusted text choose `{name}`");
         let help = format!(
             "the author of a text that the model reads chooses {gain}; keep the requirement, or list the allowed values with `endorse` and `in [...]`"
@@ -180,8 +188,12 @@ impl Compiler<'_> {
             return Ok(endorsed);
         }
         let name = argument_name(target);
-        if let Some(SensitiveWord { word, .. }) = sensitive_word(&name).filter(|_| !is_choice) {
-            let message = format!("`{name}` names a destination or a command (`{word}`)");
+        let why = match self.declared_role(&name, query) {
+            Some(role) => role.needs_listed_values().then(|| format!("`{name}` has the role {role}")),
+            None => decisive_word(&name)
+                .map(|(_, word)| format!("`{name}` names a destination or a command (`{word}`)")),
+        };
+        if let Some(message) = why.filter(|_| !is_choice) {
             let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
             return self.fail("endorse-sensitive", &expr.span, message, help);
         }
@@ -200,7 +212,7 @@ impl Compiler<'_> {
 }
 
 /// Returns the name of an argument, with the keys within it: `mail.to`.
-fn argument_name(target: &TargetPath) -> String {
+pub(super) fn argument_name(target: &TargetPath) -> String {
     let names = target.steps.iter().skip(1).filter_map(|step| match step {
         TargetStep::Key(key) => Some(key.to_string()),
         _ => None,

@@ -79,6 +79,17 @@ impl Parser<'_> {
                     body: body.clone(),
                 }))
             }
+            "role" => {
+                self.advance();
+                let targets = self.targets("an argument of the call")?;
+                self.expect_word("is", "write `role ARGUMENT is ROLE if:`")?;
+                let (role, body) = (self.name("a role, such as `recipient`")?, self.body()?);
+                Ok(for_each(targets, |target| StatementKind::Role {
+                    target,
+                    role: role.clone(),
+                    body: body.clone(),
+                }))
+            }
             "require" => self.require(),
             _ => self.single_statement(&word).map(|kind| vec![kind]),
         }

@@ -1,0 +1,201 @@
+//! Words a question to a person: what the call would do, who may have chosen it, and what it would disclose.
+//!
+//! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain values of
+//! arguments, and so carry the label of the question.
+
+use serde_json::Value;
+
+use super::{Question, Reason, ReasonKind};
+use crate::policy::{ArgumentRole, Policy};
+use crate::trace::Call;
+
+/// The most characters of a value that the summary quotes.
+const QUOTED: usize = 80;
+
+impl Question {
+    /// Returns a few sentences for the person who decides: what the call would do, who may have chosen it, and what it would
+    /// disclose. They quote arguments.
+    pub fn summary(&self, policy: &Policy) -> String {
+        let Some(call) = self.call() else { return String::new() };
+        let reasons = &self.judgement().reasons;
+        let sentences =
+            [effects(policy, call), influences(policy, call, reasons), disclosures(policy, call, reasons)];
+        let rules = reasons.iter().filter(|reason| reason.kind == ReasonKind::Rule);
+        let rules = distinct(rules.map(|reason| format!("A rule of the policy asks: {}", reason.message)));
+        sentences.into_iter().flatten().chain(rules).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Says what the call does, by the roles of its arguments.
+fn effects(policy: &Policy, call: &Call) -> Option<String> {
+    let arguments = call.arguments.as_ref().ok()?;
+    let mut clauses: Vec<(ArgumentRole, String)> = Vec::new();
+    for (name, value) in arguments {
+        let Some(role) = policy.argument_role(&call.tool, name) else { continue };
+        let value = quote(value);
+        let clause = match role {
+            ArgumentRole::Recipient => format!("sends to {value}"),
+            ArgumentRole::Account => format!("uses the account {value}"),
+            ArgumentRole::Amount => format!("has the amount {value}"),
+            ArgumentRole::Url => format!("opens {value}"),
+            ArgumentRole::Path => format!("reads or writes {value}"),
+            ArgumentRole::Code => format!("runs {value}"),
+            ArgumentRole::Credential => format!("uses the credential in `{name}`"),
+            ArgumentRole::Selector => format!("acts on {value}"),
+            ArgumentRole::Content => continue,
+        };
+        clauses.push((role, clause));
+    }
+    clauses.sort_by_key(|(role, _)| *role);
+    let clauses: Vec<String> = clauses.into_iter().map(|(_, clause)| clause).collect();
+    Some(format!("This call of {} {}.", call.tool, enumerate(&clauses)?))
+}
+
+/// Says what text of low integrity may have chosen.
+fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
+    let is_about_integrity =
+        |reason: &&Reason| reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
+    let reasons: Vec<&Reason> =
+        reasons.iter().filter(|reason| is_excess(reason)).filter(is_about_integrity).collect();
+    let labels = reasons
+        .iter()
+        .flat_map(|reason| reason.label.iter().filter(|phrase| !reason.categories.contains(phrase)));
+    let labels = enumerate(&distinct(labels.cloned()))?;
+    let parts = enumerate(&distinct(reasons.iter().filter_map(|reason| argument_name(policy, call, reason))));
+    let led = "may have led to this call";
+    Some(match (reasons.iter().any(|reason| is_about_decision(reason)), parts) {
+        (true, Some(parts)) => format!("Text that is {labels} {led}, and may have chosen {parts}."),
+        (_, None) => format!("Text that is {labels} {led}."),
+        (false, Some(parts)) => format!("Text that is {labels} may have chosen {parts}."),
+    })
+}
+
+/// Says what confidential text the call passes on.
+fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
+    let reasons: Vec<&Reason> =
+        reasons.iter().filter(|reason| is_excess(reason) && !reason.categories.is_empty()).collect();
+    let labels = enumerate(&distinct(reasons.iter().flat_map(|reason| reason.categories.iter().cloned())))?;
+    let mut parts = distinct(reasons.iter().filter_map(|reason| argument_name(policy, call, reason)));
+    if reasons.iter().any(|reason| is_about_decision(reason)) {
+        parts.push("the fact that it is made".to_owned());
+    }
+    Some(format!("It would disclose what is {labels}, by {}.", enumerate(&parts)?))
+}
+
+/// Whether a reason says that a part of the call exceeds a requirement.
+fn is_excess(reason: &Reason) -> bool {
+    matches!(reason.kind, ReasonKind::Requirement | ReasonKind::Undeclared)
+}
+
+/// Whether a reason is about the decision to make the call, and not about an argument.
+fn is_about_decision(reason: &Reason) -> bool {
+    reason.part.as_deref().is_some_and(|part| !part.starts_with("arguments."))
+}
+
+/// Returns the argument that a reason is about, in words.
+fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
+    let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+    let name = argument.split(['.', '[']).next().unwrap_or(argument);
+    Some(match policy.argument_role(&call.tool, name) {
+        Some(role) if role.name() != name => format!("the {role} (`{argument}`)"),
+        _ => format!("`{argument}`"),
+    })
+}
+
+/// Quotes the beginning of a value.
+fn quote(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// Joins phrases to "a, b and c"; `None` if there are none.
+fn enumerate(phrases: &[String]) -> Option<String> {
+    match phrases {
+        [] => None,
+        [one] => Some(one.clone()),
+        [all @ .., last] => Some(format!("{} and {last}", all.join(", "))),
+    }
+}
+
+fn distinct(phrases: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for phrase in phrases {
+        if !found.contains(&phrase) {
+            found.push(phrase);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::monitor::{Monitor, Verdict};
+    use crate::trace::{Tool, TraceEntry};
+
+    const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+role call.arguments.whom is recipient if:
+    (call: ToolCall) is tool:mail
+role call.arguments.sum is amount if:
+    (call: ToolCall) is tool:pay
+require trusted, private if:
+    (call: ToolCall) is tool:pay
+require trusted, private if:
+    (call: ToolCall) is tool:now
+require untrusted, public if:
+    (call: ToolCall) is tool:post
+require top if:
+    (call: ToolCall) is tool:noted
+ask "is the day right?" if:
+    (call: ToolCall) is tool:noted
+"#;
+
+    #[test]
+    fn a_question_says_what_would_happen_and_why_it_is_asked() {
+        let long = "x".repeat(200);
+        for (name, arguments, expected) in [
+            (
+                "mail",
+                r#"{"whom": "ann@example.org", "text": "hi"}"#.to_owned(),
+                "This call of mail sends to \"ann@example.org\". Text that is untrusted may have led to this call, and may have chosen \
+                 the recipient (`whom`) and the content (`text`). It would disclose what is private, by the recipient (`whom`), the \
+                 content (`text`) and the fact that it is made."
+                    .to_owned(),
+            ),
+            (
+                "pay",
+                r#"{"sum": 50, "iban": "DE1", "day": "2024-05-19"}"#.to_owned(),
+                "This call of pay uses the account \"DE1\" and has the amount 50. Text that is untrusted may have led to this call, and \
+                 may have chosen the amount (`sum`), the account (`iban`) and `day`."
+                    .to_owned(),
+            ),
+            (
+                "post",
+                r#"{"url": "https://example.org", "n": 1}"#.to_owned(),
+                "This call of post opens \"https://example.org\". It would disclose what is private, by `url`, `n` and the fact that it is \
+                 made."
+                    .to_owned(),
+            ),
+            (
+                "noted",
+                format!(r#"{{"command": "{long}"}}"#),
+                format!("This call of noted runs \"{}.... A rule of the policy asks: is the day right?", "x".repeat(79)),
+            ),
+            ("now", "{}".to_owned(), "Text that is untrusted may have led to this call.".to_owned()),
+        ] {
+            let policy = Arc::new(Policy::parse(POLICY).unwrap());
+            let mut monitor = Monitor::new(Arc::clone(&policy));
+            monitor.push(TraceEntry::user("x")).unwrap();
+            let call = Call::from_json("c1", Tool::local(name), &arguments);
+            let Verdict::Confirm(question) = monitor.judge(call) else { panic!("{name}") };
+            assert_eq!(question.summary(&policy), expected, "{name}");
+        }
+    }
+}
