@@ -4,6 +4,7 @@
 //! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
 //! only regions at or below that label.
 
+mod answered;
 mod block;
 mod compare;
 mod expression;

@@ -12,6 +12,7 @@ pub(crate) mod dialect;
 mod lexer;
 mod parser;
 pub(crate) mod pattern;
+pub(crate) mod pattern_bits;
 pub(crate) mod plan;
 pub(crate) mod regex;
 pub(crate) mod roles;

@@ -8,8 +8,10 @@ use crate::session::ObservedSession;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody, EventId, PathStep};
+use flowgate_guard::redact::HiddenContent;
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
+use serde_json::Value;
 
 pub(crate) const RELEASES: &str = "releases";
 
@@ -34,10 +36,28 @@ pub(crate) struct ObservedRun {
 impl ObservedRun {
     /// Returns log entries for endorsed values. An endorsement lowers integrity only, so the outcome of the
     /// call may depend on the confidentiality of the hidden text as well as on the value.
-    pub(crate) fn release(monitor: &Monitor, view: &View, completion: &Completion) -> Vec<String> {
-        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments));
-        let label = |region: String| view.names.get(&region).map(|hidden| monitor.to_names(&hidden.label));
-        regions.map(|region| format!("{RELEASES} {:?}", label(region))).collect()
+    ///
+    /// If `copies` is set, the policy endorses what answers contain, so a copied text may be released as well.
+    pub(crate) fn release(
+        monitor: &Monitor,
+        view: &View,
+        completion: &Completion,
+        copies: bool,
+    ) -> Vec<String> {
+        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments, copies));
+        let released = |region: String| {
+            let hidden = view.names.get(&region)?;
+            let text = match &hidden.content {
+                _ if !copies => None,
+                HiddenContent::Region(event, node) => {
+                    monitor.trace().event(*event).map(|event| event.document.to_value(*node).to_string())
+                }
+                HiddenContent::Text(text) => Some(text.clone()),
+                HiddenContent::Step => None,
+            };
+            Some((monitor.to_names(&hidden.label), text))
+        };
+        regions.map(|region| format!("{RELEASES} {:?}", released(region))).collect()
     }
 
     /// Returns the first difference that the observer sees and that was not released.
@@ -106,15 +126,22 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
         match &event.body {
             EventBody::Call(call) => {
                 let arguments = call.arguments.iter().flatten();
-                let is_trusted = |key: &str| {
+                let label_of = |key: &str| {
                     let node = event.document.key(0, "arguments").and_then(|a| event.document.key(a, key));
                     let label = node.map(|node| event.document.label_of(node));
-                    label.is_some_and(|label| {
-                        space.restrict(&label, space.integrity()) == Label::BOTTOM && !shows(&label)
-                    })
+                    label.filter(|label| space.restrict(label, space.integrity()) == Label::BOTTOM)
                 };
+                let has_trusted = |key: &str| label_of(key).is_some();
+                let is_trusted = |key: &str| label_of(key).is_some_and(|label| !shows(&label));
                 if arguments.clone().any(|(key, value)| is_typed(value) && is_trusted(key)) {
                     met.insert("a typed value from a hidden text");
+                }
+                let decision = space.restrict(&event.document.frame_label(), space.integrity());
+                let is_endorsed = |(key, value): (&String, &Value)| {
+                    key == "b" && !is_typed(value) && decision != Label::BOTTOM && has_trusted(key)
+                };
+                if arguments.clone().any(is_endorsed) {
+                    met.insert("a value that a trusted answer contains");
                 }
             }
             EventBody::Output(output) if output.structured.is_some() && event.document.twins_differ => {

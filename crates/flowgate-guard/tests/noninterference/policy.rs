@@ -241,13 +241,16 @@ impl PolicyWriter<'_> {
         }
     }
 
-    /// Writes an endorsement of the values that [`crate::model::typed`] generates.
+    /// Writes an endorsement of the values that [`crate::model::typed`] generates, or of what an answer contains.
     fn endorse(&mut self, tool: usize) {
         let (kind, condition) = [
             ("endorse", "is_date(call.arguments.b)"),
             ("endorse", "call.arguments.b in [\"12:00\", \"13:00\"]"),
             ("unsafe endorse", "is_email(call.arguments.b)"),
-        ][self.random.below(3)];
+            ("endorse", "fullmatch(r\"20[0-9]{2}-[0-9]{2}-[0-9]{2}|1[0-9]:00\", call.arguments.b)"),
+            // The words of the world stand in answers, trusted or not.
+            ("endorse", "call.arguments.b in tool:*"),
+        ][self.random.below(5)];
         let pattern = self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
         self.declared.endorsed.push(pattern);
     }

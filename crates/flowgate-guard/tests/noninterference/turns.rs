@@ -282,7 +282,8 @@ impl RunState<'_> {
                 self.log(line);
             }
             if self.case.text.contains("endorse ") {
-                let line = ObservedRun::release(session.conversation.monitor(), &view, &completion);
+                let copies = self.case.text.contains("b in tool:");
+                let line = ObservedRun::release(session.conversation.monitor(), &view, &completion, copies);
                 self.run.log.extend(line);
             }
         }

@@ -12,8 +12,14 @@ use crate::detect;
 use crate::eval::{Evaluator, Result, Value};
 use crate::policy::plan::{CanonicalForm, CanonicalKind};
 
+/// The most digits of a number that is spelled as a text.
+const MAX_DIGITS: usize = 15;
+/// The most bytes of a path.
+const MAX_PATH: usize = 255;
+
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers.
+    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers. A text of 15
+    // digits with a sign and a point has fewer than 2^56.
     kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
     kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(
@@ -25,7 +31,25 @@ pub(super) const TABLE: &[Function] = &[
     ),
     kind_row("is_number", "Whether it is a number.", |e, a| is_of_kind(e, a, number), number, 66),
     kind_row("is_integer", "Whether it is a whole number.", |e, a| is_of_kind(e, a, integer), integer, 65),
+    kind_row(
+        "is_decimal",
+        "Whether it is a number, or a text that spells one in at most 15 digits: `12.50`.",
+        |e, a| is_of_kind(e, a, decimal),
+        decimal,
+        67,
+    ),
+    kind_row(
+        "is_yes_no",
+        "Whether it is `True` or `False`, or a text: `true`, `false`, `yes`, `no`.",
+        |e, a| is_of_kind(e, a, yes_no),
+        yes_no,
+        3,
+    ),
     kind_row("is_bool", "Whether it is `True` or `False`.", |e, a| is_of_kind(e, a, boolean), boolean, 1),
+    row("is_path_in", (2, 2), "Whether a text is a path in this folder, without `..`.", |e, a| {
+        let folder = resolved_argument(e, a, 1)?.to_text().unwrap_or_default();
+        map_text(e, a, "is_path_in", |path| Value::Bool(is_path_in(path, &folder)))
+    }),
     row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
         map_text(e, a, "is_email", |text| {
             Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
@@ -86,9 +110,95 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
+/// A text has no leading zeros, and no trailing zeros behind the point.
+fn decimal(value: &Json) -> Option<Json> {
+    let Json::String(text) = value else { return number(value) };
+    let text = text.trim();
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+    let (whole, fraction) = match digits.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, fraction)) => (whole, fraction),
+        None => (digits, ""),
+    };
+    let is_spelled = !whole.is_empty()
+        && whole.len() + fraction.len() <= MAX_DIGITS
+        && whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
+    if !is_spelled {
+        return None;
+    }
+    let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let sign = if (whole, fraction) == ("0", "") { "" } else { sign };
+    let point = if fraction.is_empty() { "" } else { "." };
+    Some(Json::String(format!("{sign}{whole}{point}{fraction}")))
+}
+
+fn yes_no(value: &Json) -> Option<Json> {
+    let Json::String(text) = value else { return boolean(value) };
+    let text = text.trim().to_ascii_lowercase();
+    matches!(text.as_str(), "true" | "false" | "yes" | "no").then_some(Json::String(text))
+}
+
+/// Whether a path is within a folder, spelled without a detour: no empty part, no `.` or `..`, no backslash and no control
+/// character, in at most [`MAX_PATH`] bytes.
+fn is_path_in(path: &str, folder: &str) -> bool {
+    let folder = folder.trim_end_matches('/');
+    let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else { return false };
+    path.len() <= MAX_PATH
+        && !path.chars().any(|c| c == '\\' || c.is_control())
+        && rest.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
+    use super::*;
+
+    #[test]
+    fn numbers_and_answers_that_are_spelled_as_texts_have_one_spelling() {
+        for (value, as_decimal, as_answer) in [
+            (Json::from(12.5), Some(Json::from(12.5)), None),
+            (Json::from(true), None, Some(Json::from(true))),
+            (Json::from(" 012.50 "), Some(Json::from("12.5")), None),
+            (Json::from("-0.00"), Some(Json::from("0")), None),
+            (Json::from("-.5"), None, None),
+            (Json::from("5."), None, None),
+            (Json::from("1e9"), None, None),
+            (Json::from("+5"), None, None),
+            (Json::from("٥"), None, None),
+            (Json::from("123456789.123456"), Some(Json::from("123456789.123456")), None),
+            (Json::from("123456789.1234567"), None, None),
+            (Json::from("5 EUR"), None, None),
+            (Json::from(" Yes"), None, Some(Json::from("yes"))),
+            (Json::from("no, wait"), None, None),
+            (Json::Null, None, None),
+        ] {
+            assert_eq!((decimal(&value), yes_no(&value)), (as_decimal, as_answer), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_a_folder_has_no_detour() {
+        let long = format!("/reports/{}", "a".repeat(MAX_PATH));
+        for (path, folder, is_in) in [
+            ("/reports/a.txt", "/reports", true),
+            ("/reports/2024/a.txt", "/reports/", true),
+            ("reports/a", "reports", true),
+            ("/a", "/", true),
+            ("/reports", "/reports", false),
+            ("/reports/", "/reports", false),
+            ("/reports2/a", "/reports", false),
+            ("/reports/../secret", "/reports", false),
+            ("/reports/./a", "/reports", false),
+            ("/reports//a", "/reports", false),
+            ("/reports/a\\..\\b", "/reports", false),
+            ("/reports/a\0", "/reports", false),
+            ("/Reports/a", "/reports", false),
+            (&long, "/reports", false),
+        ] {
+            assert_eq!(is_path_in(path, folder), is_in, "{path:.40} in {folder}");
+        }
+    }
 
     #[test]
     fn kinds() {

@@ -204,6 +204,10 @@ impl Evaluator<'_> {
                 let event = self.evaluate(event, frame)?;
                 self.is_tool(&event, *pattern, shape.as_ref(), frame).map(Value::Bool)
             }
+            CompiledExpr::AnsweredBy(value, pattern) => {
+                let value = self.evaluate(value, frame)?;
+                self.is_answered(&value, *pattern, frame).map(Value::Bool)
+            }
             CompiledExpr::Choice(parts) => {
                 let [condition, value, other] = &**parts;
                 let condition = self.evaluate(condition, frame)?;
@@ -257,7 +261,7 @@ impl Evaluator<'_> {
         let text = self.resolve(value)?;
         let Some(text) = text.to_text() else { return self.outcome_without_text(&text, "a pattern") };
         Ok(match how {
-            RegexUse::Match => {
+            RegexUse::Match | RegexUse::FullMatch { .. } => {
                 self.spend(pattern.cost(&text))?;
                 Value::Bool(pattern.is_match(&text)?)
             }

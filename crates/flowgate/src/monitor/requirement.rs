@@ -22,6 +22,9 @@ use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, 
 /// The maximum number of reasons that are reported against one call.
 const MAX_REASONS: usize = 50;
 
+/// The most items of a list that is endorsed item by item.
+const MAX_ENDORSED_ITEMS: usize = 16;
+
 /// The result of comparing a call with its requirements.
 pub(super) struct RequirementOutcome {
     pub(super) reasons: Vec<Reason>,
@@ -77,6 +80,7 @@ impl Monitor {
             let Self { trace, roster, parameters, answers, .. } = self;
             let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
                 .with_inputs(parameters, answers);
+            evaluator.quiet = statement.query.is_quiet;
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 // The condition on the argument itself checks its form; everything else that was read must
@@ -101,6 +105,10 @@ impl Monitor {
             });
             if result.is_err() {
                 continue;
+            }
+            let Some(call) = self.trace.event_mut(event) else { return };
+            for (list, label) in endorsed_lists(&call.document, &granted) {
+                call.document.lower(&plan.space, list, &label);
             }
             for (node, label) in granted {
                 let Some(call) = self.trace.event_mut(event) else { return };
@@ -488,6 +496,23 @@ impl Monitor {
             ..Reason::new(kind, action, message)
         }
     }
+}
+
+/// Returns the lists of which every item is endorsed, with the label of their items. The number of items is the author's choice,
+/// which [`MAX_ENDORSED_ITEMS`] bounds.
+fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
+    let mut lists: Vec<(NodeId, PartialLabel)> = Vec::new();
+    for (item, label) in items {
+        let Some(list) = document.node(*item).map(|node| node.parent) else { continue };
+        let is_list = document.node(list).is_some_and(|node| matches!(node.content, NodeContent::List));
+        let mut children = document.children(list);
+        let are_endorsed = children.all(|child| items.iter().any(|(item, _)| *item == child));
+        let is_short = document.children(list).count() <= MAX_ENDORSED_ITEMS;
+        if is_list && is_short && are_endorsed && !lists.iter().any(|(known, _)| *known == list) {
+            lists.push((list, *label));
+        }
+    }
+    lists
 }
 
 /// Returns the path of the top-level argument that a node belongs to.

@@ -4,6 +4,7 @@
 //! policy is enforced in part.
 
 mod body;
+mod endorsement;
 mod expression;
 mod imports;
 mod label;
@@ -56,6 +57,8 @@ pub(super) struct Compiler<'a> {
     budget: usize,
     /// The size that its patterns may still add.
     patterns_left: usize,
+    /// Whether the conditions being compiled are those of an `endorse`.
+    is_endorsement: bool,
     /// Whether the policy intends to have labels, even if its lattices are invalid.
     has_lattice: bool,
 }
@@ -72,6 +75,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         externs: HashMap::new(),
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
+        is_endorsement: false,
         has_lattice: false,
         budget: MAX_PARTS,
         patterns_left: MAX_PATTERNS,
@@ -334,8 +338,11 @@ impl<'a> Compiler<'a> {
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
                 self.require_integrity_dimension(&span, "endorse lowers integrity")?;
-                let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
-                let target_plan = self.argument(target, &scope)?;
+                self.is_endorsement = true;
+                let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
+                self.is_endorsement = false;
+                let mut scope = scope?;
+                let target_plan = self.endorsed_target(target, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 if !label.dims.without(self.plan.space.integrity()).is_empty() {
@@ -347,6 +354,7 @@ impl<'a> Compiler<'a> {
                         help,
                     );
                 }
+                self.mark_quiet_iteration(&mut scope, target_plan.root);
                 let query = self.granting_query(scope);
                 let value = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
                 self.plan.endorsements.push(Endorsement { span, target: target_plan, label, value, query });

@@ -394,6 +394,8 @@ pub(crate) enum CompiledExpr {
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
     IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
+    /// Whether a trusted list in an answer of such a tool contains the value; in conditions of `endorse` only.
+    AnsweredBy(Box<Self>, PatternId),
     Choice(Box<[Self; 3]>),
     Comprehension {
         slot: VariableSlot,
@@ -436,6 +438,8 @@ pub(crate) enum RegexUse {
     Match,
     /// Anywhere in the text; the result is the list of matches.
     Find,
+    /// The whole text. At most so many texts match, in bits, if there is a bound.
+    FullMatch { bits: Option<u32> },
 }
 
 impl RegexUse {
@@ -443,6 +447,7 @@ impl RegexUse {
         match self {
             Self::Match => MatchExtent::Start,
             Self::Find => MatchExtent::Anywhere,
+            Self::FullMatch { .. } => MatchExtent::Whole,
         }
     }
 }
@@ -490,7 +495,7 @@ impl CompiledExpr {
         match self {
             Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],
             Self::Member(a, _) | Self::Not(a) | Self::Negate(a) | Self::Regex(_, _, a) => vec![a],
-            Self::Parts(a, _) | Self::IsInstance(a, _) => vec![a],
+            Self::Parts(a, _) | Self::IsInstance(a, _) | Self::AnsweredBy(a, _) => vec![a],
             Self::IsTool(a, _, shape) => {
                 let mut children = vec![&**a];
                 shape.iter().for_each(|shape| shape.expressions(&mut children));

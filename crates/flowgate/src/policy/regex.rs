@@ -201,6 +201,12 @@ pub(crate) fn weight(source: &str) -> usize {
         .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }
 
+/// Parses a pattern that must match a whole text; `None` if it is malformed or has look-around.
+pub(crate) fn parse_whole(source: &str) -> Option<Hir> {
+    let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
+    parser.parse(&translate(source, EndAnchor::OfText)).ok()
+}
+
 /// Returns whether a text is a valid pattern, even if it is too large.
 pub(crate) fn is_pattern(source: &str) -> bool {
     regex_syntax::parse(&translate(source, EndAnchor::OfText)).is_ok()

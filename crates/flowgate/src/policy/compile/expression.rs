@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::dialect::Dialect;
+use super::super::pattern_bits::matched_text_bits;
 use super::super::plan::{ArgumentShape, CompiledExpr, FunctionId, QuantifierKind, RegexUse, Type};
 use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
@@ -207,19 +208,25 @@ impl Compiler<'_> {
         }
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
-            if let Some(tool) = self.tool_or_group(right_expr, *operator, scope)? {
+            if let Some(tool) = self.tool_or_group(right_expr, scope)? {
+                if *operator == Comparison::In && self.is_endorsement && tool.arguments.is_none() {
+                    let pattern = self.pattern(&tool.name, &right_expr.span)?;
+                    parts.push(CompiledExpr::AnsweredBy(Box::new(left.clone()), pattern));
+                    continue;
+                }
                 let is = self.is_tool(left.clone(), &tool, right_expr, scope)?;
                 match operator {
                     Comparison::Is => parts.push(is),
                     Comparison::IsNot => parts.push(CompiledExpr::Not(Box::new(is))),
                     _ => {
-                        let help = "write `call is tool:NAME`";
-                        return self.fail(
-                            "tool",
-                            &right_expr.span,
-                            "a tool pattern belongs after `is`",
-                            help,
-                        );
+                        let help = match operator {
+                            Comparison::In => {
+                                "write `call is tool:NAME`; only `endorse` takes `VALUE in tool:NAME`"
+                            }
+                            _ => "write `call is tool:NAME`",
+                        };
+                        let message = "a tool pattern belongs after `is`";
+                        return self.fail("tool", &right_expr.span, message, help);
                     }
                 }
                 continue;
@@ -382,7 +389,7 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         match name {
-            "match" | "find" => return self.regex(expr, name, arguments, named, scope),
+            "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => return self.is_instance(expr, arguments, scope),
             _ => {}
         }
@@ -409,7 +416,7 @@ impl Compiler<'_> {
             let _ = self.expressions(arguments, scope);
             self.report_unavailable(name, span)?;
             let mut known: Vec<&str> =
-                builtin::function_names().chain(["match", "find", "isinstance"]).collect();
+                builtin::function_names().chain(["match", "find", "fullmatch", "isinstance"]).collect();
             let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
             predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
             predicates.sort_unstable();
@@ -500,7 +507,7 @@ impl Compiler<'_> {
         self.fail("arguments", &expr.span, message, "add or remove arguments")
     }
 
-    /// Compiles `match(r"...", text)` and `find(r"...", text)`.
+    /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`.
     fn regex(
         &mut self,
         expr: &Expr,
@@ -514,7 +521,14 @@ impl Compiler<'_> {
         self.check_arity(expr, name, (2, 2), compiled.len())?;
         let [pattern, text] =
             <[CompiledExpr; 2]>::try_from(compiled).map_err(|_| super::ReportedCompileError)?;
-        let how = if name == "match" { RegexUse::Match } else { RegexUse::Find };
+        let how = match (name, &pattern) {
+            ("match", _) => RegexUse::Match,
+            ("find", _) => RegexUse::Find,
+            (_, CompiledExpr::Constant(Value::Str(source))) => {
+                RegexUse::FullMatch { bits: matched_text_bits(source) }
+            }
+            _ => RegexUse::FullMatch { bits: None },
+        };
         let CompiledExpr::Constant(Value::Str(source)) = &pattern else {
             return Ok(CompiledExpr::ComputedRegex(how, Box::new([pattern, text])));
         };

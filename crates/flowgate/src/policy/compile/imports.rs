@@ -200,7 +200,7 @@ pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool 
 /// Returns the name of the built-in function.
 fn function(name: &str) -> Option<&'static str> {
     let name = if name == "loads" { "json_loads" } else { name };
-    ["match", "find"]
+    ["match", "find", "fullmatch"]
         .into_iter()
         .find(|known| *known == name)
         .or_else(|| FUNCTIONS.find(name).map(|(_, function)| function.name))

@@ -1,12 +1,11 @@
 //! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
-use super::super::argument_role::{ArgumentRole, decisive_word, suggested_role};
+use super::super::argument_role::{ArgumentRole, suggested_role};
 use super::super::diagnostic::Diagnostic;
-use super::super::plan::{CompiledExpr, CompiledQuery, EndorsedValue, QueryItem, TargetPath, TargetStep};
-use super::super::syntax::{Comparison, Expr, ExprKind};
+use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep};
+use super::super::syntax::{Expr, ExprKind};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
-use crate::builtin::FUNCTIONS;
 use crate::policy::pattern::compile_whole;
 
 impl Compiler<'_> {
@@ -128,87 +127,6 @@ impl Compiler<'_> {
         self.diagnostics
             .push(Diagnostic::warning("payload-sensitive", expr.span.clone(), message).help(help));
     }
-
-    /// Checks that an endorsement restricts the value to a harmless set, and returns what it establishes.
-    ///
-    /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
-    pub(super) fn check_endorsement(
-        &mut self,
-        target: &TargetPath,
-        expr: &Expr,
-        query: &CompiledQuery,
-        is_unsafe: bool,
-    ) -> CompileResult<EndorsedValue> {
-        let is_target = |ex: &CompiledExpr| {
-            path_of(ex).is_some_and(|(root, keys)| {
-                root == target.root
-                    && keys.len() == target.steps.len()
-                    && keys
-                        .iter()
-                        .zip(&target.steps)
-                        .all(|(key, step)| matches!(step, TargetStep::Key(k) if **k == **key))
-            })
-        };
-        let mut endorsed = EndorsedValue::default();
-        let mut is_choice = false;
-        // Every condition holds, so the smallest set bounds the value.
-        let limit = |endorsed: &mut EndorsedValue, bits: u32| {
-            endorsed.bits = Some(endorsed.bits.map_or(bits, |known| known.min(bits)));
-        };
-        for item in &query.items {
-            match item {
-                QueryItem::Test(CompiledExpr::Call(function, arguments))
-                    if arguments.first().is_some_and(is_target) =>
-                {
-                    if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
-                        endorsed.canonical = Some(kind.form);
-                        limit(&mut endorsed, kind.bits);
-                    }
-                }
-                QueryItem::Test(CompiledExpr::Compare(Comparison::In, value, list)) if is_target(value) => {
-                    if let CompiledExpr::List(items) = &**list
-                        && items.iter().all(|item| matches!(item, CompiledExpr::Constant(_)))
-                    {
-                        is_choice = true;
-                        limit(&mut endorsed, items.len().max(1).next_power_of_two().ilog2());
-                    }
-                }
-                QueryItem::Test(CompiledExpr::Compare(Comparison::Equal, value, other))
-                    if is_target(value) =>
-                {
-                    if matches!(&**other, CompiledExpr::Constant(_)) {
-                        is_choice = true;
-                        limit(&mut endorsed, 0);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if is_unsafe {
-            return Ok(endorsed);
-        }
-        let name = argument_name(target);
-        let why = match self.declared_role(&name, query) {
-            Some(role) => role.needs_listed_values().then(|| format!("`{name}` has the role {role}")),
-            None => decisive_word(&name)
-                .map(|(_, word)| format!("`{name}` names a destination or a command (`{word}`)")),
-        };
-        if let Some(message) = why.filter(|_| !is_choice) {
-            let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
-            return self.fail("endorse-sensitive", &expr.span, message, help);
-        }
-        if endorsed.canonical.is_none() && !is_choice {
-            let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, \
-                        `is_bool` or `in [...]`, or write `unsafe endorse`";
-            return self.fail(
-                "endorse-untyped",
-                &expr.span,
-                "no condition limits the argument to a harmless type",
-                help,
-            );
-        }
-        Ok(endorsed)
-    }
 }
 
 /// Returns the name of an argument, with the keys within it: `mail.to`.
@@ -221,7 +139,7 @@ pub(super) fn argument_name(target: &TargetPath) -> String {
 }
 
 /// Returns the slot and the keys of a plain path.
-fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
+pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
     match ex {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),
         CompiledExpr::Member(object, key) => {

@@ -4,7 +4,7 @@
 //! one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
 
 use super::super::pattern::PatternId;
-use super::super::syntax::{Comparison, Expr, ExprKind, ToolName, ToolRef};
+use super::super::syntax::{Expr, ExprKind, ToolName, ToolRef};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
 
@@ -19,12 +19,7 @@ pub(super) fn is_group(value: &Expr) -> bool {
 
 impl Compiler<'_> {
     /// Returns the tool or the group that is the right side of a comparison; `None` if it is another value.
-    pub(super) fn tool_or_group(
-        &mut self,
-        expr: &Expr,
-        operator: Comparison,
-        scope: &Scope,
-    ) -> CompileResult<Option<ToolRef>> {
+    pub(super) fn tool_or_group(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<Option<ToolRef>> {
         let ExprKind::Name(name) = &*expr.kind else {
             return Ok(match &*expr.kind {
                 ExprKind::Tool(tool) => Some(tool.clone()),
@@ -33,10 +28,6 @@ impl Compiler<'_> {
         };
         let group = self.constants.get(name.as_str()).copied().filter(|value| is_group(value));
         let Some(group) = group.filter(|_| scope.slot(name).is_none()) else { return Ok(None) };
-        if matches!(operator, Comparison::In | Comparison::NotIn) {
-            let help = format!("write `is {name}`, which holds for each tool of the group");
-            return self.fail("tool", &expr.span, format!("`{name}` is a group of tools"), help);
-        }
         self.merge_group(group).map(Some)
     }
 

@@ -75,7 +75,9 @@ impl Plan {
         let (mut patterns, mut pending) = (Vec::new(), Vec::new());
         let mut collect = |ex: &CompiledExpr, pending: &mut Vec<usize>| {
             ex.walk(&mut |ex| match ex {
-                CompiledExpr::IsTool(_, pattern, _) => patterns.push(*pattern),
+                CompiledExpr::IsTool(_, pattern, _) | CompiledExpr::AnsweredBy(_, pattern) => {
+                    patterns.push(*pattern);
+                }
                 CompiledExpr::Predicate(index, _) => pending.push(*index),
                 _ => {}
             });

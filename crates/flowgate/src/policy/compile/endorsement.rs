@@ -1,0 +1,164 @@
+//! Compiles what an `endorse` statement is about, and checks that its conditions restrict the value to a harmless set.
+
+use super::super::argument_role::{ArgumentRole, decisive_word};
+use super::super::plan::{
+    CompiledExpr, CompiledQuery, EndorsedValue, QueryItem, RegexUse, TargetPath, TargetStep,
+};
+use super::super::syntax::{Comparison, Expr};
+use super::body::Scope;
+use super::target::{argument_name, path_of};
+use super::{CompileResult, Compiler};
+use crate::builtin::FUNCTIONS;
+use crate::value::Value;
+
+/// The most bits that a pattern may leave to the author of a value. A longer text could be read as an instruction.
+const MAX_PATTERN_BITS: u32 = 64;
+
+/// What the author of a value can choose from a list that a tool has answered with, in bits.
+const ANSWERED_BITS: u32 = 16;
+
+/// How a condition restricts a value.
+enum Restriction {
+    /// To values that the policy or a trusted answer lists.
+    Listed(u32),
+    /// To a kind with one spelling for each value, or to a pattern.
+    Typed(EndorsedValue),
+    /// To the paths in a folder.
+    InFolder,
+}
+
+impl Compiler<'_> {
+    /// Compiles the target of `endorse`: an argument of the call, or each item of one: `(day: str) in call.arguments.days`.
+    pub(super) fn endorsed_target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
+        let target = self.target(expr, scope)?;
+        if target.root == 0 || target.capture.is_some() {
+            return self.argument(expr, scope);
+        }
+        let domain = self.variable(scope, target.root).and_then(|variable| variable.domain.as_ref());
+        let is_argument = domain
+            .and_then(path_of)
+            .is_some_and(|(root, keys)| root == 0 && keys.len() >= 2 && keys.first() == Some(&"arguments"));
+        if is_argument && target.steps.is_empty() {
+            return Ok(target);
+        }
+        let help =
+            "write `call.arguments.NAME`, or declare `(item: str) in call.arguments.NAME` and write `item`";
+        self.fail("region", &expr.span, "this is no argument of the call, and no item of one", help)
+    }
+
+    /// Checks that an endorsement restricts the value to a harmless set, and returns what it establishes.
+    ///
+    /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
+    pub(super) fn check_endorsement(
+        &mut self,
+        target: &TargetPath,
+        expr: &Expr,
+        query: &CompiledQuery,
+        is_unsafe: bool,
+    ) -> CompileResult<EndorsedValue> {
+        let restrictions: Vec<Restriction> = query
+            .items
+            .iter()
+            .filter_map(|item| match item {
+                QueryItem::Test(test) => restriction(test, target),
+                QueryItem::Let(..) => None,
+            })
+            .collect();
+        let mut endorsed = EndorsedValue::default();
+        for restriction in &restrictions {
+            let bits = match restriction {
+                Restriction::Listed(bits) => Some(*bits),
+                Restriction::Typed(value) => {
+                    endorsed.canonical = value.canonical.or(endorsed.canonical);
+                    value.bits
+                }
+                Restriction::InFolder => None,
+            };
+            // Every condition holds, so the smallest set bounds the value.
+            endorsed.bits = [endorsed.bits, bits].into_iter().flatten().min();
+        }
+        if is_unsafe {
+            return Ok(endorsed);
+        }
+        let name = endorsed_name(target, query);
+        let role = self.declared_role(&name, query);
+        let word = decisive_word(&name).filter(|_| role.is_none());
+        let role = role.or(word.as_ref().map(|(role, _)| *role));
+        let suffices = |restriction: &Restriction| match restriction {
+            Restriction::Listed(_) => true,
+            Restriction::Typed(_) => role.is_none_or(|role| !role.needs_listed_values()),
+            Restriction::InFolder => role == Some(ArgumentRole::Path),
+        };
+        if restrictions.iter().any(suffices) {
+            let is_long =
+                endorsed.canonical.is_none() && endorsed.bits.is_some_and(|bits| bits > MAX_PATTERN_BITS);
+            if let (true, Some(bits)) = (is_long, endorsed.bits) {
+                let message = format!("the pattern leaves {bits} bits to the author of the value");
+                let help =
+                    format!("shorten it to at most {MAX_PATTERN_BITS} bits, or write `unsafe endorse`");
+                return self.fail("endorse-untyped", &expr.span, message, help);
+            }
+            return Ok(endorsed);
+        }
+        if let Some(role) = role.filter(|role| role.needs_listed_values()) {
+            let message = match word {
+                Some((_, word)) => format!("`{name}` names a destination or a command (`{word}`)"),
+                None => format!("`{name}` has the role {role}"),
+            };
+            let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
+            return self.fail("endorse-sensitive", &expr.span, message, help);
+        }
+        let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, `is_bool`, \
+                    `in [...]` or a bounded `fullmatch`, or write `unsafe endorse`";
+        self.fail("endorse-untyped", &expr.span, "no condition limits the argument to a harmless type", help)
+    }
+}
+
+/// Returns how a condition restricts the value of a target; `None` if it is about something else, or has no bound.
+fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
+    let is_target = |ex: &CompiledExpr| {
+        path_of(ex).is_some_and(|(root, keys)| {
+            let steps = &target.steps;
+            let is_key =
+                |(key, step): (&&str, &TargetStep)| matches!(step, TargetStep::Key(k) if **k == **key);
+            root == target.root && keys.len() == steps.len() && keys.iter().zip(steps).all(is_key)
+        })
+    };
+    match test {
+        CompiledExpr::Call(function, arguments) if arguments.first().is_some_and(is_target) => {
+            if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
+                return Some(Restriction::Typed(EndorsedValue {
+                    canonical: Some(kind.form),
+                    bits: Some(kind.bits),
+                }));
+            }
+            let is_fixed = matches!(arguments.get(1), Some(CompiledExpr::Constant(Value::Str(_))));
+            (function.name == "is_path_in" && is_fixed).then_some(Restriction::InFolder)
+        }
+        CompiledExpr::Regex(RegexUse::FullMatch { bits: Some(bits) }, _, value) if is_target(value) => {
+            Some(Restriction::Typed(EndorsedValue { canonical: None, bits: Some(*bits) }))
+        }
+        CompiledExpr::Compare(Comparison::In, value, list) if is_target(value) => match &**list {
+            CompiledExpr::List(items)
+                if items.iter().all(|item| matches!(item, CompiledExpr::Constant(_))) =>
+            {
+                Some(Restriction::Listed(items.len().max(1).next_power_of_two().ilog2()))
+            }
+            _ => None,
+        },
+        CompiledExpr::Compare(Comparison::Equal, value, other) if is_target(value) => {
+            matches!(&**other, CompiledExpr::Constant(_)).then_some(Restriction::Listed(0))
+        }
+        CompiledExpr::AnsweredBy(value, _) if is_target(value) => Some(Restriction::Listed(ANSWERED_BITS)),
+        _ => None,
+    }
+}
+
+/// Returns the name of the argument that a target is, or is an item of.
+fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
+    let domain = query.variables.iter().find(|variable| variable.slot == target.root);
+    match domain.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {
+        Some((0, keys)) => keys.into_iter().skip(1).collect::<Vec<_>>().join("."),
+        _ => argument_name(target),
+    }
+}
