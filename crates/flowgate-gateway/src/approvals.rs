@@ -534,6 +534,7 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
         "tool": ask.tool.to_string(),
         "arguments": ask.arguments,
         "summary": ask.summary,
+        "evidence": ask.evidence,
         "label": ask.label,
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),

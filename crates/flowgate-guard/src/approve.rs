@@ -30,6 +30,9 @@ pub struct ApprovalRequest {
     pub decided: Label,
     /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
     pub summary: String,
+    /// For each value that untrusted text may have chosen, where it was found: in a message of the user, in a trusted answer, or
+    /// only elsewhere.
+    pub evidence: Vec<String>,
     /// Why the call is not simply permitted.
     pub reasons: Vec<Reason>,
     /// The regions that contributed the label, with their text.

@@ -18,6 +18,7 @@ mod frame_bounds;
 mod grants;
 mod labelling;
 mod push_error;
+mod question_evidence;
 mod question_summary;
 mod reasons;
 mod referenced_state;

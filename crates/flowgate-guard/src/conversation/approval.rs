@@ -42,6 +42,7 @@ impl Conversation {
             judgement.reasons.iter().map(|reason| self.reason_label(reason, judgement.decided)).collect();
         let carries = reasons_carry.iter().fold(judgement.decided, |all, label| all.join(label));
         ApprovalRequest {
+            evidence: self.monitor.question_evidence(question),
             summary: question.summary(self.monitor.policy()),
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),

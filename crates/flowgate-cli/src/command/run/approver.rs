@@ -103,6 +103,9 @@ impl TerminalApprover {
         }
         if content && !ask.summary.is_empty() {
             let _ = writeln!(text, "{}", escaping::line(&ask.summary));
+            for sentence in &ask.evidence {
+                let _ = writeln!(text, "  {}", escaping::line(sentence));
+            }
         }
         let _ = writeln!(text, "It carries {}. Why you are asked:", escaping::line(&ask.label.join(", ")));
         for reason in report::group_reasons(&ask.reasons) {

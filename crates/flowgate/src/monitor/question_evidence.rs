@@ -1,0 +1,267 @@
+//! Lists evidence for and against the untrusted values of a call that a person is asked about: the user wrote the value, a
+//! trusted answer contains it, it differs in one character from one that is trusted, or only an untrusted text contains it.
+//!
+//! Each sentence states where a text was found, and gives no verdict. Invariant: the evidence depends on regions alone whose labels
+//! flow to the label of the verdict, which the question carries.
+
+use serde_json::Value;
+
+use super::{Monitor, Question, Reason};
+use crate::label::Label;
+use crate::trace::{Event, EventBody, NodeContent, NodeId};
+
+/// The most values of a call for which evidence is listed.
+const MAX_VALUES: usize = 8;
+/// The least and the most characters of a value that is searched for.
+const LENGTHS: std::ops::RangeInclusive<usize> = 2..=200;
+/// The most bytes of texts that are searched for one question; evidence in later texts is not found.
+const MAX_SEARCHED: usize = 1 << 20;
+/// The least characters of a value that is compared with similar ones.
+const LEAST_SIMILAR: usize = 5;
+
+/// Where a value was found.
+#[derive(Debug, Default)]
+struct Occurrences {
+    is_in_user_words: bool,
+    /// The tool of a trusted answer that contains the value as a whole field.
+    trusted_answer: Option<String>,
+    /// A trusted field that differs in one character.
+    similar: Option<String>,
+    /// The tool of another answer that contains the value.
+    untrusted_answer: Option<String>,
+}
+
+impl Monitor {
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value.
+    pub fn question_evidence(&self, question: &Question) -> Vec<String> {
+        let Some(Ok(arguments)) = question.call().map(|call| call.arguments.as_ref()) else {
+            return Vec::new();
+        };
+        let mut values: Vec<&str> = Vec::new();
+        for name in question.judgement().reasons.iter().filter_map(untrusted_argument) {
+            let texts = arguments.get(name).map(texts_of).unwrap_or_default();
+            for text in texts.into_iter().filter(|text| LENGTHS.contains(&text.chars().count())) {
+                if values.len() < MAX_VALUES && !values.contains(&text) {
+                    values.push(text);
+                }
+            }
+        }
+        let visible = question.judgement().decided;
+        let mut left = MAX_SEARCHED;
+        values.into_iter().map(|value| self.occurrences(value, &visible, &mut left).sentence(value)).collect()
+    }
+
+    /// Searches the regions that flow to `visible`, and at most `left` bytes of them.
+    fn occurrences(&self, value: &str, visible: &Label, left: &mut usize) -> Occurrences {
+        let mut found = Occurrences::default();
+        for event in self.trace().events() {
+            let document = &event.document;
+            if !document.frame_label().flows_to(visible) {
+                continue;
+            }
+            let mut next = 0;
+            while let Some(node) = document.node(next) {
+                if !node.label.flows_to(visible) {
+                    next = node.end;
+                    continue;
+                }
+                if let NodeContent::Scalar(Value::String(text)) = &node.content {
+                    let Some(rest) = left.checked_sub(text.len()) else { return found };
+                    *left = rest;
+                    self.compare_text(event, next, text, value, &mut found);
+                }
+                next += 1;
+            }
+        }
+        found
+    }
+
+    fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
+        let space = self.policy.space();
+        let label = event.document.label_of(node);
+        let is_trusted = space.restrict(&label, space.integrity()) == Label::BOTTOM;
+        match &event.body {
+            EventBody::Message(message) if message.role == "user" => {
+                found.is_in_user_words |= is_trusted && contains_words(text, value);
+            }
+            EventBody::Output(_) => {
+                let call = event.call.and_then(|call| self.trace().event(call));
+                let tool = call.and_then(|call| call.tool()).map(ToString::to_string).unwrap_or_default();
+                if is_trusted && text == value {
+                    found.trusted_answer.get_or_insert(tool);
+                } else if is_trusted && is_similar(text, value) {
+                    found.similar.get_or_insert_with(|| text.to_owned());
+                } else if !is_trusted && contains_words(text, value) {
+                    found.untrusted_answer.get_or_insert(tool);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Occurrences {
+    fn sentence(self, value: &str) -> String {
+        let mut clauses: Vec<String> = Vec::new();
+        if self.is_in_user_words {
+            clauses.push("is in a message of the user".to_owned());
+        }
+        clauses.extend(self.trusted_answer.map(|tool| format!("is in a trusted answer of {tool}")));
+        if clauses.is_empty() {
+            let similar =
+                self.similar.map(|text| format!("differs in one character from the trusted {text:?}"));
+            clauses.extend(similar);
+            clauses.extend(
+                self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
+            );
+        }
+        if clauses.is_empty() {
+            clauses.push("is in no text that this question may show".to_owned());
+        }
+        format!("{value:?} {}.", clauses.join(" and "))
+    }
+}
+
+/// Returns the argument that a reason is about, if it exceeds a requirement on integrity.
+fn untrusted_argument(reason: &Reason) -> Option<&str> {
+    let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+    let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
+    is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
+}
+
+/// Returns the texts in a value.
+fn texts_of(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts_of).collect(),
+        Value::Object(map) => map.values().flat_map(texts_of).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns whether a text contains a value between other characters than letters and digits.
+fn contains_words(text: &str, value: &str) -> bool {
+    text.match_indices(value).any(|(at, _)| {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        let after = text.get(at + value.len()..).and_then(|after| after.chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+/// Returns whether two texts differ in exactly one character: one is replaced, added or left out. Upper and lower case are equal.
+fn is_similar(one: &str, other: &str) -> bool {
+    let letters =
+        |text: &str| text.chars().take(LENGTHS.end() + 2).flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (one, other) = (letters(one), letters(other));
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    if long.len() < LEAST_SIMILAR || long.len() - short.len() > 1 {
+        return false;
+    }
+    let same = short.iter().zip(&long).take_while(|(a, b)| a == b).count();
+    let rest = |text: &[char], from: usize| text.get(from..).unwrap_or_default().to_vec();
+    match long.len() == short.len() {
+        true => same < long.len() && rest(&short, same + 1) == rest(&long, same + 1),
+        false => rest(&short, same) == rest(&long, same + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::monitor::Verdict;
+    use crate::policy::Policy;
+    use crate::trace::{Call, Tool, TraceEntry};
+
+    const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+label message as trusted, public if:
+    (message: Message)
+    message.role == "user"
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:get_contacts
+label out.content as public if:
+    (out: ToolOutput) is tool:read_page
+require top if:
+    (call: ToolCall) is tool:r"read_.*|get_contacts"
+require trusted, private if:
+    (call: ToolCall) is tool:send
+"#;
+
+    /// Asks about a call of `send` with these arguments, after the user has spoken and three tools have answered.
+    fn evidence(arguments: &str) -> Vec<String> {
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()));
+        monitor.push(TraceEntry::user("Write to carl@example.org, and to whom the page names.")).unwrap();
+        for (number, (tool, answer)) in [
+            ("get_contacts", r#"["anna@example.org", "bob"]"#),
+            ("read_page", "Write to ann@example.org, mallory@evil.example, carla or bobby."),
+            ("read_diary", "my friend dora"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let id = format!("c{number}");
+            let Verdict::Permit(permit) = monitor.judge(Call::from_json(&id, Tool::local(tool), "{}")) else {
+                panic!("{tool}")
+            };
+            let running = monitor.redeem(permit).unwrap();
+            drop(running);
+            monitor.push(TraceEntry::tool_output(id, answer)).unwrap();
+        }
+        match monitor.judge(Call::from_json("last", Tool::local("send"), arguments)) {
+            Verdict::Confirm(question) => monitor.question_evidence(&question),
+            _ => panic!("{arguments} is not asked about"),
+        }
+    }
+
+    #[test]
+    fn evidence_says_where_values_are_found() {
+        for (arguments, expected) in [
+            (r#"{"to": "carl@example.org"}"#, vec![r#""carl@example.org" is in a message of the user."#]),
+            (
+                r#"{"to": "anna@example.org"}"#,
+                vec![r#""anna@example.org" is in a trusted answer of get_contacts."#],
+            ),
+            (
+                r#"{"to": "ann@example.org"}"#,
+                vec![
+                    r#""ann@example.org" differs in one character from the trusted "anna@example.org" and is in an answer of read_page that is not trusted."#,
+                ],
+            ),
+            (
+                r#"{"to": ["mallory@evil.example", "bob"], "n": 5}"#,
+                vec![
+                    r#""mallory@evil.example" is in an answer of read_page that is not trusted."#,
+                    r#""bob" is in a trusted answer of get_contacts."#,
+                ],
+            ),
+            // A part of a word is no occurrence, and so short a value has no similar one.
+            (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),
+            (r#"{"to": "x", "n": 5}"#, vec![]),
+        ] {
+            assert_eq!(evidence(arguments), expected, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn similar_texts_differ_in_one_character() {
+        for (one, other, expected) in [
+            ("alice", "alice", false),
+            ("alice", "alica", true),
+            ("alice", "Alicee", true),
+            ("alice", "lice", true),
+            ("alice", "ailce", false),
+            ("alice", "alixx", false),
+            ("bob", "bab", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(
+                (is_similar(one, other), is_similar(other, one)),
+                (expected, expected),
+                "{one} {other}"
+            );
+        }
+    }
+}
