@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, OpenQuestionLimits,
+    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits,
     QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
 use crate::http::client_presence::ClientPresence;
@@ -101,7 +101,7 @@ pub(crate) struct ApprovalContext<'t> {
 impl ApprovalOutcome {
     /// No person was asked.
     const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
-    /// No person was asked, since too many questions are open.
+    /// No person was asked, since there are too many questions.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
 
@@ -171,7 +171,7 @@ impl ApprovalService {
         let (id, is_new) = match self.store.ask(&new, record).await? {
             AskOutcome::Known(id) => (id, false),
             AskOutcome::New(id) => (id, true),
-            full @ (AskOutcome::FullConversation | AskOutcome::FullClient) => {
+            full @ (AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour) => {
                 self.report_full(client, conversation, ask, &full)?;
                 return Ok(ApprovalOutcome::UNASKED);
             }
@@ -192,12 +192,16 @@ impl ApprovalService {
         }
     }
 
-    fn open_question_limits(&self) -> OpenQuestionLimits {
-        let ApprovalSettings { of_client, of_conversation, .. } = self.asking;
-        OpenQuestionLimits { of_conversation: i64::from(of_conversation), of_client: i64::from(of_client) }
+    fn open_question_limits(&self) -> QuestionLimits {
+        let ApprovalSettings { of_client, of_conversation, an_hour, .. } = self.asking;
+        QuestionLimits {
+            of_conversation: i64::from(of_conversation),
+            of_client: i64::from(of_client),
+            an_hour: i64::from(an_hour),
+        }
     }
 
-    /// Reports to the log, the audit log and the agent that no question is asked since too many are open.
+    /// Reports to the log, the audit log and the agent that no question is asked since there are too many.
     fn report_full(
         &self,
         client: &ClientSettings,
@@ -211,13 +215,22 @@ impl ApprovalService {
                 "[approvals] open-questions-of-conversation",
                 self.asking.of_conversation,
             ),
+            AskOutcome::TooManyAnHour => (
+                "questions of one conversation in an hour",
+                "[approvals] questions-an-hour-of-conversation",
+                self.asking.an_hour,
+            ),
             _ => ("open questions of one client", "[approvals] open-questions", self.asking.of_client),
+        };
+        let advice = match full {
+            AskOutcome::TooManyAnHour => Some("find out which text provokes them before raising the limit"),
+            _ => None,
         };
         self.log.limit(&Limit {
             what,
             effect: "nobody is asked, and the call does not run",
             setting: Some(setting),
-            advice: None,
+            advice,
             most: u64::from(most),
             client: &client.name,
             conversation: Some(conversation),
@@ -276,15 +289,17 @@ impl ApprovalService {
         match self.store.ask(&new, record).await? {
             AskOutcome::Known(_) => {}
             AskOutcome::New(id) => self.notify_question(&id).await,
-            AskOutcome::FullConversation | AskOutcome::FullClient => self.log.limit(&Limit {
-                what: "tools of one server that wait for approval",
-                effect: "the tool stays hidden until other questions are decided",
-                setting: None,
-                advice: Some("decide the questions that are open"),
-                most: u64::try_from(MAX_OFFERED).unwrap_or(0),
-                client: &client.name,
-                conversation: Some(&place),
-            }),
+            AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour => {
+                self.log.limit(&Limit {
+                    what: "tools of one server that wait for approval",
+                    effect: "the tool stays hidden until other questions are decided",
+                    setting: None,
+                    advice: Some("decide the questions that are open"),
+                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
+                    client: &client.name,
+                    conversation: Some(&place),
+                })
+            }
         }
         Ok(())
     }

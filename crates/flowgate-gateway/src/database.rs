@@ -59,7 +59,7 @@ pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use questions::{
-    AskOutcome, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, OpenQuestionLimits, PersonDecision,
+    AskOutcome, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision, QuestionLimits,
     QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};

@@ -39,7 +39,7 @@ pub enum PersonAnswer {
     No,
     /// Nobody answered.
     Nothing,
-    /// Nobody was asked, since too many questions are open.
+    /// Nobody was asked, since there are too many questions.
     Unasked,
     /// The question of this name is undecided and still open.
     NotYet(String),
@@ -197,7 +197,7 @@ impl Proxy {
                 self.judgement_refusal(monitor, "nobody has answered", question.judgement())
             }
             PersonAnswer::Unasked => {
-                let verdict = "nobody was asked, since too many questions are open";
+                let verdict = "nobody was asked, since there are too many questions";
                 self.judgement_refusal(monitor, verdict, question.judgement())
             }
             PersonAnswer::NotYet(name) => {

@@ -1,4 +1,4 @@
-//! Reads the section `[approvals]`: how long questions to people wait, and how many may be open.
+//! Reads the section `[approvals]`: how long questions to people wait, and how many may be asked.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,12 +18,15 @@ pub struct ApprovalSettings {
     pub of_client: u32,
     /// The most open questions of one conversation, so that no conversation uses up the room of the others.
     pub of_conversation: u32,
+    /// The most questions that one conversation may ask in an hour, decided or not. A stranger's text that provokes
+    /// questions is refused then, so that no tired person says yes.
+    pub an_hour: u32,
 }
 
 impl Default for ApprovalSettings {
     fn default() -> Self {
         let (wait, ttl) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
-        Self { wait, expires_after: ttl, of_client: 1000, of_conversation: 20 }
+        Self { wait, expires_after: ttl, of_client: 1000, of_conversation: 20, an_hour: 30 }
     }
 }
 
@@ -43,6 +46,7 @@ impl ConfigReader<'_> {
             of_conversation: spec
                 .open_questions_of_conversation
                 .map_or(usual.of_conversation, NonZeroU32::get),
+            an_hour: spec.questions_an_hour_of_conversation.map_or(usual.an_hour, NonZeroU32::get),
         };
         let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
         let webhook = match (spec.webhook, secret) {

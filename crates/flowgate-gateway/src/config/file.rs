@@ -114,6 +114,7 @@ pub(super) struct ApprovalsTable {
     pub(super) expires_minutes: Option<u32>,
     pub(super) open_questions: Option<NonZeroU32>,
     pub(super) open_questions_of_conversation: Option<NonZeroU32>,
+    pub(super) questions_an_hour_of_conversation: Option<NonZeroU32>,
     pub(super) webhook: Option<String>,
     pub(super) webhook_secret_from: Option<String>,
     pub(super) webhook_secret_file: Option<PathBuf>,

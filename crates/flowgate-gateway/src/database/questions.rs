@@ -100,15 +100,19 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) turn: i64,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
-    /// The bounds on open questions.
-    pub(crate) most: OpenQuestionLimits,
+    /// The bounds on questions.
+    pub(crate) most: QuestionLimits,
 }
 
-/// The bounds on questions of one conversation and of one client that are open at the same time.
+/// The bounds on questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OpenQuestionLimits {
+pub(crate) struct QuestionLimits {
+    /// The most open questions of one conversation.
     pub(crate) of_conversation: i64,
+    /// The most open questions of one client.
     pub(crate) of_client: i64,
+    /// The most questions of one conversation in an hour, whatever became of them.
+    pub(crate) an_hour: i64,
 }
 
 /// The outcome of asking.
@@ -122,6 +126,8 @@ pub(crate) enum AskOutcome {
     FullConversation,
     /// Not asked: the client has too many open questions.
     FullClient,
+    /// Not asked: the conversation has asked too many questions within an hour.
+    TooManyAnHour,
 }
 
 /// The reason why a question cannot be decided.

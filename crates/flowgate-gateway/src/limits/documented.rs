@@ -67,6 +67,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),
         ("open questions of one conversation", asking.of_conversation.to_string()),
+        ("questions of one conversation in an hour", asking.an_hour.to_string()),
         ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
         (
             "messages of the model in one turn",

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, OpenQuestionLimits, QuestionState,
-    TURN_OF_TOOL_OFFER,
+    AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState, TURN_OF_TOOL_OFFER,
 };
 use crate::database::error::DatabaseError;
 use crate::database::transaction::DynTransaction;
@@ -20,7 +19,7 @@ pub(super) struct QuestionToAsk {
     expires_after: i64,
     turn: i64,
     used: Vec<String>,
-    most: OpenQuestionLimits,
+    most: QuestionLimits,
 }
 
 impl QuestionToAsk {
@@ -57,7 +56,7 @@ impl QuestionToAsk {
         Ok(None)
     }
 
-    /// Returns the bound that does not allow another open question.
+    /// Returns the bound that does not allow another question.
     pub(super) async fn find_full(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -80,8 +79,21 @@ impl QuestionToAsk {
         Ok(match here >= most_here {
             true => Some(AskOutcome::FullConversation),
             false if !is_offer && all >= self.most.of_client => Some(AskOutcome::FullClient),
+            false if !is_offer && self.asked_in_an_hour(tx).await? >= self.most.an_hour => {
+                Some(AskOutcome::TooManyAnHour)
+            }
             false => None,
         })
+    }
+
+    /// Returns how many questions the conversation has asked within the last hour.
+    async fn asked_in_an_hour(&self, tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
+        let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 \
+                   AND asked > {now} - 3600000";
+        let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
+        let rows = tx.query(sql, &values).await?;
+        let row = rows.first();
+        row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
     }
 
     /// Voids the same question about a state that has changed since. Returns the questions that had been allowed.

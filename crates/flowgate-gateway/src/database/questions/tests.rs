@@ -90,7 +90,11 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     expires_after: if stands { 3_600_000 } else { -1 },
                     turn: 0,
                     used: &[],
-                    most: OpenQuestionLimits { of_conversation: i64::MAX, of_client: i64::MAX },
+                    most: QuestionLimits {
+                        of_conversation: i64::MAX,
+                        of_client: i64::MAX,
+                        an_hour: i64::MAX,
+                    },
                 };
                 let (id, is_new) = match store.ask(&new, |_| Ok(())).await.unwrap() {
                     AskOutcome::Known(id) => (id, false),
@@ -170,7 +174,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
 async fn a_yes_is_for_one_question() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let ask = async |id: &str, content: &str, used: &[String]| {
-        let most = OpenQuestionLimits { of_conversation: 100, of_client: 100 };
+        let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn) = (3_600_000, TURN_OUTSIDE_CHAT);
         let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
@@ -202,12 +206,36 @@ async fn a_yes_is_for_one_question() {
     assert!(use_question(&store, "1", true).await.is_err());
 }
 
+/// A conversation may ask so many questions in an hour, whatever became of them; other conversations have their own hour.
+#[tokio::test]
+async fn the_questions_of_an_hour_are_counted() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let ask = async |id: &str, name: &str, turn: i64| {
+        let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 2 };
+        let (client, tenant, content, expires_after, used) = ("c", "t", "{}", 3_600_000, &[]);
+        let new =
+            NewQuestion { id, client, name, tenant, digest: id, content, expires_after, turn, used, most };
+        store.ask(&new, |_| Ok(())).await.unwrap()
+    };
+    let new = |id: &str| AskOutcome::New(id.to_owned());
+    assert_eq!(ask("1", "n", TURN_OUTSIDE_CHAT).await, new("1"));
+    assert!(store.decide(("1", "1"), PersonDecision::Deny, "ann", || Ok(())).await.unwrap().is_ok());
+    assert_eq!(ask("2", "n", 3).await, new("2"));
+    assert!(store.decide(("2", "2"), PersonDecision::Allow, "ann", || Ok(())).await.unwrap().is_ok());
+    assert_eq!(ask("3", "n", 3).await, AskOutcome::TooManyAnHour);
+    assert_eq!(ask("2", "n", 3).await, AskOutcome::Known("2".to_owned()), "it is no new question");
+    assert_eq!(ask("4", "other", 3).await, new("4"));
+    assert_eq!(ask("5", "n", TURN_OF_TOOL_OFFER).await, new("5"), "a tool on offer is no call");
+    store.execute_for_test("UPDATE questions SET asked = asked - 3600001 WHERE id = '1'").await.unwrap();
+    assert_eq!(ask("6", "n", 3).await, new("6"));
+}
+
 /// A question that cannot be recorded is not asked, and the one that it would replace stays valid.
 #[tokio::test]
 async fn a_question_that_is_not_recorded_is_not_asked() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let ask = async |id: &str, content: &str, is_recorded: bool| {
-        let most = OpenQuestionLimits { of_conversation: 1, of_client: 1 };
+        let most = QuestionLimits { of_conversation: 1, of_client: 1, an_hour: 9 };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn, used) = (3_600_000, TURN_OUTSIDE_CHAT, &[]);
         let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
