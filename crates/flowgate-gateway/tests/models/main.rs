@@ -16,6 +16,7 @@ mod concurrent_turns;
 mod conversation_names;
 mod default_trusted;
 mod error_messages;
+mod foreign_methods;
 mod freezes;
 mod freezes_failing;
 mod gateway;
