@@ -22,6 +22,7 @@ mod freezes_failing;
 mod gateway;
 mod grants;
 mod http2;
+mod http2_upstream;
 mod log;
 mod many_values;
 mod mcp;
