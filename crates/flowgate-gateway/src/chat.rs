@@ -166,7 +166,7 @@ impl ModelRoutes {
         if !self.sessions.store().is_writable().await {
             failing.push("store");
         }
-        if !self.recorder.is_writable() {
+        if !self.recorder.is_writable().await {
             failing.push("audit log");
         }
         failing.extend(self.recorder.witnesses().and_then(HeadDestinations::overdue_destination));

@@ -23,6 +23,7 @@ mod gateway;
 mod grants;
 mod http2;
 mod http2_upstream;
+mod hung_audit_log;
 mod log;
 mod many_values;
 mod mcp;
