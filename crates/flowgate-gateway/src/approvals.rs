@@ -129,7 +129,7 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, presence, key } = context;
+        let ApprovalContext { client, conversation, turns, key, .. } = context;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
                             write [people.NAME] with role = \"approver\"";
@@ -180,7 +180,7 @@ impl ApprovalService {
             self.notify_question(&id).await;
         }
         let asked = ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
-        Ok(self.await_answer(asked, presence).await)
+        Ok(self.await_answer(context, asked).await)
     }
 
     /// Notifies of a new question.
@@ -310,24 +310,41 @@ impl ApprovalService {
         context: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, presence, .. } = context;
+        let ApprovalContext { client, conversation, turns, .. } = context;
         let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let asked = ApprovalReference { id: question.id, digest: question.digest, tool };
-        Ok(self.await_answer(asked, presence).await)
+        Ok(self.await_answer(context, asked).await)
     }
 
-    async fn await_answer(&self, asked: ApprovalReference, presence: &ClientPresence) -> ApprovalOutcome {
+    async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
+        let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;
+        let mut is_failing = false;
         let mut bell = self.bell.subscribe();
         let decision = loop {
             // While the database does not answer, the question counts as open.
             let (state, is_granted) = match self.store.question(&asked.id).await {
-                Ok(Some(question)) => (Some(question.state), question.is_granted),
-                Ok(None) => (None, false),
-                Err(_) => (Some(QuestionState::Open), false),
+                Ok(question) => {
+                    is_failing = false;
+                    question.map_or((None, false), |question| (Some(question.state), question.is_granted))
+                }
+                Err(error) => {
+                    // The next reading is retried, but the operator may have to act on the cause. One line for each
+                    // failure, not for each reading.
+                    if !std::mem::replace(&mut is_failing, true) {
+                        let fields = vec![
+                            ("conversation", conversation.into()),
+                            ("question", asked.id.as_str().into()),
+                        ];
+                        let sentence =
+                            format!("the decision of a question cannot be read, so its call waits: {error}");
+                        self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
+                    }
+                    (Some(QuestionState::Open), false)
+                }
             };
             match state {
                 // The client has disconnected: the answer is kept for its next request.

@@ -17,6 +17,7 @@
 
 mod approvals;
 mod audit;
+mod client;
 mod file;
 mod person;
 mod server;
@@ -39,7 +40,7 @@ use flowgate_lm::remote::{Authorities, RetryPolicy};
 use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
-use file::{ApiSpec, ClientSpec, ConfigFile, FormatSpec, StoreTable, UpstreamSpec};
+use file::{ApiSpec, ConfigFile, FormatSpec, StoreTable, UpstreamSpec};
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError};
 use crate::log::LogLineFormat;
@@ -227,13 +228,11 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The version of the stored form of conversations.
-const FORMAT: u32 = 6;
-
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;
 
-/// Reads the configuration. Relative paths start at `folder`; `environment` returns variables.
+/// Reads the configuration. Relative paths start at `folder`; `environment` returns variables. The methods are the
+/// built-in ones.
 ///
 /// # Errors
 /// The first error in the file, with its position.
@@ -242,6 +241,20 @@ pub fn read(
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<GatewayConfig, ConfigError> {
+    read_with_methods(text, folder, environment, &MethodRegistry::builtin())
+}
+
+/// Reads the configuration as [`read`] does; `method = "NAME"` names a method of `methods`, which contain those of the
+/// embedding program.
+///
+/// # Errors
+/// The first error in the file, with its position.
+pub fn read_with_methods(
+    text: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+    methods: &MethodRegistry,
+) -> Result<GatewayConfig, ConfigError> {
     let file: ConfigFile = toml::from_str(text).map_err(|error| {
         let line = error
             .span()
@@ -249,7 +262,7 @@ pub fn read(
         let message = error.message().lines().next().unwrap_or_default();
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
-    let reader = ConfigReader { folder, environment, keys: RefCell::default() };
+    let reader = ConfigReader { folder, environment, methods, keys: RefCell::default() };
     let predicate_sources = reader.predicate_sources(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
@@ -390,6 +403,7 @@ fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Resu
 struct ConfigReader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
+    methods: &'a MethodRegistry,
     /// The keys read so far.
     keys: RefCell<Vec<Secret>>,
 }
@@ -463,99 +477,6 @@ impl ConfigReader<'_> {
             (None, _) => {}
         }
         Ok(UpstreamConfig { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
-    }
-
-    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
-    /// are the configured ones, to which the section refers by name.
-    fn client(
-        &self,
-        name: &str,
-        spec: ClientSpec,
-        upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
-        servers: &BTreeMap<String, Arc<McpServer>>,
-    ) -> Result<ClientSettings, String> {
-        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
-        let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
-        if key.is_none() && certificate.is_none() {
-            return Err("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
-        }
-        if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
-            return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
-        }
-        let upstream =
-            spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
-        let servers =
-            spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
-        let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
-        for (at, one) in prefixes.iter().enumerate() {
-            if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
-                return Err(format!(
-                    "the prefix of one server is the beginning of another's, so a tool may belong to either: `{one}`"
-                ));
-            }
-        }
-        if upstream.is_none() && servers.is_empty() {
-            return Err("it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
-        }
-        let path = self.folder.join(&spec.policy);
-        let source = self.text(&path)?;
-        let policy = Policy::parse(&source).map_err(|errors| {
-            let first = errors.first().map(|error| {
-                let (line, column) = error.position(&source);
-                format!(":{line}:{column}: {}", error.message)
-            });
-            let more = match errors.len() {
-                0 | 1 => String::new(),
-                count => format!(" (and {} more: see `flowgate check {}`)", count - 1, path.display()),
-            };
-            format!("{}{}{more}", path.display(), first.unwrap_or_default())
-        })?;
-        let methods = MethodRegistry::builtin();
-        let method = match spec.method.as_deref() {
-            None => Method::LowestFirst,
-            Some(name) => methods.find(name).ok_or_else(|| {
-                let names: Vec<&str> = methods.methods().iter().map(|method| method.name()).collect();
-                format!("there is no method `{name}`; there are: {}", names.join(", "))
-            })?,
-        };
-        // The basis covers every setting whose change makes a replay diverge.
-        let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
-        // Trust in text that strangers may have written must be set explicitly, by the option that names it.
-        let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
-        let trusted = user_messages.name();
-        let step_labels = StepLabelling::from(spec.step_labels);
-        let labelling = format!("{step_labels:?}");
-        let basis =
-            serde_json::json!([FORMAT, source, method.name(), labelling, trusted, spec.pinned, named]);
-        let basis = random::hex(&Sha256::digest(basis.to_string()));
-        Ok(ClientSettings {
-            basis,
-            name: name.to_owned(),
-            owner: spec.owner,
-            approval_ttl: ApprovalSettings::default().expires_after,
-            key: key.map(Secret::new),
-            certificate,
-            tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
-            policy: Arc::new(policy),
-            policy_file: spec.policy.display().to_string(),
-            predicates: PredicateSources::default(),
-            upstream,
-            servers,
-            small_model: spec.small_model,
-            method,
-            step_labels,
-            interactive: spec.interactive,
-            user_messages,
-            is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
-            quotations: DatabaseSpec::default().quotations,
-            quotation_age: DatabaseSpec::default().quotation_age,
-            asks_in_front: false,
-            pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
-            requests_per_minute: spec.requests_per_minute.max(1),
-            parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
-            sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
-        })
     }
 
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {

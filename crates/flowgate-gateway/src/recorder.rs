@@ -1,6 +1,9 @@
 //! Writes the [audit log](flowgate_audit) of the gateway, if one is configured.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
+//! `log_probe` tests for the health route whether the log can be written.
+
+mod log_probe;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,6 +25,7 @@ use flowgate_audit::{
     AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
     ContentSelector, JudgedCallRecord, Timestamp, UnopenedLog, WitnessRecord,
 };
+use log_probe::{LogProbe, PROBE_TIMEOUT};
 
 /// An event and its content, which is not part of the log itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +70,7 @@ pub(crate) struct RecordingLog {
     content: Option<Duration>,
     /// The keys that are removed from content.
     keys: Vec<Secret>,
+    probe: LogProbe,
 }
 
 impl Recorder {
@@ -99,7 +104,13 @@ impl Recorder {
         let log = Arc::new(log);
         let begin = |spec| HeadDestinations::begin(spec, &log, operator).map_err(delivery_to_database_error);
         let witnesses = witness.as_ref().map(begin).transpose()?;
-        let recorder = Self(Some(Arc::new(RecordingLog { witnesses, log, content: *content, keys })));
+        let recorder = Self(Some(Arc::new(RecordingLog {
+            witnesses,
+            log,
+            content: *content,
+            keys,
+            probe: LogProbe::default(),
+        })));
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
@@ -133,14 +144,11 @@ impl Recorder {
         let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
     }
 
-    /// Returns whether the log can be written now.
-    pub(crate) fn is_writable(&self) -> bool {
+    /// Returns whether the log can be written, as of at most a second ago.
+    pub(crate) async fn is_writable(&self) -> bool {
         let Some(recording) = self.0.as_deref() else { return true };
-        // This waits for the disk, and must not block sockets.
-        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.log.is_writable()),
-            _ => recording.log.is_writable(),
-        }
+        let log = Arc::clone(&recording.log);
+        recording.probe.is_writable(PROBE_TIMEOUT, move || log.is_writable()).await
     }
 
     /// Deletes content at the request of `who`; returns the number of deleted entries.

@@ -33,7 +33,7 @@ use std::ops::Deref;
 
 use flowgate::monitor::Judgement;
 
-pub use registry::{MethodRegistry, NameTaken};
+pub use registry::{MethodRegistry, NameTaken, UnknownMethod};
 
 use crate::screener::{Screener, ToolSelector};
 use draft::DraftJudge;

@@ -23,6 +23,7 @@
 mod authorities;
 mod budget;
 mod client;
+mod client_pool;
 mod failure;
 mod request_body;
 mod response;
@@ -56,9 +57,10 @@ pub use retry::RetryPolicy;
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For establishing the connection.
+    /// For establishing a connection, if none is open. A request that waits for a place on an open HTTP/2 connection,
+    /// because its server permits no further one, has the time of the whole request for that.
     pub connect: Duration,
-    /// From the connection until the answer begins.
+    /// From the sending of the request until the answer begins.
     pub first_byte: Duration,
     /// For the whole request, including all attempts and the delays between them.
     pub whole: Duration,

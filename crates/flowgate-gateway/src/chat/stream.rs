@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::CONVERSATION;
+use super::headers::CONVERSATION;
 use crate::http::client_presence::DisconnectGuard;
 use crate::http::reply::HttpReply;
 use crate::http::waiting_status::WaitingStatus;

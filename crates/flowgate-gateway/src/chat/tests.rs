@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
-use super::{ClientPresence, ModelRoutes, config, stream};
+use super::{ModelRoutes, config, stream};
+use crate::http::client_presence::ClientPresence;
 use crate::http::value_budget::ValueBudget;
 use crate::limits::{ServerLimits, estimated_memory};
 use crate::log::OperatorLog;

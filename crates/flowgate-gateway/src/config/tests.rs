@@ -75,8 +75,8 @@ fn problems_are_named_with_their_place() {
         "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
     );
     check(
-        format!("{UPSTREAM}{CLIENT}method = \"lowest\"\n"),
-        "clients.a: there is no method `lowest`; there are: lowest-first, cheapest-first, judge, introspection, \
+        format!("{UPSTREAM}{CLIENT}method = \"lowestfirst\"\n"),
+        "clients.a: there is no method `lowestfirst`; did you mean `lowest-first`? there are: lowest-first, cheapest-first, judge, introspection, \
          provenance, everything, tool-filter, confirm-acting, never-look",
     );
     check(

@@ -28,8 +28,9 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::approvals::ApprovalService;
+use crate::chat::ModelRoutes;
+use crate::chat::error_reply::error_reply;
 use crate::chat::report::sentence_of;
-use crate::chat::{ModelRoutes, error_reply};
 use crate::config;
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;

@@ -62,7 +62,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
         (
             "memory of one conversation, which has many short values",
-            mib(usize::try_from(store.conversation).unwrap() * crate::chat::GROWTH),
+            mib(usize::try_from(store.conversation).unwrap() * crate::chat::conversations::GROWTH),
         ),
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use super::upstream::SESSION;
-use crate::chat::CONVERSATION;
+use crate::chat::headers::CONVERSATION;
 use crate::chat::stream::ReplyPart;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;

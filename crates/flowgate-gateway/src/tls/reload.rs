@@ -2,23 +2,49 @@
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
 //! earlier certificate remains in use. A certificate and its key are two files: between their replacements they do not
-//! match, and the second replacement is noticed in turn.
+//! match, and the second replacement is noticed in turn. The cause may also be gone without a change of the files, such
+//! as too many open files, so the files are read again after a while.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use tokio::sync::OwnedMutexGuard;
 
-use super::files::{FileVersions, TlsFiles, TlsSettings};
+use super::files::{FileVersions, TlsFileError, TlsFiles, TlsSettings};
 use crate::log::{LogEvent, OperatorLog};
+
+/// How long after a failure the same files are read again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The files that were examined last.
+#[derive(Debug)]
+struct ExaminedFiles {
+    versions: FileVersions,
+    /// When and why they could not be used.
+    failure: Option<(Instant, TlsFileError)>,
+}
+
+impl ExaminedFiles {
+    /// Returns whether files of these versions need not be read.
+    fn is_current(&self, found: &FileVersions) -> bool {
+        let needs_no_retry = self.failure.as_ref().is_none_or(|(at, _)| at.elapsed() < RETRY_INTERVAL);
+        self.versions == *found && needs_no_retry
+    }
+
+    /// Returns whether the operator knows of this failure of files of these versions.
+    fn is_reported(&self, found: &FileVersions, error: &TlsFileError) -> bool {
+        self.versions == *found && self.failure.as_ref().is_some_and(|(_, known)| known == error)
+    }
+}
 
 /// The TLS settings of a running server.
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     files: TlsFiles,
     current: Mutex<Arc<ServerConfig>>,
-    /// The versions of the files that were read last; locked while the files are examined.
-    versions: Arc<tokio::sync::Mutex<FileVersions>>,
+    /// Locked while the files are examined.
+    examined: Arc<tokio::sync::Mutex<ExaminedFiles>>,
     log: OperatorLog,
 }
 
@@ -28,29 +54,30 @@ impl ServerTls {
             log.write(LogEvent::Remark, "", Vec::new(), &format!("tls.{warning}"));
         }
         let TlsSettings { files, versions, config } = settings;
-        let versions = Arc::new(tokio::sync::Mutex::new(versions));
-        Self { files, current: Mutex::new(config), versions, log }
+        let examined = ExaminedFiles { versions, failure: None };
+        let examined = Arc::new(tokio::sync::Mutex::new(examined));
+        Self { files, current: Mutex::new(config), examined, log }
     }
 
     /// Returns the settings for the next handshake. While another handshake examines the files, these are the present
     /// ones: handshakes do not wait for each other.
     pub(crate) async fn settings(self: &Arc<Self>) -> Arc<ServerConfig> {
-        if let Ok(versions) = Arc::clone(&self.versions).try_lock_owned() {
+        if let Ok(examined) = Arc::clone(&self.examined).try_lock_owned() {
             let tls = Arc::clone(self);
             // On a thread that may wait for a slow disk. It also completes if the connection ends meanwhile.
-            let _ = tokio::task::spawn_blocking(move || tls.read_changed_files(versions)).await;
+            let _ = tokio::task::spawn_blocking(move || tls.read_changed_files(examined)).await;
         }
         Arc::clone(&self.current())
     }
 
-    fn read_changed_files(&self, mut versions: OwnedMutexGuard<FileVersions>) {
+    fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
         let found = self.files.versions();
-        if *versions == found {
+        if examined.is_current(&found) {
             return;
         }
-        *versions = found;
         match self.files.load() {
             Ok(settings) => {
+                *examined = ExaminedFiles { versions: found, failure: None };
                 *self.current() = settings.config;
                 self.log.write(
                     LogEvent::Certificate,
@@ -60,13 +87,101 @@ impl ServerTls {
                 );
             }
             Err(error) => {
-                let sentence = format!("tls.{error}; the gateway keeps the certificate that it has");
-                self.log.write(LogEvent::Remark, "", Vec::new(), &sentence);
+                if !examined.is_reported(&found, &error) {
+                    let sentence = format!("tls.{error}; the gateway keeps the certificate that it has");
+                    self.log.write(LogEvent::Remark, "", Vec::new(), &sentence);
+                }
+                *examined = ExaminedFiles { versions: found, failure: Some((Instant::now(), error)) };
             }
         }
     }
 
     fn current(&self) -> MutexGuard<'_, Arc<ServerConfig>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+    use crate::log::LogLineFormat;
+
+    /// A log whose lines are received one by one.
+    fn log() -> (OperatorLog, Receiver<String>) {
+        struct LogOutput(Sender<String>);
+        impl Write for LogOutput {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.send(String::from_utf8_lossy(bytes).into_owned());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, lines) = channel();
+        (OperatorLog::new(LogLineFormat::Text, LogOutput(sender)), lines)
+    }
+
+    /// Files that could not be used are read again after a while, also if they have not changed, and the failure is
+    /// reported once.
+    #[tokio::test]
+    async fn unchanged_files_are_read_again_after_a_failure() {
+        let name = crate::random::unguessable_name().unwrap();
+        let folder = std::env::temp_dir().join(format!("flowgate-reload-{name}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = TlsFiles {
+            certificate: folder.join("gateway.pem"),
+            key: folder.join("gateway.key"),
+            client_ca: None,
+        };
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(&files.certificate, cert.pem()).unwrap();
+        std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+        // The log warns of a key that others can read.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let (log, lines) = log();
+        let tls = Arc::new(ServerTls::new(files.load().unwrap(), log));
+        let first = tls.settings().await;
+        // Time passes since the last failure.
+        let wait = async || {
+            let mut examined = tls.examined.lock().await;
+            if let Some((at, _)) = &mut examined.failure {
+                *at = at.checked_sub(RETRY_INTERVAL).unwrap();
+            }
+        };
+
+        // A failure of files that are whole, such as too many open files.
+        let failure = std::fs::write(&files.key, "no key").map(|()| files.load().unwrap_err()).unwrap();
+        std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+        let versions = files.versions();
+        *tls.examined.lock().await = ExaminedFiles { versions, failure: Some((Instant::now(), failure)) };
+        assert!(Arc::ptr_eq(&tls.settings().await, &first));
+        wait().await;
+        let second = tls.settings().await;
+        assert!(!Arc::ptr_eq(&second, &first));
+        assert!(lines.recv().unwrap().contains("have changed and are in use"));
+
+        std::fs::write(&files.key, "no key").unwrap();
+        for _ in 0..3 {
+            assert!(Arc::ptr_eq(&tls.settings().await, &second));
+            wait().await;
+        }
+        std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+        assert!(!Arc::ptr_eq(&tls.settings().await, &second));
+        drop(tls);
+        let said: Vec<String> = lines.iter().collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("no private key") && said[1].contains("are in use"), "{said:?}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -3,12 +3,15 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
 use crate::FORMS;
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, PATIENCE, POLICY, TestAgent, TestGateway, config, until};
+use crate::persisted_turns::tables;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
@@ -106,6 +109,36 @@ fn a_request_waits_for_a_decision() {
             });
         }
     }
+}
+
+/// While decisions cannot be read, the request waits, and the log says so once.
+#[test]
+fn a_decision_that_cannot_be_read_is_reported() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 300);
+    let (gateway, mut log) = home.start_with_log();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let bob = PersonClient(&gateway, "bob");
+            let question = bob.first();
+            tables(&home, &["ALTER TABLE questions RENAME TO questions_elsewhere"]);
+            let line = log.next("failure");
+            assert_eq!((&line["client"], &line["question"]), (&json!("agent"), &question["id"]), "{line}");
+            let message = line["message"].as_str().unwrap();
+            assert!(
+                message.starts_with("the decision of a question cannot be read, so its call waits: "),
+                "{line}"
+            );
+            // Longer than the gateway waits between two readings.
+            std::thread::sleep(Duration::from_secs(2));
+            tables(&home, &["ALTER TABLE questions_elsewhere RENAME TO questions"]);
+            assert_eq!(bob.says(&question, "allow").0, 200);
+        });
+        assert_eq!(agent.says("Mail Bob."), "Done.");
+    });
+    gateway.stop();
+    assert_eq!(log.rest().matches("the decision of a question cannot be read").count(), 1);
 }
 
 /// The turn ends, the gateway restarts, the question is decided, the gateway restarts again, and a message of the user

@@ -15,6 +15,7 @@ use flowgate_gateway::http::server::{HttpServer, ServeConfig};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::{LogLineFormat, OperatorLog};
 use flowgate_gateway::predicates::PredicateSources;
+use flowgate_guard::method::MethodRegistry;
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
 use flowgate_lm::{ChatModel, Delta, RemoteModel};
@@ -120,7 +121,8 @@ impl GatewayHome {
         self.configuration().unwrap()
     }
 
-    fn configuration(&self) -> Result<file::GatewayConfig, String> {
+    /// Returns the parsed configuration with these methods.
+    pub(crate) fn read_with(&self, methods: &MethodRegistry) -> Result<file::GatewayConfig, String> {
         let environment = |name: &str| match name {
             "KEY" => Some(KEY.to_owned()),
             "OTHER" => Some(OTHER_KEY.to_owned()),
@@ -128,7 +130,12 @@ impl GatewayHome {
             "SECRET" => Some("secret".to_owned()),
             name => Some(format!("key-of-the-person-{name}")),
         };
-        file::read(&self.text, &self.folder, &environment).map_err(|error| error.to_string())
+        file::read_with_methods(&self.text, &self.folder, &environment, methods)
+            .map_err(|error| error.to_string())
+    }
+
+    fn configuration(&self) -> Result<file::GatewayConfig, String> {
+        self.read_with(&MethodRegistry::builtin())
     }
 
     pub(crate) fn start(&self) -> TestGateway {

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use flowgate::policy::diagnostic::nearest;
+
 use super::{Method, StepMethod};
 use crate::influence::InfluenceMethod;
 use crate::influence::everything::EverythingMethod;
@@ -30,6 +32,26 @@ impl fmt::Display for NameTaken {
 }
 
 impl std::error::Error for NameTaken {}
+
+/// A name that no method of conversations has, with advice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownMethod {
+    name: String,
+    nearest: Option<&'static str>,
+    known: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no method `{}`; ", self.name.escape_debug())?;
+        if let Some(nearest) = self.nearest {
+            write!(f, "did you mean `{nearest}`? ")?;
+        }
+        write!(f, "there are: {}", self.known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownMethod {}
 
 impl MethodRegistry {
     /// Creates a registry of the built-in methods, in the order in which lists name them. The influence methods begin with
@@ -94,6 +116,17 @@ impl MethodRegistry {
         self.step_methods.iter().copied().find(|method| method.name() == name)
     }
 
+    /// Returns the method of conversations that a configuration names.
+    ///
+    /// # Errors
+    /// If there is none: the error lists the registered names, and suggests the nearest.
+    pub fn resolve(&self, name: &str) -> Result<Method, UnknownMethod> {
+        self.find(name).ok_or_else(|| {
+            let known: Vec<&'static str> = self.step_methods.iter().map(|method| method.0.name()).collect();
+            UnknownMethod { name: name.to_owned(), nearest: nearest(name, known.iter().copied()), known }
+        })
+    }
+
     /// Returns the influence method with this name.
     pub fn find_influence(&self, name: &str) -> Option<&'static dyn InfluenceMethod> {
         self.influence_methods.iter().copied().find(|method| method.name() == name)
@@ -134,6 +167,33 @@ mod tests {
         assert_eq!(names, expected);
         let names: Vec<&str> = registry.influence_methods().iter().map(|method| method.name()).collect();
         assert_eq!(names, ["everything", "provenance", "nothing"]);
+    }
+
+    #[test]
+    fn an_unknown_name_gets_advice() {
+        #[derive(Debug)]
+        struct ForeignMethod;
+        impl StepMethod for ForeignMethod {
+            fn name(&self) -> &'static str {
+                "foreign"
+            }
+            fn doc(&self) -> &'static str {
+                "what flows into the strictest tool on offer"
+            }
+        }
+        let mut registry = MethodRegistry::builtin();
+        registry.register(&ForeignMethod).unwrap();
+        let check = |name: &str, advice: &str| {
+            let error = registry.resolve(name).unwrap_err().to_string();
+            let known = "there are: lowest-first, cheapest-first, judge, introspection, provenance, everything, \
+                         tool-filter, confirm-acting, never-look, foreign";
+            assert_eq!(error, format!("there is no method {advice}{known}"));
+        };
+        check("foriegn", "`foriegn`; did you mean `foreign`? ");
+        check("Everything", "`Everything`; did you mean `everything`? ");
+        check("lowest", "`lowest`; ");
+        check("a\nb", "`a\\nb`; ");
+        assert_eq!(registry.resolve("foreign").unwrap().name(), "foreign");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::client_pool::{ClientPool, OpenRequest};
 use super::failure::to_failure;
 use super::request_body::RequestBody;
 use super::response::HttpResponse;
@@ -67,21 +68,21 @@ struct Connections {
     /// How long a connection is kept after an answer; zero if it is closed.
     idle: Duration,
     connect_timeout: Duration,
-    /// The client of these settings, made by the first request; `None` if it cannot be made.
-    client: Arc<OnceLock<Option<reqwest::Client>>>,
+    /// The clients of these settings.
+    clients: Arc<ClientPool>,
 }
 
 impl Connections {
     /// Returns these settings without the open connections, for a change.
     fn change(&mut self) -> &mut Self {
-        self.client = Arc::default();
+        self.clients = Arc::default();
         self
     }
 
-    /// Returns the client, whose clones share their connections.
-    fn find_client(&self) -> Result<&reqwest::Client, Error> {
-        let client = self.client.get_or_init(|| self.make_client());
-        client.as_ref().ok_or_else(|| Error::Unreachable("the HTTP client cannot be started".to_owned()))
+    /// Returns a client for one request.
+    fn acquire_client(&self) -> Result<(reqwest::Client, OpenRequest), Error> {
+        let acquired = self.clients.acquire(|| self.make_client());
+        acquired.ok_or_else(|| Error::Unreachable("the HTTP client cannot be started".to_owned()))
     }
 
     fn make_client(&self) -> Option<reqwest::Client> {
@@ -239,10 +240,9 @@ impl HttpClient {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<HttpResponse, AttemptFailure> {
-        let (body, connected) = RequestBody::new(body.clone());
-        let mut request = self
-            .connections
-            .find_client()?
+        let (body, sending) = RequestBody::new(body.clone());
+        let (client, open) = self.connections.acquire_client()?;
+        let mut request = client
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json")
             .header("anthropic-version", ANTHROPIC_VERSION);
@@ -250,28 +250,25 @@ impl HttpClient {
             request = request.header(*name, value);
         }
         let sent = request.body(reqwest::Body::wrap(body)).send();
-        let response = self.await_head(sent, connected, deadline).await?;
-        HttpResponse::read_head(response, deadline, !self.connections.idle.is_zero()).await
+        let response = self.await_head(sent, sending, deadline).await?;
+        HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer: first for the connection, then for the answer.
+    /// Waits for the head of the answer: first until the request is being sent, then for the answer. The HTTP client
+    /// limits the time for establishing a connection. A request that waits for a place on an open connection is not
+    /// connecting: it waits for the requests before it, each of which has its own limits.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,
-        mut connected: Receiver<()>,
+        mut sending: Receiver<()>,
         deadline: Instant,
     ) -> Result<reqwest::Response, AttemptFailure> {
         let mut sent = pin!(sent);
-        let answer_or_connection = poll_fn(|cx| match sent.as_mut().poll(cx) {
+        let answer_or_sending = poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => pin!(&mut connected).poll(cx).map(|_| None),
+            Poll::Pending => pin!(&mut sending).poll(cx).map(|_| None),
         });
-        let connect_end = Instant::now() + self.times.connect.min(DAY);
-        let early = match timeout_at(connect_end.min(deadline), answer_or_connection).await {
-            Ok(early) => early,
-            Err(_) if deadline <= connect_end => return Err(Error::Timeout.into()),
-            Err(_) => return Err(AttemptFailure::transient(Error::Timeout)),
-        };
+        let early = timeout_at(deadline, answer_or_sending).await.map_err(|_| Error::Timeout)?;
         let answer = match early {
             Some(answer) => answer,
             None => {

@@ -1,7 +1,7 @@
-//! Wraps the body of a request to report when its connection is established.
+//! Wraps the body of a request to report when it is being sent.
 //!
-//! The HTTP client reads a body only once it has a connection. The time limit for the answer begins there, and the
-//! limit for the connection ends there.
+//! The HTTP client reads a body only once it has a connection, and over HTTP/2 a place on it. The time limit for the
+//! answer begins there.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use tokio::sync::oneshot::{Receiver, Sender, channel};
 #[derive(Debug)]
 pub(super) struct RequestBody {
     bytes: Option<Bytes>,
-    connected: Option<Sender<()>>,
+    sending: Option<Sender<()>>,
 }
 
 impl RequestBody {
     /// Returns a body, and a receiver that gets a message when the body is read for the first time.
     pub(super) fn new(bytes: Bytes) -> (Self, Receiver<()>) {
-        let (connected, is_connected) = channel();
-        (Self { bytes: Some(bytes), connected: Some(connected) }, is_connected)
+        let (sending, is_sending) = channel();
+        (Self { bytes: Some(bytes), sending: Some(sending) }, is_sending)
     }
 }
 
@@ -33,9 +33,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(connected) = self.connected.take() {
+        if let Some(sending) = self.sending.take() {
             // A request that was given up has no receiver.
-            let _ = connected.send(());
+            let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -57,15 +57,15 @@ mod tests {
 
     #[test]
     fn the_first_read_is_reported() {
-        let (mut body, mut connected) = RequestBody::new(Bytes::from_static(b"{}"));
+        let (mut body, mut sending) = RequestBody::new(Bytes::from_static(b"{}"));
         assert_eq!(body.size_hint().exact(), Some(2));
-        assert!(connected.try_recv().is_err());
+        assert!(sending.try_recv().is_err());
         let mut read = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
             Poll::Pending => panic!("a body of one piece is always there"),
         };
         assert_eq!(read(), Some(Bytes::from_static(b"{}")));
-        assert_eq!(connected.try_recv(), Ok(()));
+        assert_eq!(sending.try_recv(), Ok(()));
         assert_eq!(read(), None);
         assert!(body.is_end_stream());
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::MAX_BODY;
+use super::client_pool::OpenRequest;
 use super::failure::to_failure;
 use super::retry::{AttemptFailure, retry_after};
 use crate::Error;
@@ -31,12 +32,14 @@ pub(super) struct HttpResponse {
     received_bytes: usize,
     is_stream: bool,
     is_connection_kept: bool,
+    /// The place of the request, until the answer has been read or is given up.
+    open: OpenRequest,
 }
 
 impl HttpResponse {
     /// Reads the status of an answer, and the description of an error.
     pub(super) async fn read_head(
-        response: Response,
+        (response, open): (Response, OpenRequest),
         deadline: Instant,
         is_connection_kept: bool,
     ) -> Result<Self, AttemptFailure> {
@@ -45,7 +48,7 @@ impl HttpResponse {
         let kind = header("content-type").unwrap_or_default();
         let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
         let wait = retry_after(header("retry-after"), header("retry-after-ms"));
-        let mut answer = Self { response, deadline, received_bytes: 0, is_stream, is_connection_kept };
+        let mut answer = Self { response, deadline, received_bytes: 0, is_stream, is_connection_kept, open };
         if status == 200 {
             return Ok(answer);
         }
@@ -119,15 +122,15 @@ impl HttpResponse {
         if !self.is_connection_kept {
             return;
         }
-        let mut drained = Box::pin(drain(self.response));
+        let mut drained = Box::pin(drain(self.response, self.open));
         if timeout(DRAIN_WAIT, &mut drained).await.is_err() {
             tokio::spawn(timeout(MAX_DRAIN_TIME, drained));
         }
     }
 }
 
-/// Reads a body to its end, or up to the limit.
-async fn drain(mut response: Response) {
+/// Reads a body to its end, or up to the limit. The request keeps its place until then.
+async fn drain(mut response: Response, _open: OpenRequest) {
     let mut count = 0_usize;
     while let Ok(Some(bytes)) = response.chunk().await
         && count <= MAX_DRAINED_BYTES

@@ -3,6 +3,7 @@
 mod connection_reuse;
 mod encryption;
 mod listening;
+mod stream_limits;
 
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -176,7 +176,7 @@ const MAX_COMPARED: usize = 2_000;
 
 /// Returns the known name nearest to `name`, if one is near enough to be a typing error. The distance counts
 /// insertions, deletions, substitutions and transpositions of neighbours.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > MAX_LENGTH {
         return None;

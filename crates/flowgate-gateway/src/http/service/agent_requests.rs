@@ -11,7 +11,9 @@ use flowgate_lm::wire::Api;
 
 use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
-use crate::chat::{ModelRoutes, error_reply, stream, with_conversation_header};
+use crate::chat::error_reply::error_reply;
+use crate::chat::headers::with_conversation_header;
+use crate::chat::{ModelRoutes, stream};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::listening::opens_stream;

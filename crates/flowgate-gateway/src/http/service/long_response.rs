@@ -156,7 +156,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::chat::error_reply;
+    use crate::chat::error_reply::error_reply;
     use crate::http::access::AccessControl;
     use crate::limits::ServerLimits;
     use crate::log::OperatorLog;

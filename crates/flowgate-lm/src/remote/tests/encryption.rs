@@ -21,26 +21,46 @@ use super::*;
 use crate::{BoxFuture, Listener};
 
 /// A server with TLS that answers each request with the same stream.
-struct TlsServer {
-    url: String,
-    authorities: Authorities,
-    seen: Arc<ServerCounts>,
+pub(super) struct TlsServer {
+    pub(super) url: String,
+    pub(super) authorities: Authorities,
+    pub(super) seen: Arc<ServerCounts>,
 }
 
 #[derive(Default)]
-struct ServerCounts {
-    connections: AtomicUsize,
+pub(super) struct ServerCounts {
+    pub(super) connections: AtomicUsize,
     versions: Mutex<Vec<Version>>,
+    open: AtomicUsize,
+    /// The most requests that were open at the same time.
+    pub(super) most_open: AtomicUsize,
+}
+
+/// How a server answers.
+#[derive(Clone)]
+pub(super) struct ServerBehaviour {
+    pub(super) answer: Bytes,
+    /// How long each answer takes.
+    pub(super) delay: Duration,
+    /// The most requests that are open on a connection of HTTP/2.
+    pub(super) max_streams: u32,
+}
+
+impl ServerBehaviour {
+    /// A short answer at once.
+    pub(super) fn prompt() -> Self {
+        let answer = Bytes::from(stream(Api::ChatCompletions, "hello"));
+        Self { answer, delay: Duration::ZERO, max_streams: 200 }
+    }
 }
 
 impl TlsServer {
     /// Starts a server that offers these protocols by ALPN, and a short answer.
     async fn start(protocols: &[&str]) -> Self {
-        Self::start_with_answer(protocols, stream(Api::ChatCompletions, "hello")).await
+        Self::start_as(protocols, ServerBehaviour::prompt()).await
     }
 
-    async fn start_with_answer(protocols: &[&str], answer: String) -> Self {
-        let answer = Bytes::from(answer);
+    pub(super) async fn start_as(protocols: &[&str], behaviour: ServerBehaviour) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
@@ -61,7 +81,7 @@ impl TlsServer {
                 tokio::spawn(serve_connection(
                     connection,
                     acceptor.clone(),
-                    answer.clone(),
+                    behaviour.clone(),
                     Arc::clone(&sees),
                 ));
             }
@@ -73,21 +93,30 @@ impl TlsServer {
 async fn serve_connection(
     connection: TcpStream,
     acceptor: TlsAcceptor,
-    answer: Bytes,
+    behaviour: ServerBehaviour,
     seen: Arc<ServerCounts>,
 ) {
     // A client that does not trust the server ends the handshake.
     let Ok(connection) = acceptor.accept(connection).await else { return };
     let is_http2 = connection.get_ref().1.alpn_protocol() == Some(b"h2");
+    let ServerBehaviour { answer, delay, max_streams } = behaviour;
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.versions.lock().unwrap().push(request.version());
         let body = Full::new(answer.clone());
         let answer = http::Response::builder().header("content-type", "text/event-stream").body(body);
-        std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        let seen = Arc::clone(&seen);
+        async move {
+            let open = seen.open.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.most_open.fetch_max(open, Ordering::SeqCst);
+            tokio::time::sleep(delay).await;
+            seen.open.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(answer.unwrap())
+        }
     });
     let connection = TokioIo::new(connection);
     let _ = if is_http2 {
-        http2::Builder::new(TokioExecutor::new()).serve_connection(connection, service).await
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.max_concurrent_streams(max_streams).serve_connection(connection, service).await
     } else {
         http1::Builder::new().serve_connection(connection, service).await
     };
@@ -144,7 +173,8 @@ async fn listeners_that_are_not_ready_do_not_hold_up_others() {
     let comments = format!(": {}\n\n", "x".repeat(1020)).repeat(512);
     let text = stream(Api::ChatCompletions, "hello");
     let (first, rest) = text.split_at(text.split_inclusive("\n\n").take(2).map(str::len).sum());
-    let server = TlsServer::start_with_answer(&["h2"], format!("{first}{comments}{rest}")).await;
+    let answer = Bytes::from(format!("{first}{comments}{rest}"));
+    let server = TlsServer::start_as(&["h2"], ServerBehaviour { answer, ..ServerBehaviour::prompt() }).await;
     let remote = remote(Api::ChatCompletions, &server.url).authorities(&server.authorities);
     let remote = remote.keep_connections(LONG);
     assert_eq!(ask(&remote).await.0.unwrap().text, "hello");

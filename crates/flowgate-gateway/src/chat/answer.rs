@@ -1,0 +1,230 @@
+//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded and stored.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use flowgate_guard::history::SentChat;
+use flowgate_lm::chat::Completion;
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use tokio::sync::mpsc::Sender;
+
+use super::ModelRoutes;
+use super::conversations::{ConversationHandle, LockedConversation};
+use super::error_reply::error_reply;
+use super::headers::{CONVERSATION, with_conversation_header};
+use super::model_request::ModelRouteRequest;
+use super::prefix_cache::{self, with_default_provenance};
+use super::report::RequestReport;
+use super::stream::{OutgoingReply, ReplyPart};
+use super::turn::{self, TurnRequest};
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::{RequestError, RequestErrorCause};
+use crate::log::LogEvent;
+use crate::recorder::AuditEntry;
+use crate::visibility::HIDDEN_HEADER;
+
+impl ModelRoutes {
+    /// Answers a request. A streamed answer is sent to `parts`, and the result is then `None`.
+    pub(crate) async fn answer(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        presence: &ClientPresence,
+        parts: Sender<ReplyPart>,
+    ) -> Option<HttpReply> {
+        let mut report = RequestReport::begin(received.conversation.as_deref());
+        let reply = self.answer_with_report(received, body, presence, parts, &mut report).await;
+        if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
+            report.set_rejected(reply.status);
+        }
+        report.write(&self.log, &received.client.spec.name, received.key.as_deref());
+        reply.map(HttpReply::mark_logged)
+    }
+
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
+    /// streamed answer is sent to `parts`, and the result is then `None`. `presence` tells whether the client still
+    /// waits.
+    async fn answer_with_report(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        presence: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Option<HttpReply> {
+        let api = received.api;
+        let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
+        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is not UTF-8")) };
+        let request = match received.client.prefix_cache.decode(api, body) {
+            Ok(request) => request,
+            Err(why) => return Some(bad(&why)),
+        };
+        let failed = |report: &mut RequestReport, failure: RequestError| {
+            report.set_failure(&failure);
+            error_reply(api, failure.status, &failure.message)
+        };
+        let chat = request.chat(received.unmarked);
+        received.client.prefix_cache.insert(&request, &chat);
+        let handle = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
+        {
+            Ok(handle) => handle,
+            Err(failure) => return Some(failed(report, failure)),
+        };
+        report.set_conversation(handle.name());
+        let done =
+            self.stream_turn(received, &handle, (body, &request, &chat), presence, parts, report).await;
+        done.unwrap_or_else(|failure| {
+            Some(with_conversation_header(failed(report, failure), Some(handle.name())))
+        })
+    }
+
+    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `body` is the text of the
+    /// request, `request` its decoded form and `chat` its messages, of which those in the prefix cache are known by
+    /// their digests only. A streamed answer is sent to `parts`, and the result is then `None`.
+    async fn stream_turn(
+        &self,
+        received: &ModelRouteRequest,
+        handle: &ConversationHandle,
+        (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
+        presence: &ClientPresence,
+        parts: Sender<ReplyPart>,
+        report: &mut RequestReport,
+    ) -> Result<Option<HttpReply>, RequestError> {
+        let client = &received.client;
+        let mut locked = self.sessions.lock(client, handle, presence).await?;
+        // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
+        // whole body is decoded.
+        let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
+        let whole = match (!has_cached_messages)
+            .then(|| prefix_cache::decode_whole(received.api, body))
+            .transpose()
+        {
+            Ok(whole) => whole,
+            Err(why) => {
+                self.sessions.persist(client, handle, &mut locked).await?;
+                return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
+            }
+        };
+        let whole = whole.as_ref().map(|asked| {
+            let messages = &asked.request.messages;
+            SentChat::of(messages).with_sources(with_default_provenance(
+                asked.sources.clone(),
+                messages,
+                received.unmarked,
+            ))
+        });
+        let chat = whole.as_ref().unwrap_or(chat);
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let id = format!("{}-{created}-{number}", prefix(received.api));
+        let settings = &request.settings;
+        let head = ResponseHead { id: &id, model: &settings.model, created };
+        let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
+        let mut stream = settings.stream.then_some(stream);
+        let reply = (&mut stream, &mut *report);
+        let done =
+            self.run_guarded(received, handle.name(), &mut locked, (settings, chat), presence, reply).await;
+        // The turn is recorded and stored before its reply is sent, whether or not it failed.
+        let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
+        let persisted = match self.recorder.record_redacting(&events, received.key.as_deref()) {
+            Ok(()) => self.sessions.persist(client, handle, &mut locked).await,
+            Err(error) => Err(self.sessions.evict_unpersisted(handle, &mut locked, error).await),
+        };
+        if persisted.is_err() {
+            self.record_taken_back(&events);
+        }
+        drop(locked);
+        let done = done.and_then(|completion| persisted.map(|()| completion));
+        match (done, stream) {
+            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
+            (Ok(completion), None) => {
+                let mut body = received.api.encode_response(&completion, head);
+                report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
+                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, handle.name());
+                let reply = match &report.waits {
+                    Some(waits) => waits.add_to_reply(reply),
+                    None => reply,
+                };
+                Ok(Some(match &report.explained {
+                    Some(explanation) => reply.with_header(HIDDEN_HEADER, explanation),
+                    None => reply,
+                }))
+            }
+            (Err(failure), Some(mut stream)) if stream.has_begun() => {
+                report.set_failure(&failure);
+                stream.fail(failure.status, &failure.message).await;
+                Ok(None)
+            }
+            (Err(failure), _) => Err(failure),
+        }
+    }
+
+    /// Records that approved calls of a turn did not run, because the turn could not be stored.
+    pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
+        let cause = "the turn could not be kept";
+        let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
+        if let Err(error) = self.recorder.record(&notes) {
+            let sentence = format!("the audit log does not record that approved calls did not run: {error}");
+            self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
+        }
+    }
+
+    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
+    /// locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be released
+    /// early is sent to `stream`, if the client asks for a stream.
+    async fn run_guarded(
+        &self,
+        received: &ModelRouteRequest,
+        name: &str,
+        locked: &mut LockedConversation<'_>,
+        (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
+        presence: &ClientPresence,
+        (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
+    ) -> Result<Completion, RequestError> {
+        let Some(session) = locked.get() else {
+            let message =
+                "the request failed because of a bug in the gateway: the conversation is not loaded";
+            return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        };
+        if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
+            let message = "the conversation has reached the size limit of this gateway: begin a new one";
+            return Err(
+                RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
+            );
+        }
+        turn::check(&received.client, asked)?;
+        self.recorder.check_witness_lag()?;
+        self.approvals.check_frozen(&received.client.spec, name).await?;
+        self.sessions.catch_up(&received.client, session).await?;
+        let (client, key) = (&received.client, received.key.as_deref());
+        turn::run(
+            TurnRequest {
+                client,
+                name,
+                asked,
+                chat,
+                key,
+                presence,
+                approvals: &self.approvals,
+                log: &self.log,
+                explains: received.explains,
+            },
+            session,
+            stream,
+            report,
+        )
+        .await
+    }
+}
+
+/// Returns the beginning of the identifiers of an API's responses.
+fn prefix(api: Api) -> &'static str {
+    match api {
+        Api::ChatCompletions => "chatcmpl",
+        Api::Responses => "resp",
+        Api::Messages => "msg",
+    }
+}

@@ -1,0 +1,100 @@
+//! The limits on the requests of a client: the quota, and what is logged and answered when a limit is reached.
+
+use axum::http::StatusCode;
+
+use super::ModelRoutes;
+use super::clients::ClientState;
+use super::report::RequestReport;
+use crate::database::RequestAdmission;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+use crate::log::Limit;
+use crate::mcp_proxy::stream_place::MAX_LISTENING;
+
+/// A limit on the requests of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClientLimit {
+    /// Requests per minute.
+    Requests,
+    /// Requests in parallel.
+    Parallel,
+    /// Parallel streams of MCP server messages that answer no request.
+    Listening,
+}
+
+/// The refusal of a request that exceeds the quota of its client, or that the database could not count.
+#[derive(Debug)]
+pub(crate) struct QuotaRefusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The number of seconds after which the client may try again.
+    retry_after: u64,
+}
+
+impl QuotaRefusal {
+    /// Adds the `retry-after` header, and marks the reply as logged, because the refusal was logged when the quota was
+    /// checked.
+    pub(crate) fn add_to(&self, reply: HttpReply) -> HttpReply {
+        reply.with_header("retry-after", &self.retry_after.to_string()).mark_logged()
+    }
+}
+
+impl ModelRoutes {
+    /// Logs that a client has reached a limit on its requests.
+    pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
+        let (what, setting, advice, most) = match bound {
+            ClientLimit::Requests => {
+                let most = client.spec.requests_per_minute.into();
+                ("requests of one client in a minute", Some("[clients.NAME] requests-per-minute"), None, most)
+            }
+            ClientLimit::Parallel => {
+                let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
+                ("requests of one client at the same time", Some("[clients.NAME] parallel"), None, most)
+            }
+            ClientLimit::Listening => {
+                let most = u64::try_from(MAX_LISTENING).unwrap_or(u64::MAX);
+                ("streams of one client at the same time", None, Some("end streams that are not read"), most)
+            }
+        };
+        let effect = "the request was refused with 429";
+        self.log.limit(&Limit {
+            what,
+            effect,
+            setting,
+            advice,
+            most,
+            client: &client.spec.name,
+            conversation,
+        });
+    }
+
+    /// Takes one request from the quota of a client. Gateways that share a database share the quota.
+    ///
+    /// # Errors
+    /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
+    pub(crate) async fn take_request(
+        &self,
+        client: &ClientState,
+        conversation: Option<&str>,
+    ) -> Result<(), QuotaRefusal> {
+        let store = self.sessions.store();
+        let admission = match client.take_request() {
+            Err(seconds) => RequestAdmission::Exhausted { seconds },
+            Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
+            Ok(()) => {
+                let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;
+                counted.map_err(|error| {
+                    let failure = RequestError::from(error);
+                    let mut report = RequestReport::begin(conversation);
+                    report.set_failure(&failure);
+                    report.write(&self.log, &client.spec.name, None);
+                    QuotaRefusal { status: failure.status, message: failure.message, retry_after: 1 }
+                })?
+            }
+        };
+        let RequestAdmission::Exhausted { seconds } = admission else { return Ok(()) };
+        self.client_limit(client, conversation, ClientLimit::Requests);
+        let message = format!("this client may not ask more often: wait {seconds} s");
+        Err(QuotaRefusal { status: StatusCode::TOO_MANY_REQUESTS, message, retry_after: seconds })
+    }
+}

@@ -1,0 +1,48 @@
+//! The headers by which a client names the conversation of a request and the provenance of its messages.
+
+use axum::http::HeaderMap;
+use flowgate_lm::chat::Source;
+
+use crate::http::reply::HttpReply;
+
+/// The header in which a client names the conversation of a request.
+pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
+/// The header in which a client declares the provenance of those parts of user messages that have no mark of their own.
+pub(crate) const SOURCE: &str = "x-flowgate-source";
+
+/// Reads the name of the conversation from the headers of a request; `None` if the client names none.
+pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
+    let mut values = headers.get_all(CONVERSATION).iter();
+    let (value, other) = (values.next().map(|value| value.to_str()), values.next());
+    match value {
+        // Refused, because another program that reads the request might use the other value.
+        _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
+        None => Ok(None),
+        Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
+        Some(_) => Err(format!("the header `{CONVERSATION}` must have 1 to 128 visible ASCII characters")),
+    }
+}
+
+/// Adds the name of the conversation to a reply, if it is known.
+pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
+    match name {
+        Some(name) => reply.with_header(CONVERSATION, name),
+        None => reply,
+    }
+}
+
+/// Reads the header that declares the provenance of those parts of user messages that have no mark of their own.
+pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String> {
+    let mut values = headers.get_all(SOURCE).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(format!("the header `{SOURCE}` occurs twice: send it once")),
+        (Some(value), None) => match value.to_str().ok().and_then(Source::from_name) {
+            Some(source) => Ok(Some(source)),
+            None => {
+                let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
+                Err(format!("the header `{SOURCE}` must be one of: {}", names.join(", ")))
+            }
+        },
+    }
+}

@@ -1,0 +1,41 @@
+//! The list of the models that a client may ask for, in the form of each API.
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate_lm::wire::Api;
+use serde_json::{Value, json};
+
+use super::ModelRoutes;
+use super::error_reply::error_reply;
+use crate::http::reply::HttpReply;
+use crate::tls::client_certificate::ClientCertificate;
+
+impl ModelRoutes {
+    /// Lists the models that a client may ask for.
+    pub(crate) fn models(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<HttpReply, HttpReply> {
+        let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+        let (client, _) = self
+            .clients
+            .find(headers, certificate)
+            .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
+        let model = |name: &String| match api {
+            Api::Messages => {
+                json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
+            }
+            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
+        };
+        let models: Vec<Value> = upstream.models.iter().map(model).collect();
+        let list = match api {
+            Api::Messages => {
+                let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
+                json!({"first_id": end(models.first()), "last_id": end(models.last()), "has_more": false, "data": models})
+            }
+            _ => json!({"object": "list", "data": models}),
+        };
+        Ok(HttpReply::json(StatusCode::OK, &list))
+    }
+}

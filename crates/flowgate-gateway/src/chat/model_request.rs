@@ -1,0 +1,66 @@
+//! A request for a model, from its headers: the client is authenticated and its limits are checked before any of the body
+//! is read.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate_lm::chat::Source;
+use flowgate_lm::wire::Api;
+
+use super::ModelRoutes;
+use super::client_limits::ClientLimit;
+use super::clients::{ClientRequestPlace, ClientState};
+use super::error_reply::error_reply;
+use super::headers::{conversation_of, declared_default_source, with_conversation_header};
+use crate::http::reply::HttpReply;
+use crate::tls::client_certificate::ClientCertificate;
+use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
+
+/// A client's request whose body has not been read.
+#[derive(Debug)]
+pub(crate) struct ModelRouteRequest {
+    pub(crate) api: Api,
+    pub(crate) client: Arc<ClientState>,
+    /// The key for the upstream, if the client sends its own.
+    pub(crate) key: Option<String>,
+    /// The name of the conversation, if the client names one.
+    pub(crate) conversation: Option<String>,
+    /// Whether the client asks for an explanation of what is hidden from the model.
+    pub(super) explains: bool,
+    /// The provenance of unmarked parts of user messages, if the client declares a provenance.
+    pub(crate) unmarked: Option<Source>,
+    _at_work: ClientRequestPlace,
+}
+
+impl ModelRoutes {
+    /// Authenticates the client and checks its limits before any of the body is read.
+    pub(crate) async fn receive(
+        &self,
+        api: Api,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<ModelRouteRequest, HttpReply> {
+        let (client, key) = self
+            .clients
+            .find(headers, certificate)
+            .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
+        let named = conversation_of(headers);
+        let name = named.as_ref().ok().and_then(Option::as_deref);
+        let refuse =
+            |status, message: &str| with_conversation_header(error_reply(api, status, message), name);
+        if let Err(refusal) = self.take_request(&client, name).await {
+            return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
+        }
+        let Some(at_work) = ClientRequestPlace::acquire(&client) else {
+            self.client_limit(&client, name, ClientLimit::Parallel);
+            let message = "this client has as many requests open as it may: wait for one of them";
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
+        };
+        let unmarked =
+            declared_default_source(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
+        let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
+        let explains =
+            headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
+        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
+    }
+}

@@ -1,0 +1,114 @@
+//! Reads the sections `[clients.*]`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
+use flowgate_guard::conversation::StepLabelling;
+use flowgate_guard::history::MessageTemplate;
+use flowgate_guard::method::Method;
+use sha2::{Digest as _, Sha256};
+
+use super::file::ClientSpec;
+use super::{
+    ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
+    UserMessageTrust, find_named,
+};
+use crate::predicates::PredicateSources;
+use crate::random;
+use crate::secret::Secret;
+use crate::tls::client_certificate::CertificateName;
+
+/// The version of the stored form of conversations.
+const FORMAT: u32 = 6;
+
+impl ConfigReader<'_> {
+    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
+    /// are the configured ones, to which the section refers by name.
+    pub(super) fn client(
+        &self,
+        name: &str,
+        spec: ClientSpec,
+        upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
+        servers: &BTreeMap<String, Arc<McpServer>>,
+    ) -> Result<ClientSettings, String> {
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
+        let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
+        if key.is_none() && certificate.is_none() {
+            return Err("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
+        }
+        if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
+            return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
+        }
+        let upstream =
+            spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
+        let servers =
+            spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
+        let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
+        for (at, one) in prefixes.iter().enumerate() {
+            if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
+                return Err(format!(
+                    "the prefix of one server is the beginning of another's, so a tool may belong to either: `{one}`"
+                ));
+            }
+        }
+        if upstream.is_none() && servers.is_empty() {
+            return Err("it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
+        }
+        let path = self.folder.join(&spec.policy);
+        let source = self.text(&path)?;
+        let policy = Policy::parse(&source).map_err(|errors| {
+            let first = errors.first().map(|error| {
+                let (line, column) = error.position(&source);
+                format!(":{line}:{column}: {}", error.message)
+            });
+            let more = match errors.len() {
+                0 | 1 => String::new(),
+                count => format!(" (and {} more: see `flowgate check {}`)", count - 1, path.display()),
+            };
+            format!("{}{}{more}", path.display(), first.unwrap_or_default())
+        })?;
+        let method = match spec.method.as_deref() {
+            None => Method::LowestFirst,
+            Some(name) => self.methods.resolve(name).map_err(|error| error.to_string())?,
+        };
+        // The basis covers every setting whose change makes a replay diverge.
+        let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
+        // Trust in text that strangers may have written must be set explicitly, by the option that names it.
+        let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
+        let trusted = user_messages.name();
+        let step_labels = StepLabelling::from(spec.step_labels);
+        let labelling = format!("{step_labels:?}");
+        let basis =
+            serde_json::json!([FORMAT, source, method.name(), labelling, trusted, spec.pinned, named]);
+        let basis = random::hex(&Sha256::digest(basis.to_string()));
+        Ok(ClientSettings {
+            basis,
+            name: name.to_owned(),
+            owner: spec.owner,
+            approval_ttl: ApprovalSettings::default().expires_after,
+            key: key.map(Secret::new),
+            certificate,
+            tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
+            policy: Arc::new(policy),
+            policy_file: spec.policy.display().to_string(),
+            predicates: PredicateSources::default(),
+            upstream,
+            servers,
+            small_model: spec.small_model,
+            method,
+            step_labels,
+            interactive: spec.interactive,
+            user_messages,
+            is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
+            quotations: DatabaseSpec::default().quotations,
+            quotation_age: DatabaseSpec::default().quotation_age,
+            asks_in_front: false,
+            pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
+            requests_per_minute: spec.requests_per_minute.max(1),
+            parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
+            sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
+        })
+    }
+}
