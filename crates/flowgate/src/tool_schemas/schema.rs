@@ -163,7 +163,7 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // What stands beside a reference restricts the value further.
+            // A keyword beside a reference restricts the value further.
             match next.filter(|_| !fields.contains_key("properties") && !fields.contains_key("enum")) {
                 Some(next) => schema = next,
                 None => return schema,
