@@ -190,7 +190,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "twice",
             b"{\"tools\": [], \"tools\": []}",
-            "twice.json: line 1, column 22: not JSON: duplicate key",
+            "twice.json: line 1, column 21: not JSON: duplicate key",
         ),
         (
             "nothing",
