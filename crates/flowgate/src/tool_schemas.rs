@@ -226,7 +226,7 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 }
 
 /// Returns the help for a name that is not known.
-fn help_for<'n>(name: &str, known: &BTreeSet<&'n str>, what: &str, nothing: &str) -> String {
+fn help_for(name: &str, known: &BTreeSet<&str>, what: &str, nothing: &str) -> String {
     let near = nearest(name, known.iter().copied()).filter(|_| !name.is_empty() && !name.contains('*'));
     match near {
         Some(near) => format!("did you mean {}?", quoted(near)),
