@@ -67,6 +67,9 @@ pub(crate) enum Command {
     ///
     /// A trace is a list of OpenAI or Anthropic messages as JSON, an MCP log, or JSON lines of either, compressed with gzip or not;
     /// `-` is the standard input. Without a trace, only the policy is checked.
+    ///
+    /// With --tools, the policy is compared with the schemas of the tools: a tool or an argument that the policy names and no schema
+    /// contains is an error. Notes list the tools that no `require` and no `label` covers.
     #[command(after_help = help::CHECK)]
     Check {
         /// The policy file.
@@ -88,6 +91,10 @@ pub(crate) enum Command {
         /// Exit with 1 if there is a warning about the policy, or about names in it that do not occur in the traces.
         #[arg(long)]
         deny_warnings: bool,
+        /// A JSON file with tools: the result of MCP `tools/list`, or a request to a model with `tools` (OpenAI, Anthropic). `NAME=FILE`
+        /// means the tools of the server NAME, which the policy calls `tool:NAME/...`. May be given several times.
+        #[arg(long = "tools", value_name = "[NAME=]FILE")]
+        tools: Vec<String>,
         #[command(flatten)]
         answering: PredicateArgs,
     },

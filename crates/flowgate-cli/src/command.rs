@@ -60,6 +60,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             content,
             objections,
             deny_warnings,
+            tools,
             answering,
         } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
@@ -72,6 +73,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                     content,
                     objections,
                     deny_warnings,
+                    tools: &tools,
                     answering,
                 },
                 output,

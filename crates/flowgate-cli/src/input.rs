@@ -79,6 +79,18 @@ pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     utf8_text(bytes, &path.display().to_string(), 1).map_err(InputError)
 }
 
+/// Reads a text of at most `limit` bytes.
+pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError> {
+    let name = path.display();
+    let mut bytes = Vec::new();
+    let read = open(path)?.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit {
+        return Err(InputError(format!("{name}: longer than {} MiB", limit >> 20)));
+    }
+    utf8_text(bytes, &name.to_string(), 1).map_err(InputError)
+}
+
 /// Converts bytes of `file` to text. `first_line` is the number of their first line, for the message about bytes that
 /// are not UTF-8.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {

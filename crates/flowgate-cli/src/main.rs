@@ -17,6 +17,7 @@ mod progress;
 mod report;
 #[cfg(feature = "run")]
 mod stores;
+mod tool_files;
 mod warnings;
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
 //! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
-//! the traces, traces without messages, and unknown roles.
+//! the traces, traces without messages, and unknown roles. Carries the result of a comparison with tools along.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};
@@ -7,6 +7,7 @@ use flowgate::trace::Trace;
 use serde_json::{Value, json};
 
 use crate::output::{Console, plural};
+use crate::tool_files::ToolComparison;
 
 /// The number of warnings without a suggestion that are printed.
 const MAX_DRAWN: usize = 10;
@@ -26,6 +27,8 @@ pub(crate) struct Warnings {
     policy: Vec<Diagnostic>,
     /// Warnings about traces: a code and one line.
     traces: Vec<(&'static str, String)>,
+    /// The comparison with the schemas of tools, which is printed already.
+    compared: Option<ToolComparison>,
 }
 
 impl TraceOccurrences {
@@ -68,14 +71,30 @@ impl TraceOccurrences {
                 format!("the traces have messages of the unknown role `{role}`; known roles are {known}"),
             ));
         }
-        Warnings { policy: self.occurrences.warnings(policy), traces }
+        Warnings { policy: self.occurrences.warnings(policy), traces, compared: None }
     }
 }
 
 impl Warnings {
+    /// Adds the result of a comparison with tools.
+    pub(crate) fn with_comparison(self, compared: Option<ToolComparison>) -> Self {
+        Self { compared, ..self }
+    }
+
     /// Returns the number of warnings.
     pub(crate) fn len(&self) -> usize {
-        self.policy.len() + self.traces.len()
+        self.about_policy().count() + self.traces.len()
+    }
+
+    /// Returns the warnings at positions in the policy.
+    fn about_policy(&self) -> impl Iterator<Item = &Diagnostic> {
+        let compared = self.compared.iter().flat_map(|compared| &compared.warnings);
+        compared.chain(&self.policy)
+    }
+
+    /// Returns the notes as JSON, if there was a comparison with tools.
+    pub(crate) fn notes_json(&self) -> Option<Vec<Value>> {
+        self.compared.as_ref().map(ToolComparison::notes_json)
     }
 
     /// Prints them on the standard error: all that have a suggestion, and some of the others.
@@ -100,7 +119,7 @@ impl Warnings {
 
     /// Returns the warnings as JSON.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
-        let of_policy = self.policy.iter().map(|warning| {
+        let of_policy = self.about_policy().map(|warning| {
             json!({
                 "type": "warning",
                 "code": warning.code,
@@ -118,7 +137,7 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// Returns the warnings as SARIF results.
+    /// Returns the warnings and notes as SARIF results.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let result = |code: &str, message: String, line: Option<usize>| {
             let region = line.map_or(Value::Null, |line| json!({"startLine": line}));
@@ -133,12 +152,13 @@ impl Warnings {
                 "locations": [{"physicalLocation": location}],
             })
         };
-        let of_policy = self.policy.iter().map(|warning| {
+        let of_policy = self.about_policy().map(|warning| {
             let help = warning.help.as_deref().map(|help| format!("; {help}")).unwrap_or_default();
             result(warning.code, format!("{}{help}", warning.message), Some(policy.line(&warning.span)))
         });
         of_policy
             .chain(self.traces.iter().map(|(code, message)| result(code, message.clone(), None)))
+            .chain(self.compared.iter().flat_map(|compared| compared.notes_sarif(name)))
             .collect()
     }
 }

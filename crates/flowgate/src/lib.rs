@@ -5,6 +5,7 @@
 //!   several agents.
 //! * [`analysis`]: rules over finished traces; [`predicates`]: predicates that the embedding program answers.
 //! * [`detect`]: the crate `flowgate-detect`, whose detectors policies call.
+//! * [`occurrence`]: names in a policy that recorded runs do not contain; [`tool_schemas`]: names that the schemas of tools do not.
 //! * [`policy`]: the language in which labels, requirements and rules are written.
 //! * [`monitor`]: labels events, judges calls before they run, and is the only module that creates a
 //!   [`Permit`](monitor::Permit).
@@ -78,6 +79,7 @@ pub mod occurrence;
 pub mod policy;
 pub mod predicates;
 mod rules;
+pub mod tool_schemas;
 pub mod trace;
 mod value;
 

@@ -8,6 +8,7 @@ mod name_check;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::policy::event_path::EventKind;
 pub use crate::policy::roles::ROLES;
 use crate::policy::{Diagnostic, Policy};
 use crate::trace::{Document, EventBody, EventId, PathStep, Tool, Trace};
@@ -18,17 +19,6 @@ pub const CODES: &[&str] = &["unused-argument", "unused-field", "unused-role", "
 /// The most different names that are kept, of all kinds together. At this number, no warnings are given.
 const MAX_NAMES: usize = 50_000;
 
-/// The kinds of events that have specific fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum FieldHolder {
-    /// The arguments of calls.
-    Call,
-    /// The answers of tools.
-    Output,
-    /// Messages.
-    Message,
-}
-
 /// The names that occur in runs.
 #[derive(Debug, Clone, Default)]
 pub struct Occurrences {
@@ -36,7 +26,7 @@ pub struct Occurrences {
     tools: BTreeSet<Tool>,
     roles: BTreeSet<String>,
     /// The keys in events, by the kind of event and, for calls and outputs, by the tool.
-    keys: BTreeMap<(FieldHolder, Option<Tool>), BTreeSet<String>>,
+    keys: BTreeMap<(EventKind, Option<Tool>), BTreeSet<String>>,
     names: usize,
 }
 
@@ -56,11 +46,11 @@ impl Occurrences {
                         self.roles.insert(message.role.clone());
                         self.names += 1;
                     }
-                    self.add_keys((FieldHolder::Message, None), &event.document, 0);
+                    self.add_keys((EventKind::Message, None), &event.document, 0);
                 }
                 EventBody::Call(call) => {
                     self.add_tool(&call.tool);
-                    self.add_keys((FieldHolder::Call, Some(call.tool.clone())), &event.document, 0);
+                    self.add_keys((EventKind::Call, Some(call.tool.clone())), &event.document, 0);
                 }
                 EventBody::Output(_) => {
                     let call = event.call.and_then(|call| trace.event(call));
@@ -68,14 +58,14 @@ impl Occurrences {
                     if let Some(tool) = tool {
                         self.add_tool(tool);
                     }
-                    self.add_keys((FieldHolder::Output, tool.cloned()), &event.document, 0);
+                    self.add_keys((EventKind::Output, tool.cloned()), &event.document, 0);
                 }
                 // A tool that a server lists may be called, with the parameters that its schema names.
                 EventBody::Tool(description) => {
                     self.add_tool(&description.tool);
                     let schema = event.document.key(0, "inputSchema");
                     let properties = schema.and_then(|schema| event.document.key(schema, "properties"));
-                    let key = (FieldHolder::Call, Some(description.tool.clone()));
+                    let key = (EventKind::Call, Some(description.tool.clone()));
                     match properties {
                         Some(properties) => self.add_keys(key, &event.document, properties),
                         None => drop(self.keys.entry(key).or_default()),
@@ -130,7 +120,7 @@ impl Occurrences {
     }
 
     /// Adds the keys below a node.
-    fn add_keys(&mut self, holder: (FieldHolder, Option<Tool>), document: &Document, below: usize) {
+    fn add_keys(&mut self, holder: (EventKind, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();
         for node in (below + 1..end).filter_map(|node| document.node(node)) {

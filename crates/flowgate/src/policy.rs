@@ -9,6 +9,7 @@ mod compat;
 mod compile;
 pub mod diagnostic;
 pub(crate) mod dialect;
+pub(crate) mod event_path;
 mod lexer;
 mod parser;
 pub(crate) mod pattern;

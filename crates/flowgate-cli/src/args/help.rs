@@ -7,6 +7,11 @@ Examples:
   flowgate check policy.flow runs/*.jsonl --objections    list only calls that are not permitted
   flowgate check policy.flow trace.json --deny-warnings   fail if the policy names a tool, role, field or argument
                                                           that does not occur in the traces: it may be misspelled
+  flowgate check policy.flow --tools request.json         fail if the policy names a tool or an argument that the tools do
+                                                          not have, and list the tools that it does not cover
+  flowgate check policy.flow --tools mail=mail.json --tools bank=bank.json
+                                                          the tools of the servers `mail` and `bank`, as `tools/list` of MCP
+                                                          returns them; the policy calls them `tool:mail/send_mail`
   flowgate check policy.flow trace.json --format sarif > flowgate.sarif
                                                           a file for code scanning services
   agent --trace | flowgate check policy.flow -            read the trace from the standard input
@@ -14,7 +19,7 @@ Examples:
 Exit codes:
   0    every call is permitted, and no rule matched
   1    a call needs confirmation or is denied, a rule matched, or there is a warning with --deny-warnings
-  2    the command line, the policy or a trace cannot be used
+  2    the command line, the policy or a trace cannot be used, or --tools lacks a tool or an argument that the policy names
   130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const REPLAY: &str = "\

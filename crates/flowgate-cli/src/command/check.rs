@@ -18,7 +18,7 @@ use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::warnings::{TraceOccurrences, Warnings};
-use crate::{escaping, report};
+use crate::{escaping, report, tool_files};
 
 /// The options of `flowgate check`.
 pub(crate) struct CheckOptions<'a> {
@@ -29,6 +29,8 @@ pub(crate) struct CheckOptions<'a> {
     pub(crate) content: bool,
     pub(crate) objections: bool,
     pub(crate) deny_warnings: bool,
+    /// Files that describe tools, each `FILE` or `SERVER=FILE`.
+    pub(crate) tools: &'a [String],
     pub(crate) answering: PredicateArgs,
 }
 
@@ -45,7 +47,12 @@ struct CheckTotals {
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();
-    if options.traces.is_empty() {
+    let compared = match options.tools {
+        [] => None,
+        files => Some(tool_files::compare(files, &name, &policy, output)?),
+    };
+    // A comparison with tools is a result that programs read, also without traces.
+    if options.traces.is_empty() && (compared.is_none() || options.format == CheckFormat::Text) {
         if options.format == CheckFormat::Text {
             let (rules, labels) = (
                 if policy.is_rules_only() { "rules only" } else { "with labels" },
@@ -53,7 +60,8 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
             );
             output.line(&format!("{name} is a policy ({rules}, {})", plural(labels, "dimension")));
         }
-        return Ok(u8::from(options.deny_warnings && !policy.warnings().is_empty()));
+        let warnings = Warnings::default().with_comparison(compared).len() + policy.warnings().len();
+        return Ok(u8::from(options.deny_warnings && warnings > 0));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
@@ -104,10 +112,13 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
     let is_interrupted = progress.finish(output);
     // The occurrences in the remaining traces are unknown.
     let warnings = if is_interrupted { Warnings::default() } else { seen.warnings(&policy) };
+    let warnings = warnings.with_comparison(compared);
     match options.format {
         CheckFormat::Text => output.line(&totals.sentence()),
         CheckFormat::Jsonl => {
-            warnings.json(&name, &policy).iter().for_each(|warning| output.line(&warning.to_string()));
+            let lines =
+                warnings.json(&name, &policy).into_iter().chain(warnings.notes_json().unwrap_or_default());
+            lines.for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "runs": totals.runs}).to_string());
             }
@@ -123,6 +134,9 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
                 "warnings": warnings.json(&name, &policy),
                 "results": results,
             });
+            if let (Some(notes), Some(document)) = (warnings.notes_json(), document.as_object_mut()) {
+                document.insert("notes".to_owned(), notes.into());
+            }
             if let (true, Some(document)) = (is_interrupted, document.as_object_mut()) {
                 document.insert("interrupted".to_owned(), true.into());
             }

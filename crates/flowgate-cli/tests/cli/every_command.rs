@@ -88,6 +88,8 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("check", "<POLICY>", vec!["MISSING"]),
         ("check", "[TRACES]...", vec![POLICY, "MISSING"]),
         ("check", "[TRACES]...", vec![POLICY, TRACE, "MISSING"]),
+        ("check", "--tools", vec![POLICY, "--tools", "MISSING"]),
+        ("check", "--tools", vec![POLICY, "--tools", "bank=MISSING"]),
         ("replay", "--policy", vec!["--policy", "MISSING", TRACE]),
         ("replay", "--policy", vec!["--policy", "a=MISSING", TRACE]),
         ("replay", "<CORPORA>...", vec!["--policy", POLICY, "MISSING"]),

@@ -18,6 +18,7 @@ mod progress;
 mod replay;
 #[cfg(feature = "gateway")]
 mod serve;
+mod tool_files;
 mod untrusted_text;
 
 use std::io::Write;

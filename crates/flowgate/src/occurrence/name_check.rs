@@ -1,14 +1,11 @@
 //! Lists the tools, roles, fields and arguments that a policy names, and which of them do not occur.
 
-use std::collections::HashMap;
-
-use super::{FieldHolder, Occurrences};
+use super::Occurrences;
 use crate::policy::diagnostic::nearest;
+use crate::policy::event_path::{EventKind, EventPath, EventStep, StatementPaths};
 use crate::policy::pattern::ToolPattern;
 use crate::policy::roles::{Constants, ROLES, compared_literals, constants, role_literals};
-use crate::policy::syntax::{
-    BodyLine, Comparison, ConditionBody, Expr, ExprKind, Name, Statement, StatementKind, ToolName, ToolRef,
-};
+use crate::policy::syntax::{Expr, ExprKind, Statement, ToolName, ToolRef};
 use crate::policy::{Diagnostic, Policy, Span};
 
 /// Returns the warnings of all statements.
@@ -17,145 +14,33 @@ pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagno
     let mut found = Vec::new();
     let constants = constants(&file.statements);
     for statement in &file.statements {
-        let (paths, patterns, constants) = (HashMap::new(), HashMap::new(), &constants);
-        let mut reader = NameChecker { occurrences, constants, paths, patterns, found: &mut found };
+        let (paths, constants) = (StatementPaths::new(statement, &constants), &constants);
+        let mut reader = NameChecker { occurrences, constants, paths, found: &mut found };
         reader.check_statement(statement);
     }
     found
 }
 
-/// The meaning of a name: an event, or a part of one.
-#[derive(Debug, Clone)]
-struct NamePath {
-    /// The variable over events at which the path begins.
-    variable: String,
-    holder: FieldHolder,
-    /// The keys on the path; `None` is an item of a list.
-    steps: Vec<Option<String>>,
-}
-
-/// The maximum length of a chain of definitions that is resolved; fields of longer chains are not checked.
-const MAX_DEFINITION_DEPTH: usize = 4;
-
 struct NameChecker<'a> {
     occurrences: &'a Occurrences,
     constants: &'a Constants<'a>,
-    /// The paths that the names in the statement stand for.
-    paths: HashMap<String, NamePath>,
-    /// The tools that variables are restricted to.
-    patterns: HashMap<String, Vec<ToolPattern>>,
+    paths: StatementPaths<'a>,
     found: &'a mut Vec<Diagnostic>,
 }
 
 impl<'a> NameChecker<'a> {
-    /// Reports the tools, roles, fields and arguments in a statement that do not occur in the traces. First finds out which path
-    /// each name stands for.
+    /// Reports the tools, roles, fields and arguments in a statement that do not occur in the traces.
     fn check_statement(&mut self, statement: &'a Statement) {
-        match &statement.kind {
-            StatementKind::Predicate { parameters, .. } => {
-                for (name, ty) in parameters {
-                    if let Some(ty) = ty {
-                        self.declare_variable(name, ty);
-                    }
-                }
-            }
-            StatementKind::Store { written, read, .. } => {
-                written.iter().chain(read).for_each(|expr| self.check_tool_pattern(expr));
-                return;
-            }
-            _ => {}
-        }
-        // A definition may refer to a name that a later line defines, so each pass resolves one more link.
-        for _ in 0..MAX_DEFINITION_DEPTH {
-            statement.walk(&mut |expr| self.record_names(expr));
-            each_line(statement, &mut |line| {
-                if let BodyLine::Let(name, value) = line
-                    && let Some(path) = self.path_of(value)
-                {
-                    self.paths.insert(name.text.clone(), path);
-                }
-            });
-        }
-        // The name of a called method is not a field.
-        let mut methods: Vec<Span> = Vec::new();
-        statement.walk(&mut |expr| {
-            if let ExprKind::Call(callee, ..) = &*expr.kind {
-                methods.push(callee.span.clone());
-            }
-        });
         statement.walk(&mut |expr| {
             self.check_tool_pattern(expr);
             self.check_tool_names(expr);
             self.check_roles(expr);
-            if !methods.contains(&expr.span) {
-                self.check_last_key(expr);
-            }
         });
-    }
-
-    fn declare_variable(&mut self, name: &Name, ty: &Name) {
-        let holder = match ty.text.as_str() {
-            "ToolCall" => FieldHolder::Call,
-            "ToolOutput" => FieldHolder::Output,
-            "Message" => FieldHolder::Message,
-            _ => return,
-        };
-        let path = NamePath { variable: name.text.clone(), holder, steps: Vec::new() };
-        self.paths.insert(name.text.clone(), path);
-    }
-
-    /// Records what an expression states about names: their types, their tools, and what they range over.
-    fn record_names(&mut self, expr: &Expr) {
-        match &*expr.kind {
-            ExprKind::Typed(name, ty) => self.declare_variable(name, ty),
-            ExprKind::Comprehension { name, list, .. } => self.declare_item(name, list),
-            ExprKind::Compare(first, rest) => {
-                if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest.as_slice())
-                    && !matches!(ty.text.as_str(), "ToolCall" | "ToolOutput" | "Message")
-                {
-                    self.declare_item(name, list);
-                }
-                let variable = match &*first.kind {
-                    ExprKind::Typed(name, _) => Some(name.text.clone()),
-                    _ => self.path_of(first).filter(|path| path.steps.is_empty()).map(|path| path.variable),
-                };
-                if let (Some(variable), [(Comparison::Is, tool)]) = (variable, rest.as_slice())
-                    && let ExprKind::Tool(tool) = &*tool.kind
-                    && let Ok(pattern) = ToolPattern::new(&tool.name)
-                {
-                    let known = self.patterns.entry(variable).or_default();
-                    if !known.iter().any(|other| other.to_string() == pattern.to_string()) {
-                        known.push(pattern);
-                    }
-                }
-            }
-            _ => {}
+        let mut reads = Vec::new();
+        self.paths.each_key_read(statement, &mut |read| reads.push(read));
+        for read in reads {
+            self.check_field(&read.path, &read.span);
         }
-    }
-
-    fn declare_item(&mut self, name: &Name, list: &Expr) {
-        if let Some(mut path) = self.path_of(list) {
-            path.steps.push(None);
-            self.paths.insert(name.text.clone(), path);
-        }
-    }
-
-    /// Returns the path of an expression, if it is a part of an event.
-    fn path_of(&self, expr: &Expr) -> Option<NamePath> {
-        let (object, step) = match &*expr.kind {
-            ExprKind::Name(name) => return self.paths.get(name).cloned(),
-            ExprKind::Typed(name, _) => return self.paths.get(&name.text).cloned(),
-            ExprKind::Member(object, name) => (object, Some(name.text.clone())),
-            ExprKind::Index(object, index) => match &*index.kind {
-                ExprKind::Str(key) => (object, Some(key.clone())),
-                _ => (object, None),
-            },
-            ExprKind::Each(object) => (object, None),
-            _ => return None,
-        };
-        let mut path = self.path_of(object)?;
-        path.steps.push(step);
-        Some(path)
     }
 
     fn check_tool_pattern(&mut self, expr: &Expr) {
@@ -192,9 +77,9 @@ impl<'a> NameChecker<'a> {
     /// "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
         let is_name = |expr: &Expr| {
-            self.path_of(expr).is_some_and(|path| {
-                let steps: Vec<Option<&str>> = path.steps.iter().map(Option::as_deref).collect();
-                path.holder == FieldHolder::Call
+            self.paths.path_of(expr).is_some_and(|path| {
+                let steps: Vec<Option<&str>> = path.steps.iter().map(EventStep::key).collect();
+                path.kind == EventKind::Call
                     && matches!(steps.as_slice(), [Some("name")] | [Some("function"), Some("name")])
             })
         };
@@ -220,7 +105,7 @@ impl<'a> NameChecker<'a> {
         };
         for (key, _) in entries {
             let (ExprKind::Str(name) | ExprKind::Name(name)) = &*key.kind else { continue };
-            let known = self.known_keys(FieldHolder::Call, std::slice::from_ref(pattern));
+            let known = self.known_keys(EventKind::Call, std::slice::from_ref(pattern));
             self.check_key("unused-argument", name, &key.span, known);
         }
     }
@@ -243,78 +128,40 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks the last key of a path into an event.
-    fn check_last_key(&mut self, expr: &Expr) {
-        // `x.get("key")` reads a key as well.
-        if let ExprKind::Call(callee, arguments, _) = &*expr.kind
-            && let ExprKind::Member(object, method) = &*callee.kind
-            && method.text == "get"
-            && let Some(key) = arguments.first()
-            && let ExprKind::Str(name) = &*key.kind
-            && let Some(mut path) = self.path_of(object)
-        {
-            path.steps.push(Some(name.clone()));
-            self.check_field(&path, &key.span);
-            return;
-        }
-        // So does `"key" in call.arguments`, which is always a map.
-        if let ExprKind::Compare(key, rest) = &*expr.kind
-            && let ExprKind::Str(name) = &*key.kind
-            && let [(Comparison::In | Comparison::NotIn, map)] = rest.as_slice()
-            && let Some(mut path) = self.path_of(map)
-            && path.holder == FieldHolder::Call
-            && path.steps.last().is_some_and(|step| step.as_deref() == Some("arguments"))
-        {
-            path.steps.push(Some(name.clone()));
-            self.check_field(&path, &key.span);
-            return;
-        }
-        let span = match &*expr.kind {
-            ExprKind::Member(_, name) => &name.span,
-            ExprKind::Index(_, key) if matches!(&*key.kind, ExprKind::Str(_)) => &key.span,
-            _ => return,
-        };
-        if let Some(path) = self.path_of(expr) {
-            self.check_field(&path, span);
-        }
-    }
-
-    fn check_field(&mut self, path: &NamePath, span: &Span) {
-        let mut steps = path.steps.iter().map(Option::as_deref);
+    fn check_field(&mut self, path: &EventPath, span: &Span) {
+        let mut steps = path.steps.iter().map(EventStep::key);
         let mut first = steps.next().flatten();
         if first == Some("function") {
             first = steps.next().flatten();
         }
-        let code = match (path.holder, first) {
-            (FieldHolder::Call, Some("arguments")) if steps.len() == 1 => "unused-argument",
-            (FieldHolder::Call, Some("arguments"))
-            | (FieldHolder::Output, Some("content" | "structured"))
-            | (FieldHolder::Message, Some("content")) => "unused-field",
+        let code = match (path.kind, first) {
+            (EventKind::Call, Some("arguments")) if steps.len() == 1 => "unused-argument",
+            (EventKind::Call, Some("arguments"))
+            | (EventKind::Output, Some("content" | "structured"))
+            | (EventKind::Message, Some("content")) => "unused-field",
             _ => return,
         };
-        let Some(Some(name)) = path.steps.last() else { return };
+        let Some(EventStep::Key(name)) = path.steps.last() else { return };
         if steps.next().is_none() {
             return;
         }
         // Blocks of content have specific fields.
-        if path.holder != FieldHolder::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url")
-        {
+        if path.kind != EventKind::Call && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
             return;
         }
-        let none = Vec::new();
-        let known = self.known_keys(path.holder, self.patterns.get(&path.variable).unwrap_or(&none));
+        let known = self.known_keys(path.kind, self.paths.patterns_of(&path.variable));
         self.check_key(code, name, span, known);
     }
 
     /// Returns the keys in events of the tools; `None` if there are no such events.
-    fn known_keys(&self, holder: FieldHolder, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
+    fn known_keys(&self, kind: EventKind, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {
             patterns.is_empty()
                 || tool.as_ref().is_some_and(|tool| patterns.iter().any(|pattern| pattern.matches(tool)))
         };
         let mut events =
-            occurrences.keys.iter().filter(|((kind, tool), _)| *kind == holder && fits(tool)).peekable();
+            occurrences.keys.iter().filter(|((known, tool), _)| *known == kind && fits(tool)).peekable();
         events.peek()?;
         Some(events.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect())
     }
@@ -339,36 +186,5 @@ impl<'a> NameChecker<'a> {
             None => "if it is not misspelled, the traces lack what this names".to_owned(),
         };
         self.found.push(Diagnostic::warning(code, span.clone(), message).help(help));
-    }
-}
-
-/// Visits the lines of a statement's body, and of the blocks in it.
-fn each_line(statement: &Statement, visit: &mut impl FnMut(&BodyLine)) {
-    let body = match &statement.kind {
-        StatementKind::Label { body, .. }
-        | StatementKind::Require { body, .. }
-        | StatementKind::Payload { body, .. }
-        | StatementKind::Consent { body, .. }
-        | StatementKind::Endorse { body, .. }
-        | StatementKind::Role { body, .. }
-        | StatementKind::Rule { body, .. }
-        | StatementKind::Predicate { body, .. } => body,
-        _ => return,
-    };
-    lines_of(body, visit);
-}
-
-fn lines_of(body: &ConditionBody, visit: &mut impl FnMut(&BodyLine)) {
-    for line in &body.lines {
-        visit(line);
-        let mut inner: Vec<ConditionBody> = Vec::new();
-        line.expr().walk(&mut |expr| {
-            if let ExprKind::Quantified(_, body) = &*expr.kind {
-                inner.push(body.clone());
-            }
-        });
-        for body in &inner {
-            body.lines.iter().for_each(&mut *visit);
-        }
     }
 }

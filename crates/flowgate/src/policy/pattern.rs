@@ -101,6 +101,18 @@ impl ToolPattern {
         Some(if server.is_empty() { Tool::local(name) } else { Tool::of(server, name) })
     }
 
+    /// Returns the server that the pattern names; `None` if it may be any server. The agent itself is "".
+    pub(crate) fn server(&self) -> Option<&str> {
+        let (server, _) = self.source.split_once('/').filter(|_| self.qualified)?;
+        let is_name = !server.contains('*') && !self.source.starts_with("r\"");
+        is_name.then_some(server)
+    }
+
+    /// Returns what follows the server in the pattern, which may contain `*`.
+    pub(crate) fn name_on_server(&self) -> Option<&str> {
+        self.server().and_then(|server| self.source.get(server.len() + 1..))
+    }
+
     /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)

@@ -1,0 +1,177 @@
+//! Compares a policy with files that describe tools: prints what the policy names and the tools do not have, and which
+//! tools the policy does not cover.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::policy::{Diagnostic, Policy, Severity};
+use flowgate::tool_schemas::ToolSchemas;
+use flowgate::trace::Tool;
+use serde_json::{Value, json};
+
+use crate::escaping;
+use crate::input::{self, InputError};
+use crate::output::{Console, plural};
+
+/// The largest file of tools, in bytes.
+const MAX_TOOL_FILE: u64 = 16 << 20;
+/// The number of tools that a printed note names.
+const MAX_NAMED: usize = 20;
+
+/// The result of a comparison without errors.
+#[derive(Debug, Default)]
+pub(crate) struct ToolComparison {
+    pub(crate) warnings: Vec<Diagnostic>,
+    notes: Vec<ToolNote>,
+}
+
+/// A remark about tools.
+#[derive(Debug)]
+struct ToolNote {
+    code: &'static str,
+    message: String,
+    /// The tools that it is about, if any.
+    tools: Vec<String>,
+}
+
+/// Compares a policy with the files of the arguments, each `FILE` or `SERVER=FILE`, and prints the result. `name` is the name of the
+/// policy's file.
+///
+/// # Errors
+/// If a file cannot be used, or if the policy names a tool or an argument that does not exist.
+pub(crate) fn compare(
+    arguments: &[String],
+    name: &str,
+    policy: &Arc<Policy>,
+    output: &mut Console,
+) -> Result<ToolComparison, InputError> {
+    let tools = read_files(arguments)?;
+    let mut diagnostics = tools.diagnostics(policy);
+    for diagnostic in &mut diagnostics {
+        // The names come from servers.
+        diagnostic.message = escaping::line(&diagnostic.message);
+        diagnostic.help = diagnostic.help.as_deref().map(escaping::line);
+    }
+    output.diagnostics(name, policy.source(), &diagnostics);
+    let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
+    let mut notes = unknown_tool_notes(&tools, policy);
+    if errors == 0 {
+        notes.extend(coverage_notes(&tools, policy));
+    }
+    notes.iter().for_each(|note| output.note(&note.sentence()));
+    if errors > 0 {
+        return Err(InputError(format!("{name} has {}", plural(errors, "error"))));
+    }
+    Ok(ToolComparison { warnings: diagnostics, notes })
+}
+
+fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
+    let mut tools = ToolSchemas::new();
+    for argument in arguments {
+        let (server, path) = match argument.split_once('=').filter(|(server, _)| !server.contains('/')) {
+            Some((server, path)) => (Some(server), path),
+            None => (None, argument.as_str()),
+        };
+        if server.is_some_and(str::is_empty) {
+            return Err(InputError(format!("--tools {argument}: the server has no name; write NAME=FILE")));
+        }
+        if server == Some(Tool::FLOWGATE_SERVER) {
+            let problem = "is the server of tools that are part of Flowgate; give the server another name";
+            return Err(InputError(format!("--tools {argument}: `{}` {problem}", Tool::FLOWGATE_SERVER)));
+        }
+        let text = input::bounded_text(Path::new(path), MAX_TOOL_FILE)?;
+        tools.add_list(server, &text).map_err(|error| InputError(format!("{path}: {error}")))?;
+    }
+    Ok(tools)
+}
+
+/// Returns the notes about tools that were not compared, because no file describes them.
+fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
+    let undescribed = tools.undescribed_servers(policy).into_iter().map(|server| {
+        let name = &server.name;
+        let help = match &server.near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("`--tools {name}=FILE` describes them"),
+        };
+        let message =
+            format!("no file describes the tools of the server `{name}`, so they are not compared; {help}");
+        ToolNote { code: "undescribed-server", message, tools: Vec::new() }
+    });
+    let continued = tools.continued_servers().into_iter().map(|server| {
+        let of_server = server.map(|server| format!(" of the server `{server}`")).unwrap_or_default();
+        let message = format!(
+            "the list of tools{of_server} continues (`nextCursor`), so tools that it lacks are not reported; give the other \
+             pages too"
+        );
+        ToolNote { code: "continued-list", message, tools: Vec::new() }
+    });
+    undescribed.chain(continued).collect()
+}
+
+/// Returns the notes about tools that no statement covers.
+fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
+    let mut notes = Vec::new();
+    if policy.is_rules_only() {
+        return notes;
+    }
+    let monitor = Monitor::new(Arc::clone(policy));
+    let without = |is_covered: &dyn Fn(&Tool) -> bool| -> Vec<String> {
+        let tools = tools.tools().into_iter().filter(|tool| !is_covered(tool));
+        tools.map(ToString::to_string).collect()
+    };
+    let unrequired = without(&|tool| monitor.has_requirement(tool));
+    if !unrequired.is_empty() {
+        let most = monitor.describe(&Label::BOTTOM).join(", ");
+        let count = plural(unrequired.len(), "tool");
+        let message = format!("no `require` covers {count}, whose calls may carry only {most} data");
+        notes.push(ToolNote { code: "no-requirement", message, tools: unrequired });
+    }
+    let unlabelled = without(&|tool| monitor.labels_outputs(tool));
+    if !unlabelled.is_empty() && !policy.has_permissive_default() {
+        let most = monitor.describe(&policy.space().top()).join(", ");
+        let count = plural(unlabelled.len(), "tool");
+        let message = format!("no `label` covers the answers of {count}, which are {most}");
+        notes.push(ToolNote { code: "no-label", message, tools: unlabelled });
+    }
+    notes
+}
+
+impl ToolNote {
+    /// Returns the note on one line, with the first of its tools.
+    fn sentence(&self) -> String {
+        let named: Vec<&str> = self.tools.iter().take(MAX_NAMED).map(String::as_str).collect();
+        let more = match self.tools.len() - named.len() {
+            0 => String::new(),
+            more => format!(", and {more} more, which --format json lists"),
+        };
+        let list = if named.is_empty() { String::new() } else { format!(": {}{more}", named.join(", ")) };
+        escaping::line(&format!("{}{list} [{}]", self.message, self.code))
+    }
+}
+
+impl ToolComparison {
+    /// Returns the notes as JSON.
+    pub(crate) fn notes_json(&self) -> Vec<Value> {
+        let notes = self.notes.iter();
+        notes
+            .map(|note| json!({"type": "note", "code": note.code, "message": note.message, "tools": note.tools}))
+            .collect()
+    }
+
+    /// Returns the notes as SARIF results about the policy.
+    pub(crate) fn notes_sarif(&self, policy_name: &str) -> Vec<Value> {
+        let notes = self.notes.iter();
+        notes
+            .map(|note| {
+                json!({
+                    "ruleId": note.code,
+                    "level": "note",
+                    "message": {"text": note.sentence()},
+                    "locations": [{"physicalLocation": {"artifactLocation": {"uri": policy_name}}}],
+                })
+            })
+            .collect()
+    }
+}

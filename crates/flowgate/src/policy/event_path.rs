@@ -1,0 +1,342 @@
+//! Determines which part of an event an expression of a statement denotes, and to which tools the statement restricts
+//! the event.
+
+use std::collections::{HashMap, HashSet};
+
+use super::diagnostic::Span;
+use super::pattern::ToolPattern;
+use super::roles::Constants;
+use super::syntax::{BodyLine, Comparison, ConditionBody, Expr, ExprKind, Name, Statement, StatementKind};
+
+/// The kinds of events that have specific fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EventKind {
+    /// The calls of tools.
+    Call,
+    /// The answers of tools.
+    Output,
+    /// Messages.
+    Message,
+}
+
+/// One step from a value to a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EventStep {
+    /// The value of a key.
+    Key(String),
+    /// An item of a list.
+    Item,
+    /// A value anywhere below: a variable over the values in a list, or a computed index.
+    Within,
+}
+
+impl EventStep {
+    /// Returns the key, if the step is one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Item | Self::Within => None,
+        }
+    }
+}
+
+/// An event, or a part of one.
+#[derive(Debug, Clone)]
+pub(crate) struct EventPath {
+    /// The variable over events at which the path begins.
+    pub(crate) variable: String,
+    pub(crate) kind: EventKind,
+    pub(crate) steps: Vec<EventStep>,
+}
+
+impl EventPath {
+    /// Returns the steps below the arguments of a call.
+    pub(crate) fn below_arguments(&self) -> Option<&[EventStep]> {
+        let steps = match self.steps.as_slice() {
+            [EventStep::Key(first), rest @ ..] if first == "function" => rest,
+            steps => steps,
+        };
+        match steps {
+            [EventStep::Key(first), rest @ ..] if self.kind == EventKind::Call && first == "arguments" => {
+                Some(rest)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An expression that reads a key of an event.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyRead {
+    /// The path, which ends with the key.
+    pub(crate) path: EventPath,
+    /// The location of the key.
+    pub(crate) span: Span,
+    /// Whether it only asks whether the key is present.
+    pub(crate) is_presence_test: bool,
+}
+
+/// The maximum length of a chain of definitions that is resolved; the paths of longer chains are unknown.
+const MAX_DEFINITION_DEPTH: usize = 4;
+
+/// The paths that the names in a statement stand for, and the tools to which its variables are restricted.
+#[derive(Debug)]
+pub(crate) struct StatementPaths<'p> {
+    /// Constants can name groups of tools.
+    constants: &'p Constants<'p>,
+    paths: HashMap<String, EventPath>,
+    patterns: HashMap<String, Vec<ToolPattern>>,
+}
+
+impl<'p> StatementPaths<'p> {
+    /// Resolves the names in a statement.
+    pub(crate) fn new(statement: &Statement, constants: &'p Constants<'p>) -> Self {
+        let mut resolved = Self { constants, paths: HashMap::new(), patterns: HashMap::new() };
+        if let StatementKind::Predicate { parameters, .. } = &statement.kind {
+            for (name, ty) in parameters {
+                if let Some(ty) = ty {
+                    resolved.declare_variable(name, ty);
+                }
+            }
+        }
+        // A definition may refer to a name that a later line defines, so each pass resolves one more link.
+        for _ in 0..MAX_DEFINITION_DEPTH {
+            statement.walk(&mut |expr| resolved.record_names(expr));
+            each_line(statement, &mut |line| {
+                if let BodyLine::Let(name, value) = line
+                    && let Some(path) = resolved.path_of(value)
+                {
+                    resolved.paths.insert(name.text.clone(), path);
+                }
+            });
+        }
+        if let Some(body) = body_of(statement) {
+            resolved.restrict(body, &|_| true);
+        }
+        statement.walk(&mut |expr| {
+            if let ExprKind::Quantified(_, body) = &*expr.kind {
+                let declared = variables_in(body);
+                // What a block requires of a variable outside it does not hold outside it.
+                resolved.restrict(body, &|variable| declared.contains(variable));
+            }
+        });
+        resolved
+    }
+
+    /// Returns the patterns one of which the tool of the variable's event matches; none if it may be any tool.
+    pub(crate) fn patterns_of(&self, variable: &str) -> &[ToolPattern] {
+        self.patterns.get(variable).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the path of an expression, if it is a part of an event.
+    pub(crate) fn path_of(&self, expr: &Expr) -> Option<EventPath> {
+        let (object, step) = match &*expr.kind {
+            ExprKind::Name(name) => return self.paths.get(name).cloned(),
+            ExprKind::Typed(name, _) => return self.paths.get(&name.text).cloned(),
+            ExprKind::Member(object, name) => (object, EventStep::Key(name.text.clone())),
+            ExprKind::Index(object, index) => match &*index.kind {
+                ExprKind::Str(key) => (object, EventStep::Key(key.clone())),
+                ExprKind::Int(_) | ExprKind::Negate(_) => (object, EventStep::Item),
+                _ => (object, EventStep::Within),
+            },
+            ExprKind::Each(object) => (object, EventStep::Item),
+            _ => return None,
+        };
+        let mut path = self.path_of(object)?;
+        path.steps.push(step);
+        Some(path)
+    }
+
+    /// Visits the expressions of the statement that read a key of an event.
+    pub(crate) fn each_key_read(&self, statement: &Statement, visit: &mut impl FnMut(KeyRead)) {
+        // The name of a called method is not a field.
+        let mut methods: HashSet<Span> = HashSet::new();
+        statement.walk(&mut |expr| {
+            if let ExprKind::Call(callee, ..) = &*expr.kind {
+                methods.insert(callee.span.clone());
+            }
+        });
+        statement.walk(&mut |expr| {
+            if !methods.contains(&expr.span)
+                && let Some(read) = self.key_read(expr)
+            {
+                visit(read);
+            }
+        });
+    }
+
+    fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
+        let below = |object: &Expr, key: &Expr, is_presence_test| {
+            let ExprKind::Str(name) = &*key.kind else { return None };
+            let mut path = self.path_of(object)?;
+            path.steps.push(EventStep::Key(name.clone()));
+            Some(KeyRead { path, span: key.span.clone(), is_presence_test })
+        };
+        match &*expr.kind {
+            // `x.get("key")` reads a key as well.
+            ExprKind::Call(callee, arguments, _) => match &*callee.kind {
+                ExprKind::Member(object, method) if method.text == "get" => {
+                    below(object, arguments.first()?, false)
+                }
+                _ => None,
+            },
+            // So does `"key" in call.arguments`, which is always a map.
+            ExprKind::Compare(key, rest) => {
+                let [(Comparison::In | Comparison::NotIn, map)] = rest.as_slice() else { return None };
+                let path = self.path_of(map).filter(|path| path.kind == EventKind::Call)?;
+                let is_arguments = path.steps.last().is_some_and(|step| step.key() == Some("arguments"));
+                if is_arguments { below(map, key, true) } else { None }
+            }
+            ExprKind::Member(_, name) => {
+                Some(KeyRead { path: self.path_of(expr)?, span: name.span.clone(), is_presence_test: false })
+            }
+            ExprKind::Index(object, key) => below(object, key, false),
+            _ => None,
+        }
+    }
+
+    fn declare_variable(&mut self, name: &Name, ty: &Name) {
+        let kind = match ty.text.as_str() {
+            "ToolCall" => EventKind::Call,
+            "ToolOutput" => EventKind::Output,
+            "Message" => EventKind::Message,
+            _ => return,
+        };
+        let path = EventPath { variable: name.text.clone(), kind, steps: Vec::new() };
+        self.paths.insert(name.text.clone(), path);
+    }
+
+    /// Records what an expression states about names: their types, and what they range over.
+    fn record_names(&mut self, expr: &Expr) {
+        match &*expr.kind {
+            ExprKind::Typed(name, ty) => self.declare_variable(name, ty),
+            ExprKind::Comprehension { name, list, .. } => self.declare_item(name, list, EventStep::Item),
+            ExprKind::Compare(first, rest) => {
+                if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest.as_slice())
+                    && !matches!(ty.text.as_str(), "ToolCall" | "ToolOutput" | "Message")
+                {
+                    self.declare_item(name, list, EventStep::Within);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn declare_item(&mut self, name: &Name, list: &Expr, step: EventStep) {
+        if let Some(mut path) = self.path_of(list) {
+            path.steps.push(step);
+            self.paths.insert(name.text.clone(), path);
+        }
+    }
+
+    /// Records the tools to which the lines of a body restrict its variables. A pattern within a negation or a mixed
+    /// disjunction restricts nothing.
+    fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
+        for line in &body.lines {
+            let BodyLine::Condition(condition) = line else { continue };
+            for (variable, patterns) in self.restrictions(condition) {
+                if !is_declared(&variable) {
+                    continue;
+                }
+                let known = self.patterns.entry(variable).or_default();
+                for pattern in patterns {
+                    if !known.iter().any(|other| other.to_string() == pattern.to_string()) {
+                        known.push(pattern);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the variables that a condition restricts to tools, each with the patterns of which one matches.
+    fn restrictions(&self, condition: &Expr) -> Vec<(String, Vec<ToolPattern>)> {
+        match &*condition.kind {
+            ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
+            ExprKind::Or(parts) => {
+                let alternatives: Vec<_> = parts.iter().map(|part| self.restrictions(part)).collect();
+                let Some(((variable, _), _)) = alternatives.first().and_then(|first| first.split_first())
+                else {
+                    return Vec::new();
+                };
+                let is_same = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
+                if !alternatives.iter().all(is_same) {
+                    return Vec::new();
+                }
+                let variable = variable.clone();
+                let patterns = alternatives.into_iter().flatten().flat_map(|(_, patterns)| patterns);
+                vec![(variable, patterns.collect())]
+            }
+            ExprKind::Compare(first, rest) => {
+                let left = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
+                left.zip(rest)
+                    .filter_map(|(left, (how, right))| self.restriction(left, *how, right))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn restriction(&self, left: &Expr, how: Comparison, right: &Expr) -> Option<(String, Vec<ToolPattern>)> {
+        if how != Comparison::Is {
+            return None;
+        }
+        let variable = match &*left.kind {
+            ExprKind::Typed(name, _) => name.text.clone(),
+            _ => self.path_of(left).filter(|path| path.steps.is_empty())?.variable,
+        };
+        Some((variable, self.tools_of(right, MAX_DEFINITION_DEPTH)?))
+    }
+
+    /// Returns the patterns of a tool or a group of tools; `None` if it is none.
+    fn tools_of(&self, expr: &Expr, depth: usize) -> Option<Vec<ToolPattern>> {
+        match &*expr.kind {
+            ExprKind::Tool(tool) => Some(vec![ToolPattern::new(&tool.name).ok()?]),
+            ExprKind::Name(name) => self.tools_of(self.constants.get(name.as_str())?, depth.checked_sub(1)?),
+            ExprKind::List(items) => {
+                let members: Option<Vec<_>> = items.iter().map(|item| self.tools_of(item, depth)).collect();
+                members.map(|members| members.concat())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the names of the typed variables in a body.
+fn variables_in(body: &ConditionBody) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for line in &body.lines {
+        line.expr().walk(&mut |expr| {
+            if let ExprKind::Typed(name, _) = &*expr.kind {
+                names.insert(name.text.clone());
+            }
+        });
+    }
+    names
+}
+
+fn body_of(statement: &Statement) -> Option<&ConditionBody> {
+    match &statement.kind {
+        StatementKind::Label { body, .. }
+        | StatementKind::Require { body, .. }
+        | StatementKind::Payload { body, .. }
+        | StatementKind::Consent { body, .. }
+        | StatementKind::Endorse { body, .. }
+        | StatementKind::Role { body, .. }
+        | StatementKind::Rule { body, .. }
+        | StatementKind::Predicate { body, .. } => Some(body),
+        _ => None,
+    }
+}
+
+/// Visits the lines of a statement's body, and of the blocks in it.
+fn each_line(statement: &Statement, visit: &mut impl FnMut(&BodyLine)) {
+    let Some(body) = body_of(statement) else { return };
+    for line in &body.lines {
+        visit(line);
+        line.expr().walk(&mut |expr| {
+            if let ExprKind::Quantified(_, body) = &*expr.kind {
+                body.lines.iter().for_each(&mut *visit);
+            }
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! Lists the tools, arguments and fields that a policy names and that no schema contains.
+
+use std::collections::BTreeSet;
+
+use super::schema::SchemaSet;
+use super::{ToolSchema, ToolSchemas, help_for, is_beyond_lists, listed, quoted};
+use crate::policy::event_path::{EventKind, EventPath, EventStep, KeyRead, StatementPaths};
+use crate::policy::pattern::ToolPattern;
+use crate::policy::roles::{Constants, constants};
+use crate::policy::syntax::{Expr, ExprKind, PolicyFile, Statement, StatementKind, ToolRef};
+use crate::policy::{Diagnostic, Severity, Span};
+use crate::trace::Tool;
+
+/// Returns the diagnostics about names.
+pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagnostic> {
+    let (tools, constants) = (ToolMatcher::new(schemas, file), constants(&file.statements));
+    let mut checker = NameChecker { tools, constants: &constants, found: Vec::new() };
+    for statement in &file.statements {
+        checker.check_statement(statement);
+    }
+    checker.found
+}
+
+/// Finds the tools that an expression is about.
+pub(super) struct ToolMatcher<'s> {
+    schemas: &'s ToolSchemas,
+    /// Whether the policy can be about no other tools than the listed ones.
+    is_complete: bool,
+}
+
+/// The tools that an expression is about.
+pub(super) struct MatchedTools<'s> {
+    pub(super) tools: Vec<&'s ToolSchema>,
+    /// Whether the statement restricts its event to them by a pattern.
+    is_restricted: bool,
+}
+
+impl<'s> ToolMatcher<'s> {
+    pub(super) fn new(schemas: &'s ToolSchemas, file: &PolicyFile) -> Self {
+        Self { schemas, is_complete: schemas.is_complete_for(file) }
+    }
+
+    /// Returns the tools that a pattern matches; `None` if it may match others, or matches none.
+    pub(super) fn of_pattern(&self, pattern: &ToolPattern) -> Option<MatchedTools<'s>> {
+        let tools = self.schemas.matching(pattern, self.is_complete)?;
+        (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: true })
+    }
+
+    /// Returns the tools of a variable's event; `None` if it may be an event of others.
+    pub(super) fn of_variable(&self, paths: &StatementPaths<'_>, variable: &str) -> Option<MatchedTools<'s>> {
+        let patterns = paths.patterns_of(variable);
+        if patterns.is_empty() {
+            let tools: Vec<_> = self.schemas.tools.iter().filter(|_| self.is_complete).collect();
+            return (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: false });
+        }
+        let mut tools: Vec<&ToolSchema> = Vec::new();
+        for pattern in patterns {
+            tools.extend(self.schemas.matching(pattern, self.is_complete)?);
+        }
+        (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: true })
+    }
+}
+
+impl<'s> MatchedTools<'s> {
+    /// Returns the schemas of the arguments.
+    pub(super) fn inputs(&self) -> SchemaSet<'s> {
+        SchemaSet::new(self.tools.iter().map(|tool| tool.input.as_ref()))
+    }
+
+    /// Returns the schemas of the values below a path, and the steps of the path below their root.
+    fn schemas_of<'p>(&self, path: &'p EventPath) -> Option<(SchemaSet<'s>, &'p [EventStep])> {
+        if let Some(steps) = path.below_arguments() {
+            return Some((self.inputs(), steps));
+        }
+        let outputs = || SchemaSet::new(self.tools.iter().map(|tool| tool.output.as_ref()));
+        match (path.kind, path.steps.as_slice()) {
+            (EventKind::Output, [EventStep::Key(first), steps @ ..]) if first == "structured" => {
+                Some((outputs(), steps))
+            }
+            (EventKind::Output, [EventStep::Key(first), steps @ ..]) if first == "content" => {
+                let is_wrapper = steps.first().and_then(EventStep::key) == Some("result");
+                Some((if is_wrapper { outputs() } else { outputs().unwrapped() }, steps))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the tool, if it is one.
+    pub(super) fn only_tool(&self) -> Option<String> {
+        let (first, rest) = self.tools.split_first()?;
+        rest.iter().all(|other| other.tool == first.tool).then(|| quoted(&first.tool.to_string()))
+    }
+
+    /// Returns the words for several tools: `3 matched tools`.
+    pub(super) fn plural(&self) -> String {
+        let names: BTreeSet<&Tool> = self.tools.iter().map(|schema| &schema.tool).collect();
+        format!("{} {} tools", names.len(), if self.is_restricted { "matched" } else { "listed" })
+    }
+}
+
+struct NameChecker<'s> {
+    tools: ToolMatcher<'s>,
+    constants: &'s Constants<'s>,
+    found: Vec<Diagnostic>,
+}
+
+impl NameChecker<'_> {
+    fn check_statement(&mut self, statement: &Statement) {
+        let paths = StatementPaths::new(statement, self.constants);
+        // These statements grant nothing by an ambiguous pattern.
+        let grants = matches!(
+            &statement.kind,
+            StatementKind::Label { .. }
+                | StatementKind::Require { .. }
+                | StatementKind::Payload { .. }
+                | StatementKind::Consent { .. }
+                | StatementKind::Endorse { .. }
+        );
+        statement.walk(&mut |expr| self.check_pattern(expr, grants));
+        let mut reads = Vec::new();
+        paths.each_key_read(statement, &mut |read| reads.push(read));
+        for read in reads {
+            self.check_key_read(&paths, &read);
+        }
+    }
+
+    fn check_pattern(&mut self, expr: &Expr, grants: bool) {
+        let ExprKind::Tool(tool) = &*expr.kind else { return };
+        let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
+        if is_beyond_lists(&pattern) {
+            return;
+        }
+        let Some(matching) = self.tools.schemas.matching(&pattern, self.tools.is_complete) else { return };
+        if matching.is_empty() {
+            self.report_unlisted_tool(&pattern, &expr.span);
+            return;
+        }
+        if grants && !pattern.is_qualified() {
+            self.check_ambiguity(&pattern, &matching, &expr.span);
+        }
+        self.check_argument_names(tool, &MatchedTools { tools: matching, is_restricted: true });
+    }
+
+    fn report_unlisted_tool(&mut self, pattern: &ToolPattern, span: &Span) {
+        let server = pattern.server();
+        let of_server = |schema: &&ToolSchema| {
+            server.is_none_or(|server| schema.tool.server.as_deref().unwrap_or_default() == server)
+        };
+        let listed = self.tools.schemas.tools.iter().filter(of_server);
+        let known: BTreeSet<&str> = listed.map(|schema| &*schema.tool.name).collect();
+        let name = pattern.name_on_server().or(pattern.exact_name().map(|name| &**name)).unwrap_or_default();
+        let help = help_for(name, &known, "the listed tools are", "no tool is listed");
+        // The suggestion replaces the whole pattern.
+        let help = match server.filter(|server| !server.is_empty()) {
+            Some(server) => help.replace("did you mean `", &format!("did you mean `{server}/")),
+            None => help,
+        };
+        let message = format!("no listed tool matches {}", quoted(&pattern.to_string()));
+        self.found.push(Diagnostic::error("unlisted-tool", span.clone(), message).help(help));
+    }
+
+    /// Warns of a pattern that grants nothing, since tools of two servers match it.
+    fn check_ambiguity(&mut self, pattern: &ToolPattern, matching: &[&ToolSchema], span: &Span) {
+        let servers: BTreeSet<_> = matching.iter().map(|schema| &schema.tool.server).collect();
+        if servers.len() < 2 {
+            return;
+        }
+        let names: BTreeSet<String> = matching.iter().map(|schema| schema.tool.to_string()).collect();
+        let count = servers.len();
+        let pattern = quoted(&pattern.to_string());
+        let message = format!("tools of {count} servers match {pattern}, so the statement grants nothing");
+        let help = format!("write the server too: {}", listed(names.iter().map(String::as_str)));
+        self.found.push(Diagnostic::warning("ambiguous-tool", span.clone(), message).help(help));
+    }
+
+    /// Checks the arguments that a pattern names: `tool:send({to: "bob"})`.
+    fn check_argument_names(&mut self, tool: &ToolRef, matched: &MatchedTools<'_>) {
+        if let Some(arguments) = &tool.arguments {
+            self.check_entries(arguments, matched, &matched.inputs(), &mut Vec::new());
+        }
+    }
+
+    fn check_entries(
+        &mut self,
+        shape: &Expr,
+        matched: &MatchedTools<'_>,
+        schemas: &SchemaSet<'_>,
+        above: &mut Vec<EventStep>,
+    ) {
+        let parts: Vec<(EventStep, &Expr, Option<&Span>)> = match &*shape.kind {
+            ExprKind::Dict(entries) => entries
+                .iter()
+                .filter_map(|(key, value)| match &*key.kind {
+                    ExprKind::Str(name) | ExprKind::Name(name) => {
+                        Some((EventStep::Key(name.clone()), value, Some(&key.span)))
+                    }
+                    _ => None,
+                })
+                .collect(),
+            ExprKind::List(items) => items.iter().map(|item| (EventStep::Item, item, None)).collect(),
+            _ => return,
+        };
+        for (step, value, span) in parts {
+            if let (Some(name), Some(span)) = (step.key(), span)
+                && schemas.lacks(name)
+            {
+                let missing = MissingName { matched, kind: EventKind::Call, above: &*above, name };
+                self.found.push(missing.diagnostic(Severity::Error, schemas, span));
+                continue;
+            }
+            let below = schemas.step(&step);
+            above.push(step);
+            self.check_entries(value, matched, &below, above);
+            above.pop();
+        }
+    }
+
+    fn check_key_read(&mut self, paths: &StatementPaths<'_>, read: &KeyRead) {
+        let Some(matched) = self.tools.of_variable(paths, &read.path.variable) else { return };
+        let Some((schemas, steps)) = matched.schemas_of(&read.path) else { return };
+        let Some((EventStep::Key(name), above)) = steps.split_last() else { return };
+        let kind = read.path.kind;
+        // Blocks of content have specific fields.
+        if kind == EventKind::Output && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
+            return;
+        }
+        let schemas = above.iter().fold(schemas, |set, step| set.step(step));
+        if !schemas.lacks(name) {
+            return;
+        }
+        // A rule may deny what a tool does not declare, and a rule about all events may be meant for other agents, too.
+        let severity = match kind {
+            EventKind::Call if matched.is_restricted && !read.is_presence_test => Severity::Error,
+            _ => Severity::Warning,
+        };
+        let missing = MissingName { matched: &matched, kind, above, name };
+        self.found.push(missing.diagnostic(severity, &schemas, &read.span));
+    }
+}
+
+/// A name that the schemas of some tools do not have.
+struct MissingName<'m> {
+    matched: &'m MatchedTools<'m>,
+    kind: EventKind,
+    /// The steps from the arguments or the answer to the value that lacks the name.
+    above: &'m [EventStep],
+    name: &'m str,
+}
+
+impl MissingName<'_> {
+    fn diagnostic(&self, severity: Severity, schemas: &SchemaSet<'_>, span: &Span) -> Diagnostic {
+        let is_argument = self.kind == EventKind::Call && self.above.is_empty();
+        let (code, what) = match is_argument {
+            true => ("unlisted-argument", "argument"),
+            false => ("unlisted-field", "field"),
+        };
+        let holder = match (self.kind, self.above) {
+            (EventKind::Call, []) => String::new(),
+            (EventKind::Call, above) => format!(" in its argument {}", quoted(&path_text(above))),
+            (_, []) => " in its answer".to_owned(),
+            (_, above) => format!(" in {} of its answer", quoted(&path_text(above))),
+        };
+        let name = quoted(self.name);
+        let message = match self.matched.only_tool() {
+            Some(tool) => format!("the tool {tool} has no {what} {name}{holder}"),
+            None => format!("none of the {} has the {what} {name}{holder}", self.matched.plural()),
+        };
+        let help = help_for(
+            self.name,
+            &schemas.names(),
+            &format!("the {what}s are"),
+            &format!("there are no {what}s"),
+        );
+        let diagnostic = match severity {
+            Severity::Error => Diagnostic::error(code, span.clone(), message),
+            Severity::Warning => Diagnostic::warning(code, span.clone(), message),
+        };
+        diagnostic.help(help)
+    }
+}
+
+/// Returns the text of a path: `items[*].price`.
+pub(super) fn path_text(steps: &[EventStep]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match step.key() {
+            Some(key) if text.is_empty() => text.push_str(key),
+            Some(key) => text.extend([".", key]),
+            None => text.push_str("[*]"),
+        }
+    }
+    text
+}

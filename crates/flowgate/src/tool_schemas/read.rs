@@ -1,0 +1,212 @@
+//! Reads lists of tools in the forms of MCP and of model APIs.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::json::{self, Numbers};
+
+/// A text that contains no list of tools; names the place, never a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolListError {
+    /// A line and column, or the path of a value; empty if it is the whole text.
+    pub place: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl ToolListError {
+    pub(super) fn new(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { place: place.into(), problem: problem.into() }
+    }
+}
+
+impl fmt::Display for ToolListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.as_str() {
+            "" => f.write_str(&self.problem),
+            place => write!(f, "{place}: {}", self.problem),
+        }
+    }
+}
+
+impl std::error::Error for ToolListError {}
+
+/// A list of tools.
+#[derive(Debug, Default)]
+pub(super) struct ToolList {
+    pub(super) tools: Vec<ListedTool>,
+    /// Whether it is one page, and others follow.
+    pub(super) has_next_page: bool,
+    /// Whether it has entries without a name, which the provider of a model expands to tools.
+    pub(super) has_hosted_tools: bool,
+}
+
+/// A tool of a list.
+#[derive(Debug)]
+pub(super) struct ListedTool {
+    pub(super) name: String,
+    pub(super) input: Option<Value>,
+    pub(super) output: Option<Value>,
+}
+
+/// Reads a list of tools.
+pub(super) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
+    let document = json::parse(text, Numbers::Any).map_err(|error| {
+        let place = format!("line {}, column {}", error.line, error.column);
+        ToolListError::new(place, format!("not JSON: {}", error.message))
+    })?;
+    // A JSON-RPC response wraps the result.
+    let (holder, prefix) = match document.get("result") {
+        Some(result) => (result, "result."),
+        None => (&document, ""),
+    };
+    let (items, place) = match (holder, holder.get("tools")) {
+        (Value::Array(items), _) => (items, prefix.trim_end_matches('.').to_owned()),
+        (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),
+        (_, Some(_)) => return Err(ToolListError::new(format!("{prefix}tools"), "not a list")),
+        (_, None) if document.get("error").is_some() => {
+            return Err(ToolListError::new("error", "the response reports an error and has no tools"));
+        }
+        _ => {
+            let problem =
+                "no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`";
+            return Err(ToolListError::new(prefix.trim_end_matches('.'), problem));
+        }
+    };
+    let mut list = ToolList {
+        has_next_page: holder.get("nextCursor").is_some_and(|cursor| !cursor.is_null()),
+        ..ToolList::default()
+    };
+    for (index, item) in items.iter().enumerate() {
+        match read_tool(item, &format!("{place}[{index}]"))? {
+            Some(tool) => list.tools.push(tool),
+            None => list.has_hosted_tools = true,
+        }
+    }
+    Ok(list)
+}
+
+/// Reads a tool; `None` is an entry that the provider of a model expands to tools.
+fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
+    let Value::Object(object) = item else {
+        return Err(ToolListError::new(place, "a tool is a JSON object"));
+    };
+    if object.contains_key("role") {
+        let problem = "a message, and not a tool; a trace is an argument without `--tools`";
+        return Err(ToolListError::new(place, problem));
+    }
+    // Chat completions nest the description.
+    let nested =
+        ["function", "custom"].into_iter().find_map(|key| Some((key, object.get(key)?.as_object()?)));
+    let (fields, place) = match nested {
+        Some((key, fields)) => (fields, format!("{place}.{key}")),
+        None => (object, place.to_owned()),
+    };
+    let name = match fields.get("name") {
+        Some(Value::String(name)) if !name.is_empty() => name.clone(),
+        None if is_hosted(object) => return Ok(None),
+        _ => return Err(ToolListError::new(place, "a tool has no `name`")),
+    };
+    let schema = |keys: &[&str]| {
+        let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
+            return Ok(None);
+        };
+        match value {
+            Value::Null => Ok(None),
+            Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
+            _ => Err(ToolListError::new(format!("{place}.{key}"), "a schema is a JSON object")),
+        }
+    };
+    let (input, output) = (
+        schema(&["inputSchema", "input_schema", "parameters"])?,
+        schema(&["outputSchema", "output_schema"])?,
+    );
+    Ok(Some(ListedTool { name, input, output }))
+}
+
+/// Returns whether an entry names a kind of tools that the provider of a model runs, such as `web_search` or `mcp`.
+fn is_hosted(entry: &Map<String, Value>) -> bool {
+    let kind = entry.get("type").and_then(Value::as_str);
+    kind.is_some_and(|kind| !matches!(kind, "function" | "custom"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a list; returns the names with the form of their schemas, or the error.
+    fn read(text: &str) -> Result<Vec<(String, bool, bool)>, String> {
+        let list = read_list(text).map_err(|error| error.to_string())?;
+        Ok(list
+            .tools
+            .into_iter()
+            .map(|tool| (tool.name, tool.input.is_some(), tool.output.is_some()))
+            .collect())
+    }
+
+    #[test]
+    fn every_form_of_a_list_is_read() {
+        let check = |text: &str, expected: &[(&str, bool, bool)]| {
+            let expected = expected.iter().map(|(name, input, output)| ((*name).to_owned(), *input, *output));
+            assert_eq!(read(text), Ok(expected.collect()), "{text}");
+        };
+        let mcp = r#"[{"name": "a", "inputSchema": {}, "outputSchema": {}}, {"name": "b"}]"#;
+        let both = [("a", true, true), ("b", false, false)];
+        check(mcp, &both);
+        check(&format!(r#"{{"tools": {mcp}}}"#), &both);
+        check(&format!(r#"{{"jsonrpc": "2.0", "id": 1, "result": {{"tools": {mcp}}}}}"#), &both);
+        let one = [("a", true, false)];
+        let chat = r#"{"type": "function", "function": {"name": "a", "parameters": {}}}"#;
+        check(&format!("[{chat}]"), &one);
+        check(&format!(r#"{{"model": "m", "messages": [{{"role": "user"}}], "tools": [{chat}]}}"#), &one);
+        check(r#"{"input": "x", "tools": [{"type": "function", "name": "a", "parameters": {}}]}"#, &one);
+        check(r#"{"max_tokens": 1, "tools": [{"name": "a", "input_schema": true}]}"#, &one);
+        check(r#"[{"type": "custom", "custom": {"name": "a"}}]"#, &[("a", false, false)]);
+        check(
+            r#"[{"type": "web_search"}, {"type": "bash_20250124", "name": "bash"}]"#,
+            &[("bash", false, false)],
+        );
+        check(r#"[{"name": "a", "inputSchema": null}]"#, &[("a", false, false)]);
+        check("[]", &[]);
+    }
+
+    #[test]
+    fn an_error_names_the_place() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for (text, expected) in [
+            ("", "line 1, column 0: not JSON: EOF while parsing a value"),
+            ("{\"tools\": [\n  {\"name\": }]}", "line 2, column 12: not JSON: expected value"),
+            ("{\"a\": 1, \"a\": 2}", "line 1, column 12: not JSON: duplicate key"),
+            (deep.as_str(), "line 1, column 128: not JSON: recursion limit exceeded"),
+            (
+                "3",
+                "no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
+            ),
+            (
+                "{\"result\": {}}",
+                "result: no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
+            ),
+            ("{\"tools\": {}}", "tools: not a list"),
+            ("{\"error\": {\"code\": 1}}", "error: the response reports an error and has no tools"),
+            ("[1]", "[0]: a tool is a JSON object"),
+            (
+                "[{\"role\": \"user\", \"content\": \"hi\"}]",
+                "[0]: a message, and not a tool; a trace is an argument without `--tools`",
+            ),
+            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: a tool has no `name`"),
+            (
+                "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}",
+                "tools[0].function: a tool has no `name`",
+            ),
+            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: a tool has no `name`"),
+            (
+                "{\"result\": {\"tools\": [{\"name\": \"a\", \"inputSchema\": 3}]}}",
+                "result.tools[0].inputSchema: a schema is a JSON object",
+            ),
+        ] {
+            assert_eq!(read(text), Err(expected.to_owned()), "{text}");
+        }
+    }
+}

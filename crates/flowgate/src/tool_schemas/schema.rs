@@ -1,0 +1,330 @@
+//! Follows a path through JSON schemas: which names a value may have, and which values.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::policy::event_path::EventStep;
+
+/// The longest chain of references that is followed.
+const MAX_REFERENCES: usize = 16;
+/// The most schemas that are followed at a time.
+const MAX_SCHEMAS: usize = 5_000;
+
+/// Keywords that can permit names beyond `properties`.
+const OPENING: [&str; 10] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "$ref",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "if",
+    "oneOf",
+    "patternProperties",
+    "unevaluatedProperties",
+];
+
+/// A schema within a document.
+#[derive(Debug, Clone, Copy)]
+struct SchemaNode<'s> {
+    /// The document, to which references point.
+    root: &'s Value,
+    schema: &'s Value,
+}
+
+/// The schemas of the values that a path can lead to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SchemaSet<'s> {
+    nodes: Vec<SchemaNode<'s>>,
+    /// Whether the path can also lead to values of which no schema says anything.
+    is_open: bool,
+}
+
+impl<'s> SchemaSet<'s> {
+    /// Returns the schemas of whole documents; `None` is a value without a schema.
+    pub(super) fn new(documents: impl IntoIterator<Item = Option<&'s Value>>) -> Self {
+        let mut set = Self::default();
+        for document in documents {
+            match document {
+                Some(root) => set.push(SchemaNode { root, schema: root }),
+                None => set.is_open = true,
+            }
+        }
+        set
+    }
+
+    /// Returns the schemas of the answers' contents. A server that must answer with an object wraps another value as
+    /// `result`, and leaves the text as it is.
+    pub(super) fn unwrapped(self) -> Self {
+        let mut set = Self { nodes: Vec::new(), is_open: self.is_open };
+        for node in self.nodes {
+            let wrapped = match node.properties() {
+                Some((properties, _)) if properties.len() == 1 => properties.get("result"),
+                _ => None,
+            };
+            set.push(SchemaNode { schema: wrapped.unwrap_or(node.schema), ..node });
+        }
+        set
+    }
+
+    /// Returns the schemas after one step.
+    pub(super) fn step(&self, step: &EventStep) -> Self {
+        let mut next = Self { nodes: Vec::new(), is_open: self.is_open };
+        match step {
+            EventStep::Key(key) => {
+                for node in &self.nodes {
+                    match node.properties() {
+                        Some((properties, is_closed)) => match properties.get(key) {
+                            Some(schema) => next.push(SchemaNode { schema, ..*node }),
+                            None => next.is_open |= !is_closed,
+                        },
+                        None => next.is_open = true,
+                    }
+                }
+            }
+            EventStep::Item => self.nodes.iter().for_each(|node| match node.items() {
+                Some(item) => next.push(item),
+                None => next.is_open = true,
+            }),
+            EventStep::Within => {
+                let mut open = self.nodes.clone();
+                let mut visited = BTreeSet::new();
+                while let Some(node) = open.pop() {
+                    // A schema can contain itself.
+                    if !visited.insert(std::ptr::from_ref(node.resolved()).addr()) {
+                        continue;
+                    }
+                    if node.is_scalar() {
+                        continue;
+                    }
+                    // Only maps have names.
+                    if node.items().is_none() {
+                        next.push(node);
+                    }
+                    match (node.properties(), node.items()) {
+                        (Some((properties, is_closed)), _) => {
+                            next.is_open |= !is_closed;
+                            open.extend(properties.values().map(|schema| SchemaNode { schema, ..node }));
+                        }
+                        (None, Some(item)) => open.push(item),
+                        (None, None) => next.is_open = true,
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    /// Returns whether no value that the path can lead to has the key.
+    pub(super) fn lacks(&self, key: &str) -> bool {
+        let next = self.step(&EventStep::Key(key.to_owned()));
+        !self.nodes.is_empty() && next.nodes.is_empty() && !next.is_open
+    }
+
+    /// Returns the names in the schemas.
+    pub(super) fn names(&self) -> BTreeSet<&'s str> {
+        let properties = self.nodes.iter().filter_map(SchemaNode::properties);
+        properties.flat_map(|(properties, _)| properties.keys().map(String::as_str)).collect()
+    }
+
+    /// Returns the values that the schemas list, or `None` if one of them permits others.
+    pub(super) fn values(&self) -> Option<Vec<&'s Value>> {
+        if self.is_open || self.nodes.is_empty() {
+            return None;
+        }
+        let lists: Option<Vec<_>> = self.nodes.iter().map(SchemaNode::values).collect();
+        Some(lists?.concat())
+    }
+
+    /// Returns whether all values that the path can lead to are lists.
+    pub(super) fn is_list(&self) -> bool {
+        !self.is_open && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.items().is_some())
+    }
+
+    fn push(&mut self, node: SchemaNode<'s>) {
+        if self.nodes.len() < MAX_SCHEMAS {
+            self.nodes.push(node);
+        } else {
+            self.is_open = true;
+        }
+    }
+}
+
+impl<'s> SchemaNode<'s> {
+    /// Returns the schema behind references, and without the alternative `null`; the schema itself, where a reference
+    /// leads nowhere.
+    fn resolved(&self) -> &'s Value {
+        let mut schema = self.schema;
+        for _ in 0..MAX_REFERENCES {
+            let Value::Object(fields) = schema else { return schema };
+            let next = match fields.get("$ref") {
+                Some(Value::String(target)) => self.pointed(target),
+                Some(_) => None,
+                None => only_alternative(fields),
+            };
+            // A keyword beside a reference restricts the value further.
+            match next.filter(|_| !fields.contains_key("properties") && !fields.contains_key("enum")) {
+                Some(next) => schema = next,
+                None => return schema,
+            }
+        }
+        schema
+    }
+
+    /// Returns the schema that a reference within the document names.
+    fn pointed(&self, reference: &str) -> Option<&'s Value> {
+        let pointer = reference.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
+        self.root.pointer(pointer)
+    }
+
+    /// Returns the listed properties, and whether there are no others; `None` if the schema lists none.
+    fn properties(&self) -> Option<(&'s Map<String, Value>, bool)> {
+        static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+        let fields = self.resolved().as_object()?;
+        let listed = fields.get("properties").and_then(Value::as_object);
+        match (fields.get("additionalProperties"), listed) {
+            (Some(Value::Bool(false)), listed) => {
+                let is_closed = !fields.contains_key("patternProperties");
+                Some((listed.unwrap_or(&EMPTY), is_closed))
+            }
+            (_, None) => None,
+            (Some(_), Some(listed)) => Some((listed, false)),
+            (None, Some(listed)) => {
+                let is_closed = !listed.is_empty() && !OPENING.iter().any(|key| fields.contains_key(*key));
+                Some((listed, is_closed))
+            }
+        }
+    }
+
+    /// Returns the schema of the items of a list.
+    fn items(&self) -> Option<Self> {
+        let fields = self.resolved().as_object()?;
+        let items = fields.get("items").filter(|items| items.is_object());
+        let is_plain = !fields.contains_key("prefixItems") && !fields.contains_key("properties");
+        items.filter(|_| is_plain).map(|schema| Self { root: self.root, schema })
+    }
+
+    /// Returns the values that the schema lists.
+    fn values(&self) -> Option<Vec<&'s Value>> {
+        let fields = self.resolved().as_object()?;
+        match (fields.get("enum"), fields.get("const")) {
+            (Some(Value::Array(values)), _) => Some(values.iter().collect()),
+            (None, Some(value)) => Some(vec![value]),
+            _ => None,
+        }
+    }
+
+    fn is_scalar(&self) -> bool {
+        let kind = self.resolved().get("type").and_then(Value::as_str);
+        kind.is_some_and(|kind| matches!(kind, "string" | "number" | "integer" | "boolean" | "null"))
+    }
+}
+
+/// Returns the alternative of a schema that permits one kind of value or `null`.
+fn only_alternative(fields: &Map<String, Value>) -> Option<&Value> {
+    let mut lists = fields.iter().filter(|(key, _)| matches!(key.as_str(), "anyOf" | "oneOf" | "allOf"));
+    let (Some((_, alternatives)), None) = (lists.next(), lists.next()) else { return None };
+    let is_null = |schema: &&Value| schema.get("type").and_then(Value::as_str) == Some("null");
+    let mut others = alternatives.as_array()?.iter().filter(|schema| !is_null(schema));
+    others.next().filter(|_| others.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns whether the schema excludes the last name of a path: `None` if it cannot say.
+    fn lacks(schema: &Value, path: &str) -> bool {
+        let (above, last) = path.rsplit_once('.').unwrap_or(("", path));
+        let steps = above.split('.').filter(|step| !step.is_empty()).map(|step| match step {
+            "*" => EventStep::Item,
+            "**" => EventStep::Within,
+            key => EventStep::Key(key.to_owned()),
+        });
+        steps.fold(SchemaSet::new([Some(schema)]), |set, step| set.step(&step)).lacks(last)
+    }
+
+    #[test]
+    fn a_name_is_missing_only_where_the_schema_says_so() {
+        let check = |schema: Value, missing: &[&str], not: &[&str]| {
+            for (paths, expected) in [(missing, true), (not, false)] {
+                for path in paths {
+                    assert_eq!(lacks(&schema, path), expected, "{path} in {schema}");
+                }
+            }
+        };
+        let a = json!({"a": {"type": "string"}});
+        check(json!({"properties": a}), &["b"], &["a", "a.b"]);
+        check(json!({"properties": a, "additionalProperties": false}), &["b"], &["a"]);
+        check(json!({"additionalProperties": false}), &["b"], &[]);
+        // Without statements about other names, nothing is missing.
+        for open in [json!({}), json!(true), json!({"type": "object"}), json!({"properties": {}})] {
+            check(open, &[], &["b"]);
+        }
+        for (key, value) in [
+            ("additionalProperties", json!(true)),
+            ("additionalProperties", json!({"type": "string"})),
+            ("patternProperties", json!({"^x": {}})),
+            ("anyOf", json!([{"required": ["a"]}, {"properties": {"b": {}}}])),
+            ("allOf", json!([{"properties": {"b": {}}}])),
+            ("if", json!({})),
+            ("$ref", json!("other.json")),
+        ] {
+            let mut schema = json!({"properties": a});
+            schema.as_object_mut().unwrap().insert(key.to_owned(), value);
+            check(schema, &[], &["a", "b"]);
+        }
+        check(json!({"$ref": "other.json#/x"}), &[], &["b"]);
+        check(json!({"anyOf": [{"properties": a}, {"properties": {}}]}), &[], &["b"]);
+        check(
+            json!({"properties": a, "additionalProperties": false, "patternProperties": {"^x": {}}}),
+            &[],
+            &["b"],
+        );
+    }
+
+    #[test]
+    fn paths_lead_through_lists_and_references() {
+        let schema = json!({
+            "properties": {
+                "to": {"$ref": "#/$defs/Person"},
+                "copies": {"type": "array", "items": {"$ref": "#/$defs/Person"}},
+                "maybe": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}]},
+                "pair": {"prefixItems": [{"properties": {"x": {}}}]},
+                "loop": {"$ref": "#/$defs/Loop"},
+            },
+            "$defs": {
+                "Person": {"properties": {"name": {"type": "string"}, "friend": {"$ref": "#/$defs/Person"}}},
+                "Loop": {"$ref": "#/$defs/Loop"},
+            },
+        });
+        for path in [
+            "to.nmae",
+            "to.friend.friend.nmae",
+            "copies.*.nmae",
+            "maybe.nmae",
+            "copies.**.nmae",
+            "to.**.nmae",
+            "maybe.friend.nmae",
+        ] {
+            assert!(lacks(&schema, path), "{path}");
+        }
+        for path in [
+            "to.name",
+            "to.friend.name",
+            "copies.*.name",
+            "copies.**.name",
+            "copies.name",
+            "pair.*.y",
+            "loop.x",
+            "nowhere.x",
+            "to.*.name",
+            "**.nmae",
+        ] {
+            assert!(!lacks(&schema, path), "{path}");
+        }
+    }
+}
