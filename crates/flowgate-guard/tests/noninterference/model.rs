@@ -43,7 +43,7 @@ pub(crate) fn is_typed(value: &Value) -> bool {
     value.as_str().is_some_and(|text| TYPED.contains(&text))
 }
 
-/// Returns the regions of a slot that is to be filled with an endorsed value: one that the filler is told to write or, if
+/// Returns the regions of a slot that is to be filled with an endorsed value: one that the instruction states or, if
 /// `copies` is set, any value.
 pub(crate) fn typed_slot(arguments: &str, copies: bool) -> Vec<String> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();

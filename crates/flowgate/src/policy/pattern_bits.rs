@@ -64,7 +64,7 @@ mod tests {
             ("[A-Z]{2}[0-9]{3,4}", Some(24)),
             ("(red|green|blue)", Some(2)),
             ("a?", Some(1)),
-            ("(?:[ab]|[abcd])", Some(3)),
+            ("(?:[ab]|[abcd])", Some(2)),
             ("(?<code>[a-f0-9]{8})", Some(32)),
             (r"\d", Some(10)),
             ("[a-z]+", None),
