@@ -89,6 +89,9 @@ pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
                 arguments.insert("b", json!({"$slot": slot(&mut random, &names, shown)}));
             } else if random.chance(30) {
                 arguments.insert("b", Value::String(copied(&mut random, shown)));
+            } else if random.chance(30) {
+                // A word that answers contain, trusted or not.
+                arguments.insert("b", json!(random.of_list(&["me", "you", "ann", "web"])));
             }
             if !names.is_empty() && random.chance(30) {
                 arguments.insert("c", json!({"$slot": slot(&mut random, &names, shown)}));

