@@ -109,8 +109,8 @@ test("a key is for its own servers", async () => {
   const gateway = await start({ every: await everything(), purse: await bank() });
   const other = await gateway.connect("every", "one", { key: KEYS.OTHER_KEY });
   assert.ok((await other.listTools()).tools.length > 5);
-  await assert.rejects(gateway.connect("bank", "one", { key: KEYS.OTHER_KEY }), /no server of this name/);
-  await assert.rejects(gateway.connect("every", "one", { key: "somebody-elses-key" }), /does not know the key/);
+  await assert.rejects(gateway.connect("bank", "one", { key: KEYS.OTHER_KEY }), /may not use an MCP server of this name/);
+  await assert.rejects(gateway.connect("every", "one", { key: "somebody-elses-key" }), /the key is that of no client/);
 });
 
 test("the person in front of the client is asked, if nobody else decides for it", async () => {

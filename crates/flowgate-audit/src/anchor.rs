@@ -67,8 +67,8 @@ impl<'f> UnopenedLog<'f> {
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
-            let record =
-                AuditRecord::read(&line).map_err(|flaw| AuditErrorKind::End(format!("a line is {flaw}")))?;
+            let record = AuditRecord::read(&line)
+                .map_err(|flaw| AuditErrorKind::End(format!("a line of the log is {flaw}")))?;
             if record.seq <= seq {
                 return Ok((record.seq == seq).then(|| LineHash::of_line(&line)));
             }

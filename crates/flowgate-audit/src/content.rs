@@ -400,11 +400,9 @@ mod tests {
         std::fs::write(&path, format!("{}what\n", lines[0])).unwrap();
         let error =
             forget(&path, &ContentSelector { lines: Some([1].into()), ..none() }).unwrap_err().to_string();
-        assert!(
-            error.ends_with(
-                "line 2 of the contents was not written by the log: remove the line, and try again"
-            )
-        );
+        assert!(error.ends_with(
+            "line 2 of the file of contents was not written by this log: remove the line, and try again"
+        ));
         assert_eq!(oldest_entry_time(&path).unwrap(), Some(Timestamp(10)));
         assert_eq!(oldest_entry_time(&folder.file("none")).unwrap(), None);
     }
@@ -427,6 +425,6 @@ mod tests {
         let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
         deletion.copy_until(u64::try_from(lines[1].len() + lines[3].len()).unwrap()).unwrap();
         let error = deletion.copy_until(file_size(&path).unwrap()).unwrap_err().to_string();
-        assert!(error.contains("line 3 of the contents"), "{error}");
+        assert!(error.contains("line 3 of the file of contents"), "{error}");
     }
 }

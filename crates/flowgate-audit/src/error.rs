@@ -63,7 +63,7 @@ impl fmt::Display for AuditError {
                 )
             }
             AuditErrorKind::Locked => {
-                f.write_str("another process appends to this log: stop it, or name another file")
+                f.write_str("another process has opened this log for writing: stop it, or name another file")
             }
             AuditErrorKind::Broken => f.write_str(
                 "the disk did not store the written data: nothing is recorded until the gateway is started again",
@@ -77,17 +77,21 @@ impl fmt::Display for AuditError {
                 f.write_str("the log was created with another key: use that key, or begin another file")
             }
             AuditErrorKind::NoKey => f.write_str(
-                "the file contains no key: write 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+                "the file contains no key: write 64 hexadecimal digits into it, as `openssl rand -hex 32` \
+                prints them",
             ),
             AuditErrorKind::LostKey => f.write_str(
                 "the key is missing, but its public half exists as FILE.pub: restore the key from a copy; or move the log and FILE.pub \
                  away, to begin another log with another key",
             ),
-            AuditErrorKind::OpenKey => f.write_str("all users can read this key: chmod 600, or create another one"),
+            AuditErrorKind::OpenKey => f.write_str("the permissions of the file let other users read this \
+                key: run `chmod 600` on it, or create another key"),
             AuditErrorKind::Loss(loss) => write!(f, "{loss}"),
-            AuditErrorKind::Random => f.write_str("the operating system returned no random bytes: try again"),
+            AuditErrorKind::Random => f.write_str("the random generator of the operating system failed: try \
+                again"),
             AuditErrorKind::Content(line) => {
-                write!(f, "line {line} of the contents was not written by the log: remove the line, and try again")
+                write!(f, "line {line} of the file of contents was not written by this log: remove the line, \
+                    and try again")
             }
         }
     }

@@ -97,7 +97,10 @@ mod tests {
             mode(0o644).unwrap();
             let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
             assert!(
-                error.ends_with("all users can read this key: chmod 600, or create another one"),
+                error.ends_with(
+                    "the permissions of the file let other users read this key: run `chmod 600` on it, or \
+                    create another key"
+                ),
                 "{error}"
             );
             mode(0o640).unwrap();
@@ -130,7 +133,7 @@ mod tests {
                 .unwrap();
             let error = AuditKey::load_or_create(&path).unwrap_err().to_string();
             assert!(
-                error.ends_with("64 hexadecimal digits, as `openssl rand -hex 32` prints them"),
+                error.ends_with("64 hexadecimal digits into it, as `openssl rand -hex 32` prints them"),
                 "{error}"
             );
         };

@@ -496,7 +496,9 @@ impl AuditLogState {
 
     fn repair(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.length {
-            return Err(io::Error::other("the file is shorter than what was written to it"));
+            return Err(io::Error::other(
+                "the file is shorter than what was written to it: another program truncated it",
+            ));
         }
         self.file.set_len(self.length)?;
         self.contents = None;

@@ -201,7 +201,7 @@ impl fmt::Display for RecordError {
         match self {
             Self::Encoding => f.write_str("not UTF-8"),
             Self::Json(error) => write!(f, "not strict JSON: {} at column {}", error.message, error.column),
-            Self::Field(name) => write!(f, "no record: `{name}` is not what a record has there"),
+            Self::Field(name) => write!(f, "not a record: the field `{name}` is missing or malformed"),
         }
     }
 }
@@ -284,13 +284,13 @@ mod tests {
         };
         check(&serialize_record(7, Timestamp(9), "judged", none, RecordFields::default()), "7 9 judged");
         check("", "not strict JSON: EOF while parsing a value at column 0");
-        check("[]", "no record: `seq` is not what a record has there");
+        check("[]", "not a record: the field `seq` is missing or malformed");
         check(r#"{"seq":1,"seq":1}"#, "not strict JSON: duplicate key at column 14");
-        check(r#"{"seq":1.5}"#, "no record: `seq` is not what a record has there");
-        check(r#"{"seq":1,"time":"2"}"#, "no record: `time` is not what a record has there");
+        check(r#"{"seq":1.5}"#, "not a record: the field `seq` is missing or malformed");
+        check(r#"{"seq":1,"time":"2"}"#, "not a record: the field `time` is missing or malformed");
         check(
             r#"{"seq":1,"time":2,"kind":"a","previous":"00"}"#,
-            "no record: `previous` is not what a record has there",
+            "not a record: the field `previous` is missing or malformed",
         );
         assert_eq!(AuditRecord::read(b"{\"a\":\"\xff\"}"), Err(RecordError::Encoding));
     }

@@ -54,7 +54,8 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
             Some(later) if later.previous == hash && later.seq == record.seq.saturating_add(1) => {}
             Some(_) => {
                 return Err(AuditErrorKind::End(format!(
-                    "{} does not follow from the previous line",
+                    "{} does not contain the hash of the previous line: one of the two was changed, or lines \
+                    were removed",
                     position_from_end(back - 1)
                 )));
             }
@@ -66,7 +67,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
         if record.kind == HEAD {
             if !is_signed(&line, key) {
                 return Err(AuditErrorKind::End(format!(
-                    "{} is not signed by the key",
+                    "the signature of {} does not match the key",
                     position_from_end(back)
                 )));
             }
@@ -76,7 +77,9 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
         }
         if at == 0 {
             if record.seq != 0 || record.previous != LineHash::NONE {
-                return Err(AuditErrorKind::End("lines are missing at the beginning".to_owned()));
+                return Err(AuditErrorKind::End(
+                    "the lines at the beginning of the log are missing".to_owned(),
+                ));
             }
             break;
         }
@@ -98,7 +101,7 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
             Some(_) => Err(AuditErrorKind::OtherKey),
             None => Err(AuditErrorKind::End("the first line names no key".to_owned())),
         },
-        _ => Err(AuditErrorKind::End("the first line is not one that opens a log".to_owned())),
+        _ => Err(AuditErrorKind::End("the first line is not the record that opens a log".to_owned())),
     }
 }
 
@@ -112,7 +115,7 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     let start = after_last_line_feed(file, end).map_err(AuditErrorKind::Read)?;
     let length = usize::try_from(end - start).unwrap_or(usize::MAX);
     if length > MAX_LINE {
-        return Err(AuditErrorKind::End("a line is longer than the limit for lines of a log".to_owned()));
+        return Err(AuditErrorKind::End(format!("a line is longer than {MAX_LINE} bytes")));
     }
     let mut line = vec![0; length];
     file.seek(SeekFrom::Start(start)).map_err(AuditErrorKind::Read)?;

@@ -162,22 +162,24 @@ fn a_log_with_an_inconsistent_end_is_refused() {
     check(&lines, "");
     check(
         &[lines[0], lines[1], lines[2], lines[4]],
-        "the log cannot continue from its end: the last line does not follow from the previous line; check it with `flowgate \
-         audit verify`, keep it, and begin another file",
+        "the log cannot continue from its end: the last line does not contain the hash of the previous line: \
+        one of the two was changed, or lines were removed; check it with `flowgate audit verify`, keep it, \
+        and begin another file",
     );
     check(
         &[lines[0], lines[1], lines[3], lines[4]],
-        "line 2 from the end does not follow from the previous line",
+        "line 2 from the end does not contain the hash of the previous line: one of the two was changed, or \
+        lines were removed",
     );
-    check(&[lines[0], lines[2]], "the last line does not follow");
-    check(&lines[1..], "the first line is not one that opens a log");
-    check(&["what"], "the first line is not one that opens a log");
+    check(&[lines[0], lines[2]], "the last line does not contain the hash");
+    check(&lines[1..], "the first line is not the record that opens a log");
+    check(&["what"], "the first line is not the record that opens a log");
     check(&[lines[0], "what"], "the last line is not strict JSON");
     check(
         &[lines[0], &lines[1].replace("\"time\":1", "\"time\":2")],
-        "the last line is not signed by the key",
+        "the signature of the last line does not match the key",
     );
-    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than the limit for lines of a log");
+    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than 16384 bytes");
     let other =
         AuditLog::open(&folder.log(), AuditKey::from_seed([8; 32]), AuditOptions::default(), Timestamp(1));
     let error = other.unwrap_err().to_string();
@@ -189,7 +191,10 @@ fn one_process_appends_at_a_time() {
     let folder = TestFolder::new("lock");
     let log = folder.open(AuditOptions::default()).unwrap();
     let error = folder.open(AuditOptions::default()).unwrap_err().to_string();
-    assert!(error.ends_with("another process appends to this log: stop it, or name another file"), "{error}");
+    assert!(
+        error.ends_with("another process has opened this log for writing: stop it, or name another file"),
+        "{error}"
+    );
     drop(log);
     folder.open(AuditOptions::default()).unwrap();
 }

@@ -93,10 +93,12 @@ impl fmt::Display for VerifyError {
                 write!(f, "`seq` is {found} instead of {line}: lines were removed, added or reordered")
             }
             VerifyErrorKind::Previous => {
-                f.write_str("it does not follow from the previous line: one of the two was changed, or lines were removed")
+                f.write_str("the line does not contain the hash of the previous line: one of the two was \
+                    changed, or lines were removed")
             }
             VerifyErrorKind::NotOpened => f.write_str("the first line of a log names its key, but this line does not: the beginning is missing"),
-            VerifyErrorKind::Format => f.write_str("written by a later version of flowgate: check it with that one"),
+            VerifyErrorKind::Format => f.write_str("the record was written by a later version of Flowgate: \
+                check the log with that version"),
             VerifyErrorKind::OtherKey => f.write_str(
                 "the log was created with another key than the given one: give the public key, from `FILE.pub` or from the original first line",
             ),
@@ -121,7 +123,8 @@ impl fmt::Display for VerifyError {
             VerifyErrorKind::Unwitnessed => f.write_str(
                 "the witness has no head of this log: it is another log, or no head was delivered yet",
             ),
-            VerifyErrorKind::Content => f.write_str("its content is not what was recorded: it was changed"),
+            VerifyErrorKind::Content => f.write_str("the content does not match the digest in its record: \
+                the content was changed"),
             VerifyErrorKind::Foreign => f.write_str("this content belongs to no line of the log: entries were added, moved or renumbered"),
             VerifyErrorKind::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
         }

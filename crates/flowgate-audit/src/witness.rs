@@ -79,10 +79,14 @@ impl fmt::Display for WitnessLineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
-                "it is not a line that a gateway has written: it was changed, or added by somebody else"
+                "the line is not one that a gateway sent to the witness: it was changed, or another program \
+                added it"
             }
-            Self::Signature => "the key that it names has not signed it: it was changed, or is forged",
-            Self::OtherKey => "another key than the log's has signed it: it is forged",
+            Self::Signature => {
+                "the signature of the line does not match the key that the line names: the line was changed \
+                or forged"
+            }
+            Self::OtherKey => "the line is signed with another key than that of the log: it is forged",
         })
     }
 }

@@ -259,7 +259,7 @@ pub(crate) enum Command {
 fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     if name.is_empty() {
-        return Err("the parameter has no name; write it as NAME=VALUE".to_owned());
+        return Err("the parameter has no name before `=`; write it as NAME=VALUE".to_owned());
     }
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
     Ok((name.to_owned(), value))
@@ -392,7 +392,7 @@ fn method(name: &str) -> Result<String, String> {
     let known: Vec<&str> = methods.influence_methods().iter().map(|method| method.name()).collect();
     match known.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err(format!("known methods are {}", known.join(", "))),
+        false => Err(format!("there is no method of this name; known methods are {}", known.join(", "))),
     }
 }
 
@@ -401,7 +401,9 @@ fn step_method_or_all(name: &str) -> Result<String, String> {
     let known: Vec<&str> = known.methods().iter().map(|method| method.name()).collect();
     match name == "all" || known.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err(format!("known methods are {} and all", known.join(", "))),
+        false => {
+            Err(format!("there is no method of this name; known methods are {} and all", known.join(", ")))
+        }
     }
 }
 

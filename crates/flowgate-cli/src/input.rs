@@ -62,7 +62,7 @@ fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, Inpu
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
         std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
         _ => error.to_string(),
     }
@@ -97,7 +97,7 @@ fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, St
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
-        format!("{file}: line {}: not UTF-8 at byte {valid}", first_line + line)
+        format!("{file}: line {} is not valid UTF-8 from byte {valid} on", first_line + line)
     })
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn for_each_run(
         }
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
             return Err(InputError(format!(
-                "{name}: line {number}: longer than {} MiB; split the file",
+                "{name}: line {number} is longer than {} MiB; split the file",
                 MAX_LINE >> 20
             )));
         }

@@ -115,9 +115,9 @@ pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
 
 fn describe_task_error(why: TaskError, limit: Duration) -> String {
     match why {
-        TaskError::TimedOut => format!("no answer within {} s", limit.as_secs()),
-        TaskError::Cancelled => "it was stopped".to_owned(),
-        TaskError::Panicked => "the connection was lost".to_owned(),
+        TaskError::TimedOut => format!("there was no answer within {} s", limit.as_secs()),
+        TaskError::Cancelled => "the user stopped it".to_owned(),
+        TaskError::Panicked => "the task of the connection panicked".to_owned(),
     }
 }
 
@@ -165,24 +165,23 @@ impl McpServerHandle {
         let name = &self.spec.name;
         let (tool, arguments) = (call.call().tool.name.to_string(), call.call().arguments.clone());
         let Ok(arguments) = arguments else {
-            return ToolAnswer::error("the arguments cannot be read; the call did not run");
+            return ToolAnswer::error("the arguments are not a JSON object; the call did not run");
         };
         match self.run(tool, arguments, cancelled) {
             Ok(answer) => answer,
             Err(CallError::Ended { words }) => {
                 *self.lock_connection() = None;
                 let words = words.map(|words| format!("; its last output: {words}")).unwrap_or_default();
-                remark(&format!("the server `{name}` ended; its next call starts it again{words}"));
+                remark(&format!(
+                    "the server `{name}` ended; the next call of one of its tools restarts it{words}"
+                ));
                 ToolAnswer::error(
-                    "the server ended; the call may have run; the next call starts the server again",
+                    "the server ended during the call, which may have run; the next call restarts the server",
                 )
             }
             Err(CallError::NotStarted(why)) => {
-                remark(&format!(
-                    "the server `{name}` cannot be started again: {why}; {}",
-                    self.spec.advice()
-                ));
-                ToolAnswer::error("the server ended and cannot be started again; the call did not run")
+                remark(&format!("the server `{name}` cannot be restarted: {why}; {}", self.spec.advice()));
+                ToolAnswer::error("the server ended and cannot be restarted; the call did not run")
             }
             Err(CallError::ToolError(text)) => ToolAnswer::error(text),
         }

@@ -156,14 +156,14 @@ impl Progress {
         }
     }
 
-    /// Clears the line. Warns that the results are incomplete, if the command was interrupted, and returns whether it
-    /// was.
+    /// Clears the line of progress, and returns whether the command was interrupted. In that case, warns in `output` that
+    /// the results are incomplete, with the number of finished items.
     pub(crate) fn finish(&self, output: &mut Console) -> bool {
         self.clear();
         if self.is_interrupted() {
             let items = usize::try_from(self.0.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
             output.warning(&match self.0.work {
-                WorkUnit::Files("") => "interrupted: the rest was not read".to_owned(),
+                WorkUnit::Files("") => "interrupted: the rest of the input was not read".to_owned(),
                 WorkUnit::Files(word) | WorkUnit::Steps(word) => {
                     format!("interrupted after {}: the results are incomplete", plural(items, word))
                 }
@@ -226,7 +226,7 @@ impl ProgressState {
         if !is_second {
             let _ = writeln!(
                 drawn.out,
-                "{clear}interrupted: finishing what has begun; Ctrl-C again quits at once"
+                "{clear}interrupted: finishing the work that has begun; Ctrl-C again quits at once"
             );
         }
         is_second
@@ -363,7 +363,7 @@ mod tests {
         assert!(!progress.0.interrupt());
         assert_eq!(
             double.drawn(),
-            "\r\u{1b}[Kinterrupted: finishing what has begun; Ctrl-C again quits at once\n"
+            "\r\u{1b}[Kinterrupted: finishing the work that has begun; Ctrl-C again quits at once\n"
         );
         assert_eq!(reader.read(&mut byte).unwrap(), 0);
         assert!(progress.is_interrupted() && progress.0.interrupt(), "the second time it quits");

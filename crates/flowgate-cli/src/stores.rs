@@ -164,7 +164,7 @@ impl SharedStoreLabels {
         let Some((path, _)) = &self.file else { return Ok(()) };
         private_files::replace(path, &format!("{now:#}\n")).map_err(|error| {
             format!(
-                "the labels of stores cannot be written to {}: {}",
+                "the labels of external state cannot be written to {}: {}",
                 path.display(),
                 describe_io_error(&error)
             )
@@ -174,7 +174,8 @@ impl SharedStoreLabels {
 
 fn file_error(path: &Path, problem: &str) -> String {
     format!(
-        "{}: {problem}; the labels of stores are unknown without it: restore the file, or remove it to begin without labels",
+        "{}: {problem}; the file has the labels of external state: restore it, or remove it to forget these \
+        labels",
         path.display()
     )
 }
@@ -217,11 +218,13 @@ require top if:
         assert!(SharedStoreLabels::open(&path).is_ok_and(|stores| stores.labels.is_none()));
         std::fs::write(&path, "{").unwrap();
         let error = SharedStoreLabels::open(&path).err().unwrap().to_string();
-        assert!(error.contains("restore the file, or remove it"), "{error}");
+        assert!(error.contains("restore it, or remove it"), "{error}");
         std::fs::write(&path, "{}").unwrap();
         let error = SharedStoreLabels::open(&path).unwrap().recall(&mut monitor()).err().unwrap().to_string();
         assert!(
-            error.ends_with("the record of what stores carry cannot be read: it lists no stores"),
+            error.ends_with(
+                "the recorded labels of external state cannot be read: the record has no list `stores`"
+            ),
             "{error}"
         );
         std::fs::remove_file(&path).unwrap();
@@ -250,7 +253,9 @@ require top if:
         // If the file is removed in between, the labels are lost: that is an error.
         std::fs::remove_file(&path).unwrap();
         assert!(
-            two.refresh_session(&mut second, &mut also_knows).unwrap_err().contains("are unknown without it")
+            two.refresh_session(&mut second, &mut also_knows)
+                .unwrap_err()
+                .contains("has the labels of external state")
         );
     }
 

@@ -62,7 +62,7 @@ impl TraceOccurrences {
                 others => format!(", and neither has {}", plural(others, "other trace")),
             };
             traces
-                .push(("empty-trace", format!("{place} has no messages{others}: nothing was judged there")));
+                .push(("empty-trace", format!("{place} has no messages{others}: nothing was judged in it")));
         }
         for role in self.occurrences.unknown_roles() {
             let known = ROLES.join(", ");

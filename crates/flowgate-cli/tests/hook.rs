@@ -165,7 +165,8 @@ fn a_call_is_judged_by_all_that_was_shown() {
 #[test]
 fn names_that_could_be_of_two_servers_are_of_none() {
     for name in ["mcp__notes__x__list", "mcp__notes", "mcp__flowgate__link", "mcp__notes___list"] {
-        let says = "deny: flowgate: the event could not be judged and is therefore refused: the name of the tool does not identify";
+        let says =
+            "deny: flowgate: Flowgate could not judge this event and therefore refuses it: the tool name `";
         check(&[user("list")], name, says);
         check(&[user("list"), call("l", name), result("l", "a")], "Edit", "ask");
     }
@@ -307,7 +308,10 @@ fn sub_agents_contribute_their_labels() {
     let theirs = json!({"agent_id": "helper"});
     assert!(decide(&[("agent-helper.jsonl", &clean)], theirs.clone()).starts_with("allow"));
     let missing = decide(&[], theirs);
-    assert!(missing.contains("the transcript of the sub-agent is missing"), "{missing}");
+    assert!(
+        missing.contains("Claude Code has not written the transcript of the sub-agent that makes this call"),
+        "{missing}"
+    );
 }
 
 #[test]
@@ -351,24 +355,24 @@ fn every_failure_denies() {
         let folder = folder(text);
         let output = hook(&folder, &before(&folder, "Edit", more), options);
         let said = decision(&output);
-        assert!(said.starts_with("deny: flowgate: the event could not be judged"), "{said}");
+        assert!(said.starts_with("deny: flowgate: Flowgate could not judge this event"), "{said}");
         assert!(said.contains(expected), "{said}");
     };
     let whole = transcript(&[user("edit a")]);
     asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], "/nowhere.jsonl: there is no such file");
     asked(&whole, json!({"transcript_path": null}), &[], "`transcript_path` is missing");
     asked(&whole, json!({"tool_name": 1}), &[], "`tool_name` is missing");
-    asked("{\"type\":\"user\"", json!({}), &[], "line 1: not strict JSON");
+    asked("{\"type\":\"user\"", json!({}), &[], "line 1 of the transcript is not valid JSON");
     asked("{\"type\":\"user\",\"type\":\"meta\"}\n", json!({}), &[], "duplicate key");
     asked("[]\n", json!({}), &[], "line 1: not a JSON object");
-    asked("{\"type\":\"user\"}\n", json!({}), &[], "an entry of the transcript has no message");
+    asked("{\"type\":\"user\"}\n", json!({}), &[], "an entry of the transcript has no object `message`");
     asked(&whole, json!({}), &["--predicate", "known=http://127.0.0.1:9/"], "declares no `extern known`");
     let long = format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n", "y".repeat(1 << 20));
     asked(
         &long,
         json!({}),
         &["--max-transcript", "1"],
-        "the transcript is longer than 1 MiB; begin a new session",
+        "the transcripts of this session are longer than 1 MiB in total; begin a new session",
     );
 
     let without = folder(&whole);
@@ -380,14 +384,14 @@ fn every_failure_denies() {
     std::fs::write(broken.join("policy.flow"), "require").unwrap();
     let said = decision(&hook(&broken, &before(&broken, "Edit", json!({})), &[]));
     assert!(
-        said.starts_with("deny: flowgate: the event could not be judged") && said.contains("1 error"),
+        said.starts_with("deny: flowgate: Flowgate could not judge this event") && said.contains("1 error"),
         "{said}"
     );
 
     // The event cannot be determined, so the answer is only an exit code; 2 blocks the call.
     let folder = folder(&whole);
     for (text, code, says) in [
-        ("", 2, "not strict JSON"),
+        ("", 2, "not valid JSON"),
         ("[]", 2, "not a JSON object"),
         ("{\"hook_event_name\":\"PreToolUse\",\"hook_event_name\":\"Stop\"}", 2, "duplicate key"),
         ("{}", 2, "this event is not judged"),
@@ -410,7 +414,11 @@ fn a_verdict_that_takes_too_long_is_a_no() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let asked = asked.replace("session.jsonl", "endless");
     let said = decision(&hook(&folder, &asked, &["--seconds", "2"]));
-    assert!(said.starts_with("deny") && said.contains("no verdict within 2 seconds"), "{said}");
+    assert!(
+        said.starts_with("deny")
+            && said.contains("there was no verdict within 2 seconds, the limit of `--seconds`"),
+        "{said}"
+    );
 }
 
 /// The policy of the example decides as its README describes.

@@ -80,7 +80,10 @@ fn a_client_that_ends_gets_the_rest() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(answers(&output).contains(&"1 result".to_owned()), "{output:?}");
-    assert!(said.contains("dropped 1 line of the server's output, which was not MCP"), "{said}");
+    assert!(
+        said.contains("dropped 1 line of the server's standard output that were not messages of MCP"),
+        "{said}"
+    );
 }
 
 /// All output of a server that ends is processed, and waiting requests are answered.
@@ -108,7 +111,7 @@ fn the_output_of_an_ended_server_is_processed() {
     assert_eq!(answer(), Value::Null);
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("the server ended"));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the MCP server ended"));
 }
 
 #[test]
@@ -122,10 +125,11 @@ fn an_unusable_server_is_reported_in_one_line() {
     check(
         &["no-such-program"],
         &[],
-        "the server's command `no-such-program` cannot be run: there is no such program; try to run it by hand",
+        "the server's command `no-such-program` cannot be started: no program of this name was found; try to \
+        run it by hand",
     );
-    check(&["true"], &["--name", "flow gate"], "a policy cannot name this server");
-    check(&["true"], &["--pins", "no-such-file"], "run once with --accept-new");
+    check(&["true"], &["--name", "flow gate"], "policies cannot name a server like this");
+    check(&["true"], &["--pins", "no-such-file"], "run once with `--accept-new`");
     check(&["true"], &["--accept-new"], "--pins");
 }
 

@@ -131,8 +131,8 @@ impl ApprovalService {
     ) -> Result<ApprovalOutcome, DatabaseError> {
         let ApprovalContext { client, conversation, turns, key, .. } = context;
         if !self.people.can_decide_for(client) {
-            let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
-                            write [people.NAME] with role = \"approver\"";
+            let sentence = "a call that a person has to allow did not run, since no person is configured who \
+                may decide for this client: write [people.NAME] with role = \"approver\"";
             let fields = vec![("conversation", conversation.into()), ("tool", ask.tool.to_string().into())];
             self.log.write(log::LogEvent::Remark, &client.name, fields, sentence);
             return Ok(ApprovalOutcome::NOBODY);
@@ -157,7 +157,7 @@ impl ApprovalService {
         let record = |void: &[String]| {
             let changed = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
-                let cause = "state that the call refers to has changed".to_owned();
+                let cause = "the external state that the call refers to has changed".to_owned();
                 recorder::void_approval_entry(
                     client,
                     conversation,
@@ -228,7 +228,7 @@ impl ApprovalService {
         };
         self.log.limit(&Limit {
             what,
-            effect: "nobody is asked, and the call does not run",
+            effect: "no person is asked, and the call does not run",
             setting: Some(setting),
             advice,
             most: u64::from(most),
@@ -537,8 +537,9 @@ pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (Stri
     })
 }
 
-/// Returns a question as it is stored: what a person is shown, the state that it is about, and the labels of its
-/// parts.
+/// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
+/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts of the
+/// question are withheld from people with a lower clearance, and which decisions are permitted.
 fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {

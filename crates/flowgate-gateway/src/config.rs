@@ -286,23 +286,26 @@ pub fn read_with_methods(
             .find(|name| !predicate_sources.predicate_names().any(|known| known == *name))
         {
             let why = format!(
-                "no source answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
+                "the extern predicate `{missing}` has no implementation: write {missing} = \"http://...\" or \
+                \"FILE.wasm\" in [predicates]"
             );
             return Err(at(why));
         }
         client.predicates = predicate_sources.clone();
         if let Some(other) = clients.iter().find(|other| client.key.is_some() && other.key == client.key) {
-            return Err(at(format!("its key is that of {}; give each client its own", other.name)));
+            return Err(at(format!("its key is also that of {}: give each client its own key", other.name)));
         }
         if client.certificate.is_some() {
             if !asks_for_certificates {
                 return Err(at(
-                    "certificate: no client presents one: write client-ca = \"FILE\" in [tls]".to_owned()
+                    "certificate: clients can present certificates only with `client-ca`: write client-ca = \
+                    \"FILE\" in [tls]"
+                        .to_owned(),
                 ));
             }
             if let Some(other) = clients.iter().find(|other| other.certificate == client.certificate) {
                 return Err(at(format!(
-                    "its certificate is that of {}; give each client its own",
+                    "its certificate is also that of {}: give each client its own certificate",
                     other.name
                 )));
             }
@@ -311,7 +314,8 @@ pub fn read_with_methods(
     }
     if clients.is_empty() {
         return Err(ConfigError(
-            "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
+            "the configuration has no client: write [clients.NAME] with key-from, upstream and policy"
+                .to_owned(),
         ));
     }
     let is_declared =
@@ -328,7 +332,7 @@ pub fn read_with_methods(
             clients.iter().find(|client| client.key.as_ref().is_some_and(is_same)).map(|client| &client.name);
         let other = people.iter().find(|other| is_same(&other.key)).map(|other| &other.name);
         if let Some(other) = client.or(other) {
-            return Err(at(format!("the key is that of {other}; give each person their own")));
+            return Err(at(format!("the key is also that of {other}: give each person their own key")));
         }
         people.push(person);
     }
@@ -387,8 +391,8 @@ pub fn read_with_methods(
 /// Returns the advice for a key's variable that is not set.
 fn missing(variable: &str) -> String {
     format!(
-        "the variable {variable} is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
-         one that `openssl rand -hex 16` makes"
+        "the environment variable {variable} is not set: export it before the start, with the key that the \
+        provider gave you; for a client or a person, with a key from `openssl rand -hex 16`"
     )
 }
 
@@ -396,7 +400,7 @@ fn missing(variable: &str) -> String {
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
-        format!("there is no {kind} `{name}`; there are: {}", known.join(", "))
+        format!("the configuration has no {kind} `{name}`; known ones are: {}", known.join(", "))
     })
 }
 
@@ -430,10 +434,13 @@ impl ConfigReader<'_> {
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let usual = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
-            (Some(_), Some(_)) => return Err("it has `url` and `url-from`; leave one out".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("it has both `url` and `url-from`: remove one of them".to_owned());
+            }
             (Some(url), None) => url,
-            (None, Some(name)) => (self.environment)(&name)
-                .ok_or_else(|| format!("the variable {name} is not set; set it to the store's address"))?,
+            (None, Some(name)) => (self.environment)(&name).ok_or_else(|| {
+                format!("the environment variable {name} is not set: set it to the address of the database")
+            })?,
             (None, None) => format!("sqlite:{FILE}"),
         };
         let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
@@ -469,7 +476,8 @@ impl ConfigReader<'_> {
         match (&key, spec.pass_key) {
             (Some(_), true) => {
                 return Err(
-                    "it has a key and `pass-key`: either the key is held here, or clients bring theirs"
+                    "it has both a key and `pass-key`: remove the key if clients send their own, or \
+                    `pass-key` otherwise"
                         .to_owned(),
                 );
             }
@@ -481,7 +489,9 @@ impl ConfigReader<'_> {
 
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
         let key = match (variable, file) {
-            (Some(_), Some(_)) => return Err("it has `key-from` and `key-file`; leave one out".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("it has both `key-from` and `key-file`: remove one of them".to_owned());
+            }
             (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,
             (None, None) => return Ok(None),
@@ -494,7 +504,11 @@ impl ConfigReader<'_> {
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {
-            return Err("it has a `ca-file`, but its url does not begin with https://".to_owned());
+            return Err(
+                "it has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or \
+                remove the `ca-file`"
+                    .to_owned(),
+            );
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());

@@ -323,35 +323,38 @@ mod tests {
         check(
             PolicyApi::load,
             "",
-            "the body is not strict JSON: EOF while parsing a value at line 1 column 0",
+            "the body of the request is not valid JSON: EOF while parsing a value at line 1 column 0",
         );
         check(
             PolicyApi::load,
             r#"{"policy":"","policy":""}"#,
-            "the body is not strict JSON: duplicate key at line 1 column 21",
+            "the body of the request is not valid JSON: duplicate key at line 1 column 21",
         );
-        check(PolicyApi::load, "[]", "the body must be an object: send `policy`");
+        check(PolicyApi::load, "[]", "the body is not a JSON object: send one with `policy`");
         check(PolicyApi::load, "{}", "the body has no `policy`");
-        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` must be a string");
+        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` is not a string");
         check(PolicyApi::check, r#"{"policy":""}"#, "the body has no `messages`");
-        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` must be a list");
+        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` is not a list");
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[],"parameters":[]}"#,
-            "`parameters` must be an object",
+            "`parameters` is not an object",
         );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
-            "Input Validation Error: messages[1]: a message is a JSON object",
+            "Input Validation Error: messages[1]: the message is not a JSON object",
         );
-        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` must be a string");
+        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` is not a string");
         check(
             PolicyApi::batch,
             r#"{"messages":[],"policies":["","",""]}"#,
             "`policies` has 3 policies, more than 2: send several requests",
         );
-        assert_eq!(detail(&api.load(b"\"\xff\"")), r#"400 {"detail":"the body is not UTF-8 at byte 1"}"#);
+        assert_eq!(
+            detail(&api.load(b"\"\xff\"")),
+            r#"400 {"detail":"the body is not valid UTF-8 from byte 1 on"}"#
+        );
     }
 
     #[test]

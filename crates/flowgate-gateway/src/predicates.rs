@@ -57,9 +57,17 @@ pub enum PredicateSourceError {
 impl fmt::Display for PredicateSourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Form => "write it as NAME=URL or NAME=FILE.wasm, such as is_customer=http://127.0.0.1:9000/is_customer",
-            Self::Name => "the name of a predicate is letters, digits and underscores",
-            Self::Scheme => "the address must begin with http://; for a service on another machine, use a local proxy that adds TLS",
+            Self::Form => {
+                "the value has no `=`, or no address after it: write NAME=URL or NAME=FILE.wasm, such as \
+                is_customer=http://127.0.0.1:9000/is_customer"
+            }
+            Self::Name => {
+                "the name of the predicate has characters other than letters, digits and underscores"
+            }
+            Self::Scheme => {
+                "the address does not begin with http://: for a service on another machine, use a local \
+                proxy that adds TLS"
+            }
         })
     }
 }
@@ -165,7 +173,7 @@ impl PredicateSources {
             predicates.define(name, move |arguments| {
                 let left = time.saturating_sub(begun.elapsed()).min(ANSWER_TIME);
                 if left.is_zero() {
-                    return Err("the time for predicates in this turn is used up".to_owned());
+                    return Err("the time limit for extern predicates in this turn is used up".to_owned());
                 }
                 answerer.answer(arguments, left)
             });
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(judged(AlwaysTrueSource, Duration::from_secs(60)), "nothing");
         assert_eq!(
             judged(AlwaysTrueSource, Duration::ZERO),
-            "`is_customer` has no answer: the time for predicates in this turn is used up"
+            "the extern predicate `is_customer` failed: the time limit for extern predicates in this turn is used up"
         );
     }
 }

@@ -267,8 +267,9 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         && !matches!(one.what, HiddenItemKind::Answer(_))
     {
         let text = format!(
-            "{} is hidden: it carries {carries}, and {file} does not say what the tool `{tool}` requires, so that while it is on offer the \
-             lowest steps may depend on nothing but the bottom of every dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
+            "{} is hidden: it carries {carries}, but no `require` of {file} names the tool `{tool}`, so \
+            while that tool is on offer the lowest steps are shown only text with the bottom of every \
+            dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
             subject(&one.what)
         );
         return advice("require-tool", false, text);
@@ -282,8 +283,9 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         }
         (HiddenItemKind::Answer(tool), _) => {
             let text = format!(
-                "answers of `{tool}` are hidden from the lowest steps as {file} labels them: they carry {carries}, which {whom} does not take; \
-                 the model can look at them, and asks a person for what depends on them"
+                "answers of `{tool}` are hidden from the lowest steps, as {file} labels them: they carry \
+                {carries}, which exceeds what {whom} may receive; the model can look at them, and a person \
+                is then asked about calls that depend on them"
             );
             advice("as-labelled", true, text)
         }
@@ -302,26 +304,31 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                 false => "",
             };
             let text = format!(
-                "user messages are hidden where nothing says that a person typed them{mistaken}: set `user-messages = \"marked\"` in [clients.{name}] and \
-                 have the client mark what was typed (`\"flowgate\": {{\"source\": \"typed\"}}`, or the header `x-flowgate-source: typed`); or \
-                 `user-messages = \"trust-unmarked-even-if-pasted\"`, if a person types all that this client sends as the user's, and not if it \
-                 puts pages, files or mails there: strangers who write these would command the agent; or pin the form that it fills in"
+                "user messages are hidden if nothing declares that a person typed them{mistaken}: set \
+                `user-messages = \"marked\"` in [clients.{name}] and have the client mark what was typed \
+                (`\"flowgate\": {{\"source\": \"typed\"}}`, or the header `x-flowgate-source: typed`); or \
+                `user-messages = \"trust-unmarked-even-if-pasted\"`, if a person types all that this client \
+                sends as the user's, and not if it puts pages, files or mails there: strangers who write \
+                these would command the agent; or pin the form that it fills in"
             );
             advice("user-messages", false, text)
         }
         (_, HidingCause::Hole) => {
-            let text = "a part of a message is hidden that fills a hole of a pinned one: what fills a hole is not trusted";
+            let text = "a part of a pinned message is hidden, since it stands in place of `{}` in `pinned`: \
+                such text is not trusted";
             advice("hole", true, text.to_owned())
         }
         (_, HidingCause::Repeated) => {
             let text = format!(
-                "words of a message are hidden that repeat what this client was shown before, where they carried {carries}"
+                "words of a message are hidden, since they repeat text that this client was shown before \
+                with the label {carries}"
             );
             advice("repeated", true, text)
         }
         (_, HidingCause::Unknown) => {
-            let text = "messages of a chat whose beginning this gateway does not know are hidden: let the agent name its conversations \
-                        in the header `x-flowgate-conversation`, or begin a new chat";
+            let text = "messages are hidden, since the gateway has no conversation with the beginning of \
+                this chat: let the agent name its conversations in the header `x-flowgate-conversation`, or \
+                begin a new chat";
             advice("name-conversation", false, text.to_owned())
         }
         (_, HidingCause::Unlabelled) => {
@@ -334,7 +341,8 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         }
         (what, HidingCause::Labelled) => {
             let text = format!(
-                "{} is hidden: by {file} it carries {carries}, which {whom} does not take; let its `label` name every dimension",
+                "{} is hidden: {file} labels it {carries}, which exceeds what {whom} may receive; write a \
+                `label` for it that names every dimension",
                 subject(what)
             );
             advice("label-lower", false, text)

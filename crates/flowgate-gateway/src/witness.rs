@@ -37,8 +37,10 @@ pub(crate) enum DeliveryError {
     File(PathBuf, io::Error),
     /// The server answers with this status.
     Status(u16),
-    /// The server does not answer.
-    Server(&'static str),
+    /// The server does not answer; with the reason.
+    Server(String),
+    /// The thread that delivers heads cannot be started.
+    Thread(io::Error),
 }
 
 impl fmt::Display for DeliveryError {
@@ -49,9 +51,16 @@ impl fmt::Display for DeliveryError {
                 write!(f, "{} cannot be written: {error}: check `file` in [audit.witness]", path.display())
             }
             Self::Status(status) => {
-                write!(f, "its server answers with {status}: check `url` and `key-from` in [audit.witness]")
+                write!(
+                    f,
+                    "its server answered with the HTTP status {status}: check `url` and `key-from` in \
+                    [audit.witness]"
+                )
             }
             Self::Server(why) => write!(f, "{why}: check `url` in [audit.witness]"),
+            Self::Thread(error) => {
+                write!(f, "no thread can be started that delivers heads to the witness: {error}")
+            }
         }
     }
 }
@@ -153,7 +162,7 @@ impl HeadDestinations {
             let own = Arc::clone(&way);
             let thread =
                 std::thread::Builder::new().name("witness".to_owned()).spawn(move || own.run(&ended));
-            thread.map_err(|_| DeliveryError::Server("no thread can be started for a witness"))?;
+            thread.map_err(DeliveryError::Thread)?;
             ways.push(way);
             running.push(sender);
         }
@@ -339,11 +348,14 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
     match request.send(line) {
         Ok(response) if response.status().is_success() => Ok(()),
         Ok(response) => Err(DeliveryError::Status(response.status().as_u16())),
-        Err(ureq::Error::Timeout(_)) => Err(DeliveryError::Server("its server does not answer in time")),
+        Err(ureq::Error::Timeout(_)) => {
+            Err(DeliveryError::Server("its server did not answer in time".into()))
+        }
         // The TLS library reports a rejected certificate as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(DeliveryError::Server("the certificate of its server is not trusted"))
+            let why = format!("no trusted authority signed the certificate of its server ({error})");
+            Err(DeliveryError::Server(why))
         }
-        Err(_) => Err(DeliveryError::Server("its server cannot be reached")),
+        Err(error) => Err(DeliveryError::Server(format!("its server cannot be reached ({error})"))),
     }
 }

@@ -204,35 +204,35 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             json,
             r#"{"policy":"","policy":""}"#,
-            "400 the body is not strict JSON: duplicate key at line 1 column 21",
+            "400 the body of the request is not valid JSON: duplicate key at line 1 column 21",
         ),
         (
             Method::POST,
             CHECK,
             json,
             r#"{"messages":[],"policy":""#,
-            "400 the body is not strict JSON: EOF while parsing a string at line 1 column 25",
+            "400 the body of the request is not valid JSON: EOF while parsing a string at line 1 column 25",
         ),
         (
             Method::POST,
             CHECK,
             json,
             r#"{"messages":[{"role":"user","role":"system"}],"policy":""}"#,
-            "400 the body is not strict JSON: duplicate key at line 1 column 34",
+            "400 the body of the request is not valid JSON: duplicate key at line 1 column 34",
         ),
         (
             Method::POST,
             CHECK,
             json,
             r#"{"messages":[3],"policy":""}"#,
-            "400 Input Validation Error: messages[0]: a message is a JSON object",
+            "400 Input Validation Error: messages[0]: the message is not a JSON object",
         ),
         (
             Method::POST,
             CHECK,
             ("content-type", "text/plain"),
             "{}",
-            "415 the body must be JSON: send `Content-Type: application/json`",
+            "415 the request does not declare its body as JSON: send `Content-Type: application/json`",
         ),
         (
             Method::POST,
@@ -248,14 +248,14 @@ async fn unanswerable_requests_are_refused_with_advice() {
             &long,
             "413 the body is larger than 200 bytes: send fewer messages, or start the server with a larger --max-body",
         ),
-        (Method::GET, LOAD, json, "", "405 /api/v1/policy/load has the method POST"),
-        (Method::POST, "/metrics", json, "", "405 /metrics has the method GET"),
+        (Method::GET, LOAD, json, "", "405 /api/v1/policy/load supports only the method POST"),
+        (Method::POST, "/metrics", json, "", "405 /metrics supports only the method GET"),
         (
             Method::GET,
             "/api/v1/policy",
             json,
             "",
-            "404 there is no such route; there are POST /api/v1/policy/load, POST /api/v1/policy/check, POST /api/v1/policy/check/batch, GET /api/openapi.json, GET /api/v1/gateway/health, GET /health, GET /metrics, POST /v1/chat/completions, POST /v1/responses, POST /v1/messages, GET /v1/models, GET /api/v1/approvals, GET /api/v1/approvals/events, GET /api/v1/approvals/{id}, POST /api/v1/approvals/{id}, GET /api/v1/freezes, POST /api/v1/freezes, POST /api/v1/audit/forget, GET /api/v1/quotations, POST /api/v1/quotations/clear, POST /mcp/{server}, GET /mcp/{server}, DELETE /mcp/{server}",
+            "404 there is no route of this path; known routes are POST /api/v1/policy/load, POST /api/v1/policy/check, POST /api/v1/policy/check/batch, GET /api/openapi.json, GET /api/v1/gateway/health, GET /health, GET /metrics, POST /v1/chat/completions, POST /v1/responses, POST /v1/messages, GET /v1/models, GET /api/v1/approvals, GET /api/v1/approvals/events, GET /api/v1/approvals/{id}, POST /api/v1/approvals/{id}, GET /api/v1/freezes, POST /api/v1/freezes, POST /api/v1/audit/forget, GET /api/v1/quotations, POST /api/v1/quotations/clear, POST /mcp/{server}, GET /mcp/{server}, DELETE /mcp/{server}",
         ),
         (Method::GET, "/health", ("host", "evil.example"), "", "200 (no detail)"),
         (
@@ -263,7 +263,8 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("host", "evil.example"),
             "{}",
-            "403 the request is for another host than this machine; a server without a token answers only to `localhost` and loopback addresses",
+            "403 the header `Host` names another host than this machine; a server without a token accepts \
+            only `localhost` and loopback addresses",
         ),
     ];
     for (method, path, header, body, expected) in rows {

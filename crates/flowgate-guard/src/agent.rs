@@ -66,7 +66,7 @@ impl Toolbox {
     fn run(&self, call: AuthorizedCall) -> ToolAnswer {
         match self.tools.get(&call.call().tool) {
             Some(tool) => tool.call(call),
-            None => ToolAnswer::error("the tool is not there"),
+            None => ToolAnswer::error("the tool has no implementation in this program"),
         }
     }
 }
@@ -308,9 +308,7 @@ impl Agent<'_> {
                 self.observer.on_tool_answer(&answer);
                 answer
             }
-            Err(problem) => {
-                ToolAnswer::error(format!("the call ran, and its answer is kept back: {problem}"))
-            }
+            Err(problem) => ToolAnswer::error(format!("the call ran, but its answer is withheld: {problem}")),
         }
     }
 

@@ -42,7 +42,7 @@ const DUPLICATE: AmbiguousArgumentsError = AmbiguousArgumentsError {
 };
 const TOO_LARGE: AmbiguousArgumentsError = AmbiguousArgumentsError {
     message: "the arguments and the schema of the tool are too large to be compared",
-    advice: "call the tool with less",
+    advice: "call the tool with shorter arguments",
 };
 
 /// Checks that every parser finds the same values under the names that a tool declares, in nested objects as well.

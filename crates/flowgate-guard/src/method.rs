@@ -9,7 +9,7 @@
 //!
 //! | method | a step is shown |
 //! |---|---|
-//! | [`lowest_first`] | what flows into the strictest tool on offer, and more where the model asks to look |
+//! | [`lowest_first`] | what flows to the strictest requirement on offer, and more when the model looks at hidden regions |
 //! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise the strictest |
 //! | [`judge`], [`introspection`] | what a [screener](crate::screener) names |
 //! | [`provenance`] | what a draft takes its values from |

@@ -47,11 +47,11 @@ pub struct LookRequest {
 /// The problem, if the value looks like a slot but is malformed.
 pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     let Some(slot) = value.as_object().and_then(|map| map.get(SLOT)) else { return Ok(None) };
-    let Value::Object(slot) = slot else { return Err("a slot is an object with `regions`") };
+    let Value::Object(slot) = slot else { return Err("the `$slot` is not an object with a list `regions`") };
     let fill = match slot.get("fill") {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) => Some(text.clone()),
-        Some(_) => return Err("the `fill` of a slot is a text"),
+        Some(_) => return Err("the `fill` of the slot is not a string"),
     };
     Ok(Some(Slot { names: parse_region_names(slot)?, fill, template: None }))
 }
@@ -63,11 +63,13 @@ pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
 /// The problem with the placeholders.
 pub(crate) fn slot_from_placeholders(value: &Value, known: usize) -> Result<Option<Slot>, &'static str> {
     if placeholder::is_in_keys(value, known) {
-        return Err("the name of a field holds a placeholder");
+        return Err("the name of a field contains the placeholder of a hidden region");
     }
     match placeholder::placeholder_names(value, known) {
         names if names.is_empty() => Ok(None),
-        names if names.len() > MAX_NAMES => Err("an argument holds too many placeholders"),
+        names if names.len() > MAX_NAMES => {
+            Err("an argument contains too many placeholders of hidden regions")
+        }
         names => Ok(Some(Slot { names, fill: None, template: Some(value.clone()) })),
     }
 }
@@ -89,13 +91,13 @@ pub(crate) fn parse_look(arguments: &Map<String, Value>) -> Result<LookRequest, 
     let then_return = match arguments.get("then_return") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(then_return)) => *then_return,
-        Some(_) => return Err("`then_return` is true or false"),
+        Some(_) => return Err("`then_return` is neither true nor false"),
     };
     Ok(LookRequest { names: parse_region_names(arguments)?, then_return })
 }
 
 fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
-    let error = "`regions` is a list of names of hidden regions, such as [\"h1\"]";
+    let error = "`regions` is not a list of names of hidden regions; write it in the form [\"h1\"]";
     let names: Option<Vec<String>> = match map.get("regions") {
         Some(Value::Array(names)) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
         _ => None,
@@ -157,15 +159,15 @@ mod tests {
             };
             assert_eq!(shown, expected, "{value}");
         };
-        let names = "`regions` is a list of names of hidden regions, such as [\"h1\"]";
+        let names = "`regions` is not a list of names of hidden regions; write it in the form [\"h1\"]";
         check(json!("text"), "none");
         check(json!({"a": 1}), "none");
         check(json!({"$slot": {"regions": ["h1", "h2"]}}), "h1,h2 None");
         check(json!({"$slot": {"regions": ["h1"], "fill": "sum up"}}), "h1 Some(\"sum up\")");
         check(json!({"$slot": {"regions": []}}), names);
         check(json!({"$slot": {"regions": [1]}}), names);
-        check(json!({"$slot": "h1"}), "a slot is an object with `regions`");
-        check(json!({"$slot": {"regions": ["h1"], "fill": 1}}), "the `fill` of a slot is a text");
+        check(json!({"$slot": "h1"}), "the `$slot` is not an object with a list `regions`");
+        check(json!({"$slot": {"regions": ["h1"], "fill": 1}}), "the `fill` of the slot is not a string");
         assert!(has_slot(&json!([{"a": {"$slot": 1}}])) && !has_slot(&json!({"a": ["$slot"]})));
     }
 

@@ -201,23 +201,28 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cancelled => f.write_str("the model was stopped"),
+            Self::Cancelled => f.write_str("the request to the model was cancelled"),
             Self::Timeout => f.write_str("the model did not answer in time"),
             Self::Unreachable(why) => write!(f, "the model cannot be reached: {why}"),
             Self::Busy { retry_after: Some(wait) } => {
-                write!(f, "the model is busy and asks to wait {} s", wait.as_secs())
+                write!(f, "the model server is busy; try again in {} s", wait.as_secs())
             }
             Self::Busy { retry_after: None } => f.write_str("the model is busy"),
             Self::Rejected { status, message } => {
                 write!(f, "the model's server rejected the request ({status}): {message}")
             }
-            Self::Malformed(what) => write!(f, "the model's answer cannot be read: {what}"),
+            Self::Malformed(what) => write!(
+                f,
+                "the model server sent an answer that cannot be read: {what}; check the model server"
+            ),
             Self::TooLong(limit) => write!(f, "the model's answer is longer than {limit} bytes"),
             Self::OverBudget(which) => {
-                write!(f, "the budget for requests to the model is exhausted: {which}")
+                write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }
-            Self::Unsupported(what) => write!(f, "the model's server does not have {what}"),
-            Self::NotRecorded(why) => write!(f, "the model's answer cannot be recorded: {why}"),
+            Self::Unsupported(what) => write!(f, "the model does not provide {what}"),
+            Self::NotRecorded(why) => {
+                write!(f, "the model answered, but the answer cannot be recorded: {why}")
+            }
         }
     }
 }

@@ -19,7 +19,9 @@ use crate::{BoxFuture, ChatModel, Error, Listener, send_completion};
 const MAX_LINE: u64 = 32 << 20;
 
 /// The error of a request whose answer was not recorded.
-const NOT_RECORDED: Error = Error::Unsupported("this answer: it was not recorded");
+const NOT_RECORDED: Error = Error::Unsupported(
+    "a recorded answer to this request; record the run again, since the requests have changed",
+);
 
 /// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +52,13 @@ pub enum AnswerFileError {
 impl fmt::Display for AnswerFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(why) => write!(f, "the recorded answers cannot be used: {why}"),
+            Self::Io(why) => write!(f, "the file of recorded answers cannot be read or written: {why}"),
             Self::Damaged { line, problem } => {
-                write!(f, "the recorded answers are damaged: line {line}: {problem}")
+                write!(
+                    f,
+                    "line {line} of the file of recorded answers is damaged: {problem}; restore the file, or \
+                    record the answers again"
+                )
             }
         }
     }
@@ -147,8 +153,12 @@ impl<M: ChatModel> RecordedModel<M> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // After a truncated line, the next answer would be damaged as well.
-        let file =
-            state.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
+        let file = state.file.take().ok_or_else(|| {
+            Error::NotRecorded(
+                "an earlier answer was written only in part; record the run again, into another file"
+                    .to_owned(),
+            )
+        })?;
         // One write at the end of the file, so that lines of several threads and processes do not interleave.
         (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
         state.file = Some(file);
@@ -195,11 +205,13 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         }
         let damaged = |problem| AnswerFileError::Damaged { line: number, problem };
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
-            return Err(damaged("it is too long"));
+            return Err(damaged("it is longer than 32 MiB"));
         }
         // A line without a line break is truncated, and the next answer would be appended to it.
-        let Some(bytes) = bytes.strip_suffix(b"\n") else { return Err(damaged("it has no end")) };
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
+        let Some(bytes) = bytes.strip_suffix(b"\n") else {
+            return Err(damaged("it ends without a line break"));
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not valid UTF-8"))?;
         let (key, completion) = line::read(text).map_err(damaged)?;
         answers.insert(key, completion);
     }
@@ -265,7 +277,8 @@ mod tests {
         };
         assert_eq!(replayed.complete(&asked("1"), &mut listener).await.unwrap(), said("a"));
         assert_eq!(heard, 3);
-        let missing = "the model's server does not have this answer: it was not recorded";
+        let missing = "the model does not provide a recorded answer to this request; record the run again, \
+            since the requests have changed";
         assert_eq!(
             replayed.complete(&asked("2"), &mut ignore_deltas).await.unwrap_err().to_string(),
             missing
@@ -294,9 +307,12 @@ mod tests {
         let model = ScriptedModel::from_function(|_| Ok(said("a"))).with_name("m");
         let recorded = RecordedModel::open(model, &place.0, RecordingMode::Both).unwrap();
         recorded.state.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
-        for why in ["no storage space", "an earlier answer is cut off"] {
+        for why in [
+            "no storage space",
+            "an earlier answer was written only in part; record the run again, into another file",
+        ] {
             let error = recorded.complete(&asked("1"), &mut ignore_deltas).await.unwrap_err().to_string();
-            assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));
+            assert_eq!(error, format!("the model answered, but the answer cannot be recorded: {why}"));
         }
         assert!(recorded.is_empty());
     }
@@ -305,20 +321,36 @@ mod tests {
         let place = TemporaryFile::new();
         std::fs::write(&place.0, text).unwrap();
         let error = RecordedModel::replay("m", &place.0).unwrap_err();
-        assert_eq!(error.to_string(), format!("the recorded answers {expected}"), "{text}");
+        assert_eq!(
+            error.to_string(),
+            format!("{expected}; restore the file, or record the answers again"),
+            "{text}"
+        );
     }
 
     #[test]
     fn damage_is_located() {
         let good = line::write("k", "m", &said("a"));
-        check(&format!("{good}{{"), "are damaged: line 2: it has no end");
-        check(&format!("{good}\n"), "are damaged: line 2: it is not JSON");
-        check(&format!("{good}{{}}\n{good}"), "are damaged: line 2: it has no key");
+        check(
+            &format!("{good}{{"),
+            "line 2 of the file of recorded answers is damaged: it ends without a line break",
+        );
+        check(
+            &format!("{good}\n"),
+            "line 2 of the file of recorded answers is damaged: it is not valid JSON",
+        );
+        check(
+            &format!("{good}{{}}\n{good}"),
+            "line 2 of the file of recorded answers is damaged: it has no string `key`",
+        );
         check(
             &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
-            "are damaged: line 1: it has no answer",
+            "line 1 of the file of recorded answers is damaged: it has no valid `answer`",
         );
         let missing = RecordedModel::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
-        assert_eq!(missing.to_string(), "the recorded answers cannot be used: entity not found");
+        assert_eq!(
+            missing.to_string(),
+            "the file of recorded answers cannot be read or written: entity not found"
+        );
     }
 }

@@ -30,7 +30,9 @@ impl ScriptedModel {
         let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
         Self::from_function(move |_| {
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.pop_front().ok_or(Error::Unsupported("another scripted answer"))
+            answers
+                .pop_front()
+                .ok_or(Error::Unsupported("another scripted answer; script one answer for each request"))
         })
     }
 
@@ -111,7 +113,10 @@ mod tests {
         assert_eq!((model.requests(), model.tokens()), (1, 3));
         assert_eq!(model.complete(&request, &mut ignore_deltas).await.unwrap().text, "b");
         let none = model.complete(&request, &mut ignore_deltas).await.unwrap_err();
-        assert_eq!(none.to_string(), "the model's server does not have another scripted answer");
+        assert_eq!(
+            none.to_string(),
+            "the model does not provide another scripted answer; script one answer for each request"
+        );
         assert_eq!((model.requests(), model.tokens()), (3, 6));
     }
 

@@ -118,7 +118,8 @@ impl EventSplitter {
 
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
-        let line = std::str::from_utf8(&bytes).map_err(|_| Error::Malformed("the stream is not UTF-8"))?;
+        let line = std::str::from_utf8(&bytes)
+            .map_err(|_| Error::Malformed("the event stream is not valid UTF-8"))?;
         let line = if self.begun { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
         self.begun = true;
         if line.is_empty() {
@@ -208,13 +209,19 @@ mod tests {
     fn events_before_an_error_are_returned() {
         let mut splitter = EventSplitter::default();
         let events: Vec<_> = splitter.feed(b"data: a\n\ndata: \xff\n\ndata: b\n\n").collect();
-        assert_eq!(events, [Ok(SseEvent::new("", "a")), Err(Error::Malformed("the stream is not UTF-8"))]);
+        assert_eq!(
+            events,
+            [Ok(SseEvent::new("", "a")), Err(Error::Malformed("the event stream is not valid UTF-8"))]
+        );
     }
 
     #[test]
     fn limits() {
         let last = |splitter: &mut EventSplitter, bytes: &[u8]| splitter.feed(bytes).last().transpose();
-        assert_eq!(split([&b"data: \xff\n"[..]]).unwrap_err(), Error::Malformed("the stream is not UTF-8"));
+        assert_eq!(
+            split([&b"data: \xff\n"[..]]).unwrap_err(),
+            Error::Malformed("the event stream is not valid UTF-8")
+        );
         let piece = vec![b'x'; 1 << 20];
         let mut splitter = EventSplitter::default();
         let ended = std::iter::repeat_with(|| last(&mut splitter, &piece)).take(32).find_map(Result::err);

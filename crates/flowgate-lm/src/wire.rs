@@ -86,7 +86,10 @@ pub struct WireError {
 
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {}", self.place, self.problem)
+        match self.place.as_str() {
+            "" => write!(f, "the body of the request {}", self.problem),
+            place => write!(f, "`{place}` {}", self.problem),
+        }
     }
 }
 
@@ -109,7 +112,8 @@ impl Api {
     /// Returns what this format cannot express of a request and without which the answer would be wrong.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
-        (self == Self::Responses && !request.sampling.stop.is_empty()).then_some("texts that end a message")
+        (self == Self::Responses && !request.sampling.stop.is_empty())
+            .then_some("stop sequences in the Responses API; leave out `stop`")
     }
 
     /// Encodes the body of a request.
@@ -236,7 +240,7 @@ impl Decoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended early.
+    /// If the stream ended before the answer was complete.
     pub fn finish(self) -> Result<Completion, Error> {
         match self {
             Self::ChatCompletions(decoder) => decoder.finish(),
@@ -246,7 +250,7 @@ impl Decoder {
     }
 }
 
-const EARLY: Error = Error::Malformed("the stream ended early");
+const EARLY: Error = Error::Malformed("the stream ended before the answer was complete");
 
 /// The characters per event in encoded streams.
 const PIECE: usize = 24;
@@ -268,7 +272,9 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
         Stop::Calls if completion.calls.is_empty() => {
-            return Err(Error::Malformed("it announces calls and has none"));
+            return Err(Error::Malformed(
+                "the answer ends with a request for tool calls, but contains no call",
+            ));
         }
         _ => {}
     }
@@ -276,7 +282,7 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
 }
 
 fn data(event: &sse::SseEvent) -> Result<Value, Error> {
-    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is not JSON"))
+    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("the data of an event is not valid JSON"))
 }
 
 /// Returns the text of the parts, if they are at most one text.
@@ -301,16 +307,18 @@ fn image_url(part: &Part) -> Option<String> {
 /// resolves it.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
-        let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
+        let (media_type, data) = rest
+            .split_once(";base64,")
+            .ok_or("is a data URL without `;base64,`; encode the image in base64")?;
         if !is_plain(media_type) {
-            return Err("must have a media type without parameters, such as `image/png`");
+            return Err("has a media type that is empty or has parameters; write one such as `image/png`");
         }
         return Ok(Part::ImageData { media_type: media_type.to_owned(), data: data.to_owned() });
     }
     if url.starts_with("https://") || url.starts_with("http://") {
         return Ok(Part::ImageUrl(url.to_owned()));
     }
-    Err("is neither an address in the web nor data")
+    Err("is neither an `http://` or `https://` URL nor a data URL")
 }
 
 /// Whether a media type can be part of a data URL.

@@ -46,8 +46,9 @@ impl Proxy {
             if !carries.iter().all(|label| label.join(&answer_label).flows_to(&base)) {
                 let tool = &running.tool;
                 let note = ProxyAction::Note(format!(
-                    "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
-                     label the output of {tool}, if you trust it"
+                    "the list that `{tool}` returned is hidden, since its label does not permit showing it \
+                    in a session that may call every tool; label the output of `{tool}`, if you trust the \
+                    server"
                 ));
                 return vec![note, self.record_withheld_answer(session, id, running)];
             }
@@ -57,7 +58,11 @@ impl Proxy {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
-            let note = format!("the policy withholds an answer of {}", running.tool);
+            let note = format!(
+                "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
+                label exceeds the client's clearance",
+                running.tool
+            );
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let message = match shown {
@@ -137,10 +142,10 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
         }
         Err(error) => return Ok((output(error, None, true), ShownAnswer::Whole)),
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err("the answer is not a JSON object"),
+        Ok(_) => return Err("the server's answer is not a JSON object"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server's answer has an unknown form");
+        return Err("the server's answer has another `resultType` than `complete` and `input_required`");
     }
     match running.kind {
         ProxyCallKind::Tool => {
@@ -150,7 +155,7 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
             let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
-                Some(_) => return Err("`isError` is neither true nor false"),
+                Some(_) => return Err("`isError` in the server's answer is neither true nor false"),
             };
             let mut shown_fields = shown_fields;
             let mut is_whole = shown_fields.len() == count;
@@ -188,10 +193,15 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
 
 /// Returns whether a rule objects to a pushed event, or cannot be evaluated over it.
 pub(super) fn has_objection(findings: &[EventFinding]) -> bool {
+    first_objection(findings).is_some()
+}
+
+/// Returns the message of the first rule that objects to a pushed event, or cannot be evaluated over it.
+pub(super) fn first_objection(findings: &[EventFinding]) -> Option<&str> {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
-    findings
-        .iter()
-        .any(|finding| kinds.contains(&finding.reason.kind) && finding.reason.action != Action::Log)
+    let mut reasons = findings.iter().map(|finding| &finding.reason);
+    let found = reasons.find(|reason| kinds.contains(&reason.kind) && reason.action != Action::Log);
+    found.map(|reason| reason.message.as_str())
 }
 
 /// Returns whether the event is within the clearance of the client's model, if the policy declares one.

@@ -54,7 +54,8 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// A field that would turn a call into a task; calls with it are rejected.
-const TASK: (&str, &str) = ("task", "tasks are not supported; call the tool without `task`");
+const TASK: (&str, &str) =
+    ("task", "the call has the field `task`, but tasks are not supported; call the tool without `task`");
 
 impl Proxy {
     /// Handles a message from the client: the bytes between two line ends, or of one body.
@@ -86,15 +87,18 @@ impl Proxy {
                 let id = self.server_side_id(id);
                 self.make_room();
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
-                    let why = "the id belongs to another request; use each id once";
+                    let why = "the `id` of this request belongs to another request that has no answer yet; \
+                        use another `id`";
                     return vec![ProxyAction::Client(error(None, INVALID_REQUEST, why, None))];
                 }
                 if !has_room {
-                    let why = "the session has reached its size limit; restart the server";
+                    let why = "the session has reached its size limit; restart the MCP server to begin \
+                        another session";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 if self.asked.len() >= self.settings.limits.outstanding {
-                    let why = "too many requests are unanswered; wait for the answers to some";
+                    let why =
+                        "too many requests have no answer yet; send this one again after some are answered";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
                 self.handle_request(session, id, &method, params)
@@ -137,7 +141,7 @@ impl Proxy {
         if let Err(AmbiguousArgumentsError { message, advice }) =
             arguments::check(&own.collect(), &PARAMETERS)
         {
-            let why = format!("in the parameters: {message}; {advice}");
+            let why = format!("the parameters of the request are ambiguous: {message}; {advice}");
             return vec![ProxyAction::Client(error(Some(&id), INVALID_REQUEST, &why, None))];
         }
         let can_retry = initialize::can_elicit(&params);
@@ -158,23 +162,22 @@ impl Proxy {
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
-                let (kind, again) = (*kind, None);
                 let pending = JudgedRequest {
                     method,
                     tool,
-                    kind,
+                    kind: *kind,
                     params: rest,
                     progress,
                     can_retry: false,
                     allowed_inputs,
-                    round: again,
+                    round: None,
                 };
                 self.judge_round(session, id, continuation, params, pending)
             }
             _ => vec![ProxyAction::Client(error(
                 Some(&id),
                 METHOD_NOT_FOUND,
-                "flowgate does not forward this method",
+                "Flowgate does not forward requests with this method",
                 None,
             ))],
         }
@@ -199,18 +202,18 @@ impl Proxy {
             return refuse("malformed", TASK.1);
         }
         let Some(name) = params.get("name").and_then(Value::as_str).map(str::to_owned) else {
-            return refuse("malformed", "the call names no tool");
+            return refuse("malformed", "the call names no tool; write its name as `name`");
         };
         let arguments = match params.shift_remove("arguments") {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments,
-            Some(_) => return refuse("malformed", "the arguments are not a JSON object"),
+            Some(_) => return refuse("malformed", "the `arguments` of the call are not a JSON object"),
         };
         if let Some((question, answer)) = answered_question {
             return self.handle_retry(session.monitor(), id, question, &name, &arguments, &answer);
         }
         let Some(schema) = self.listing.schema_of(&name) else {
-            let says = "there is no tool of this name on offer; list the tools, and call one of those";
+            let says = "the server offers no tool of this name; list the tools, and call one of those";
             return refuse("undeclared", says);
         };
         if let Err(AmbiguousArgumentsError { message, advice }) = arguments::check(&arguments, schema) {
@@ -282,7 +285,8 @@ impl Proxy {
         }
     }
 
-    /// Sends a permitted call as it was judged.
+    /// Sends a permitted call to the server, with exactly the judged arguments, and records that its answer is
+    /// awaited. A call that continues a round is refused if that round was already used.
     pub(super) fn run(
         &mut self,
         id: RequestId,
@@ -291,15 +295,24 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let PermittedRequest { call_id, mut arguments } = permitted;
         let mut sent = SentCall::new(&pending, &call_id, &arguments);
-        let JudgedRequest { method, tool, kind, mut params, progress, allowed_inputs, round: again, .. } =
-            pending;
-        if let Some(again) = again {
-            let Some((state, round)) = self.take_round(&again, allowed_inputs) else {
-                let says =
-                    "this input was provided already; call without `requestState` and `inputResponses`";
+        let JudgedRequest {
+            method,
+            tool,
+            kind,
+            mut params,
+            progress,
+            allowed_inputs,
+            round: continued_round,
+            ..
+        } = pending;
+        if let Some(continued_round) = continued_round {
+            // A round continues once: another request may have taken it while this one waited for a person.
+            let Some((state, next_round)) = self.take_round(&continued_round, allowed_inputs) else {
+                let says = "the input for this `requestState` was already provided; call without \
+                    `requestState` and `inputResponses`";
                 return vec![refusal::refusal_answer(&id, kind, &unjudged_refusal("malformed", says))];
             };
-            sent = round;
+            sent = next_round;
             params.extend(state.map(|state| (STATE.to_owned(), state)));
             params
                 .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));

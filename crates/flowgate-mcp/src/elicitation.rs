@@ -137,7 +137,8 @@ impl Proxy {
             None => asked.clone(),
         });
         if *pending.tool.name != *name || asked.as_ref() != Some(arguments) {
-            let says = "the decision of the person is about another call; call without `requestState`";
+            let says =
+                "the `requestState` belongs to a question about another call; call without `requestState`";
             return vec![refusal::refusal_answer(
                 &id,
                 ProxyCallKind::Tool,
@@ -207,7 +208,7 @@ impl Proxy {
                     refusal.insert("question".to_owned(), name.as_str().into());
                     refusal.insert(
                         "advice".to_owned(),
-                        "call again, with the same arguments, when it is decided".into(),
+                        "repeat the call with the same arguments after a person has decided".into(),
                     );
                 }
                 refusal

@@ -1,5 +1,5 @@
-//! Ends requests without an answer that may be shown: the server fails, stays silent, sends a message that has no
-//! single reading, or sends content that the policy withholds.
+//! Answers requests of the client whose answer from the server cannot be forwarded: the server ended, did not answer,
+//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds.
 //!
 //! The client receives one constant message in all these cases, since data of the server can determine which of them
 //! occurs and at which position of which text. The outcome of a call is nevertheless an event of the trace with the
@@ -17,7 +17,7 @@ use super::{PendingClientRequest, Proxy, ProxyAction, ProxyCallKind, REFUSED, Ru
 
 /// The client's message in place of every answer that is not shown.
 pub(super) const NO_ANSWER: &str =
-    "no answer is shown: the server gave none that can be passed on, or the policy withholds it";
+    "no answer is shown: the server sent none that can be forwarded, or the policy withholds it";
 
 /// The machine-readable kind of this refusal.
 const KIND: &str = "no-answer";
@@ -60,8 +60,10 @@ impl Proxy {
         running: &RunningCall,
         class: &str,
     ) -> Vec<ProxyAction> {
-        let note =
-            ProxyAction::Note(format!("the answer to a call of {} is not forwarded: {class}", running.tool));
+        let note = ProxyAction::Note(format!(
+            "the answer to a call of `{}` is not forwarded: {class}",
+            running.tool
+        ));
         vec![note, self.record_withheld_answer(session, id, running)]
     }
 

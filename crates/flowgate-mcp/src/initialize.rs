@@ -94,8 +94,10 @@ impl Proxy {
         if !shown {
             if full.contains_key("instructions") {
                 let server = &self.settings.server;
-                let note = "the server's instructions are hidden, since the policy does not trust them; label the output of";
-                out.push(ProxyAction::Note(format!("{note} {server}/initialize, if you do")));
+                let note = "the instructions of the server are hidden, since the policy does not trust them";
+                out.push(ProxyAction::Note(format!(
+                    "{note}; if you do, label the output of `{server}/initialize`"
+                )));
             }
             full = without_server_text(&full, &self.settings.server);
         }

@@ -115,7 +115,7 @@ impl Proxy {
         answer_label: Label,
     ) -> Vec<ProxyAction> {
         let Some(sent) = &running.sent else {
-            let class = "the server requests input, which this client does not provide";
+            let class = "the server requests input, but the client did not declare that it can provide input";
             return self.end_failed_call(session, id, running, class);
         };
         let (mut inputs, state) = match decode_inputs(answer, sent) {
@@ -124,9 +124,16 @@ impl Proxy {
         };
         for RequestedInput { method, .. } in &inputs {
             if !session.monitor().is_named(&self.tool(method)) {
-                let note = format!("the server asked for {method}, which no `require` of the policy names");
-                let mut out =
-                    self.end_failed_call(session, id, running, "the policy does not let the server ask");
+                let note = format!(
+                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
+                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
+                );
+                let mut out = self.end_failed_call(
+                    session,
+                    id,
+                    running,
+                    "no `require` of the policy names the server's request for input",
+                );
                 out.insert(0, ProxyAction::Note(note));
                 return out;
             }
@@ -142,7 +149,11 @@ impl Proxy {
         };
         session.record_output(&sent.first, event);
         if !is_shown {
-            let note = format!("the policy withholds an answer of {}", running.tool);
+            let note = format!(
+                "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
+                label exceeds the client's clearance",
+                running.tool
+            );
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let monitor = session.monitor();
@@ -158,7 +169,8 @@ impl Proxy {
             };
             if has_objection(&findings) || !is_cleared(monitor, event) {
                 let note = format!(
-                    "the policy withholds the input requests of the server in an answer of {}",
+                    "the server's requests for input in an answer of `{}` are not shown to the client, since \
+                    a rule of the policy matches them or their label exceeds the client's clearance",
                     running.tool
                 );
                 return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
@@ -212,7 +224,7 @@ impl Proxy {
             Some(_) => return Err("`inputResponses` is not a JSON object"),
         };
         if responses.keys().any(|key| !round.inputs.iter().any(|one| one.key == *key)) {
-            return Err("`inputResponses` answers what was not asked");
+            return Err("`inputResponses` has a key that `inputRequests` did not have");
         }
         Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
     }
@@ -235,15 +247,20 @@ impl Proxy {
             && round.sent.arguments == *arguments;
         if !is_same {
             return Err(
-                "this `requestState` belongs to another call; call without `requestState` and `inputResponses`",
+                "this `requestState` belongs to a call of another tool or with other arguments; call without \
+                `requestState` and `inputResponses`",
             );
         }
         if arguments.contains_key(RESPONSES) {
-            return Err("an argument has the name `inputResponses`, which is reserved");
+            return Err(
+                "the tool has an argument named `inputResponses`, which is reserved for the responses to the \
+                server",
+            );
         }
         match &round.responses {
             Some(sent) if *sent != responses => {
-                return Err("other responses were already sent for this `requestState`");
+                return Err("different responses were already sent for this `requestState`; call without \
+                    `requestState` and `inputResponses`");
             }
             Some(_) => {}
             None => {
@@ -261,7 +278,7 @@ impl Proxy {
                         Ok((_, findings)) if !has_objection(&findings) => {}
                         _ => {
                             self.rounds.retain(|round| round.name != name);
-                            return Err("the policy does not permit these responses to the server");
+                            return Err("the policy does not permit sending these responses to the server");
                         }
                     }
                 }
@@ -276,7 +293,7 @@ impl Proxy {
             (TraceEntry::from(call), Attribution::everything())
         });
         if !session.monitor().would_permit(continued_calls) {
-            return Err("the policy does not permit these responses to the server");
+            return Err("the policy does not permit sending these responses to the server");
         }
         if !responses.is_empty() {
             arguments.insert(RESPONSES.to_owned(), Value::Object(responses));
@@ -305,35 +322,41 @@ fn decode_inputs(
 ) -> Result<(Vec<RequestedInput>, Option<Value>), &'static str> {
     let state = match answer.get(STATE) {
         Some(Value::String(state)) if state.len() > MAX_STATE_BYTES => {
-            return Err("the `requestState` of the server is too long");
+            return Err("the `requestState` in the server's answer is longer than 64 KiB");
         }
         Some(Value::String(state)) => Some(Value::from(state.as_str())),
-        Some(_) => return Err("the `requestState` of the server must be a string"),
+        Some(_) => return Err("the `requestState` in the server's answer is not a string"),
         None => None,
     };
     let none = Map::new();
     let requests = match answer.get(REQUESTS) {
         Some(Value::Object(requests)) => requests,
-        Some(_) => return Err("the `inputRequests` of the server are not a JSON object"),
+        Some(_) => return Err("the `inputRequests` in the server's answer are not a JSON object"),
         None if state.is_some() => &none,
         None => {
-            return Err("the server requests input, but sends neither `inputRequests` nor `requestState`");
+            return Err(
+                "the server's answer requests input, but has neither `inputRequests` nor `requestState`",
+            );
         }
     };
     if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
-        return Err("the server requests too many inputs or rounds");
+        return Err(
+            "the server requests more than 16 inputs, or requests input more than 16 times for one call",
+        );
     }
     let inputs = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
         let method = SERVER_REQUEST_METHODS.into_iter().find(|name| method == Some(name));
-        let method = method.ok_or("the server requests a kind of input that the protocol does not define")?;
+        let method = method.ok_or("the server requests input by a method that MCP does not define")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
-            return Err("the server requests a kind of input that the client does not support");
+            return Err("the server requests input by a method that the client did not declare");
         }
         let params = match request.get("params") {
             None => Map::new(),
             Some(Value::Object(params)) => params.clone(),
-            Some(_) => return Err("the `params` of an input request are not a JSON object"),
+            Some(_) => {
+                return Err("the `params` of an item of the server's `inputRequests` are not a JSON object");
+            }
         };
         match key.len() > MAX_KEY_BYTES {
             true => Err("a key of the server's `inputRequests` is longer than 256 bytes"),

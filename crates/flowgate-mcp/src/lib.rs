@@ -313,12 +313,12 @@ impl Proxy {
         }
     }
 
-    /// Ends every request that waits, since the server has ended.
+    /// Ends every request that waits, since the server ended before it answered.
     pub fn handle_server_exit(&mut self, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
         self.asking.clear();
         let waiting = std::mem::take(&mut self.asked);
         let out = waiting.iter().flat_map(|(id, asked)| {
-            let class = "the server has ended";
+            let class = "the server ended before it answered";
             self.end_without_answer(session, id, asked, class)
         });
         let out = out.collect();

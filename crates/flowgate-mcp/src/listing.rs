@@ -4,13 +4,14 @@
 //! A tool that is new or changed after that is hidden and cannot be called. A description whose label would make a tool
 //! uncallable is hidden as well.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{ToolDescription, TraceEntry};
 use serde_json::{Map, Value};
 
-use super::answer::{has_objection, is_cleared};
+use super::answer::{first_objection, has_objection, is_cleared};
 use super::client::JUDGED;
 use super::failed_requests::NO_ANSWER;
 use super::initialize::{required_metadata, unlabelled_fields};
@@ -24,7 +25,8 @@ const MAX_TOOLS: usize = 1_000;
 /// The maximum length of a tool's name, in bytes.
 const MAX_NAME: usize = 256;
 
-const UNAPPROVED: &str = "the tool is new, or its description has changed since it was approved";
+const UNAPPROVED: &str =
+    "its name or its description is not approved: it is new, or the server has changed it";
 
 #[derive(Debug, Default)]
 pub(super) struct ToolListing {
@@ -111,7 +113,9 @@ impl ToolListing {
         let is_first = list <= self.first && !self.is_closed;
         let before = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, before) {
-            (_, None) if self.tools.len() >= MAX_TOOLS => return Err("the server lists too many tools"),
+            (_, None) if self.tools.len() >= MAX_TOOLS => {
+                return Err("the server lists more than 1000 tools");
+            }
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
                 pins.insert(name, digest);
@@ -119,9 +123,15 @@ impl ToolListing {
             }
             (Some(_), _) => Err(UNAPPROVED),
             (None, None) if is_first => Ok(()),
-            (None, None) => Err("it is new since the tools were first listed"),
+            (None, None) => Err(
+                "the server added it after the first list of tools; restart the server to approve the new \
+                list",
+            ),
             (None, Some(true)) => Ok(()),
-            (None, Some(false)) => Err("the server's description of it was changed"),
+            (None, Some(false)) => Err(
+                "the server changed its description after the first list of tools; restart the server to \
+                approve the new list",
+            ),
         };
         match self.tools.get_mut(name) {
             // The first digest remains the reference for later comparisons.
@@ -171,7 +181,7 @@ impl Proxy {
             return vec![ProxyAction::Client(error(
                 Some(&id),
                 -32602,
-                "the cursor is not known; begin a new list",
+                "the `cursor` of the request is unknown; list the tools again, without `cursor`",
                 None,
             ))];
         };
@@ -209,9 +219,9 @@ impl Proxy {
                     || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
             let verdict = if name.is_empty() || name.len() > MAX_NAME || is_other {
-                Err("its name is not a valid tool name")
+                Err("its name is empty, longer than 256 bytes, or the name of a method of MCP")
             } else if candidates.iter().any(|(known, ..)| known == name) {
-                Err("it is listed twice")
+                Err("the list has two tools of this name")
             } else {
                 let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
                 self.listing.accept(name, (&digest, schema), list, self.settings.accept_new)
@@ -239,15 +249,16 @@ impl Proxy {
             let verdict = if label.flows_to(&base) {
                 self.record_description(monitor, &name, tool, digest)
             } else {
-                Err(
-                    "the policy does not trust the server's description of it; label it with `label tool as ... if: (tool: Tool)`",
-                )
+                Err(Cow::from(
+                    "the label of its description does not flow to the requirements of the listed tools; if \
+                    you trust it, label it with `label tool as ... if: (tool: Tool)`",
+                ))
             };
             match verdict {
                 Ok(()) => shown.push(tool.clone()),
                 Err(why) => {
                     self.listing.hide(&name);
-                    out.push(self.hidden_tool_note(&name, why));
+                    out.push(self.hidden_tool_note(&name, &why));
                 }
             }
         }
@@ -264,7 +275,10 @@ impl Proxy {
 
     fn hidden_tool_note(&self, name: &str, why: &str) -> ProxyAction {
         let name: String = name.chars().take(MAX_NAME).collect();
-        ProxyAction::Note(format!("the tool {}/{name} is hidden: {why}", self.settings.server))
+        ProxyAction::Note(format!(
+            "the tool `{}/{name}` is hidden from the client: {why}",
+            self.settings.server
+        ))
     }
 
     /// Returns the complete description of a tool as an event.
@@ -290,18 +304,29 @@ impl Proxy {
         name: &str,
         tool: &Value,
         digest: String,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), Cow<'static, str>> {
         if self.listing.described.contains(&digest) {
             return Ok(());
         }
         monitor.declare_tools([&self.tool(name)]);
         match monitor.push(self.description_entry(name, tool)) {
-            Ok((event, findings)) if !has_objection(&findings) && is_cleared(monitor, event) => {
+            Ok((_, findings)) if has_objection(&findings) => {
+                let why = first_objection(&findings).unwrap_or_default();
+                Err(format!("a rule of the policy denies the description of it: {why}").into())
+            }
+            Ok((event, _)) if !is_cleared(monitor, event) => Err(
+                "the label of its description exceeds the clearance of `model`; if you trust the server, \
+                label it with `label tool as ... if: (tool: Tool)`"
+                    .into(),
+            ),
+            Ok(_) => {
                 self.listing.described.insert(digest);
                 Ok(())
             }
-            Ok(_) => Err("a rule of the policy stops the server's description of it"),
-            Err(_) => Err("the session has reached its size limit"),
+            Err(_) => {
+                Err("the session has reached its size limit; restart the MCP server to begin another session"
+                    .into())
+            }
         }
     }
 }

@@ -71,9 +71,9 @@ pub(super) struct MessageError {
 /// Parses a message. Returns also its text for forwarding, as one line for every reader.
 pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String), MessageError> {
     let refuse = |why: &str| MessageError { why: why.to_owned(), ids: find_ids(bytes) };
-    let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not UTF-8"))?.trim();
+    let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not valid UTF-8"))?.trim();
     let value = json::parse(text, numbers)
-        .map_err(|error| refuse(&format!("the message is not strict JSON: {error}")))?;
+        .map_err(|error| refuse(&format!("the message is not valid JSON, or has a key twice: {error}")))?;
     let object = match value {
         Value::Object(object) => object,
         Value::Array(_) => return Err(refuse("batches are not supported; send one message at a time")),
@@ -90,22 +90,24 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
 
 fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err("the message is not one of JSON-RPC 2.0");
+        return Err("the `jsonrpc` of the message is not `2.0`");
     }
     let known = ["jsonrpc", "id", "method", "params", "result", "error"];
     if !object.keys().all(|key| known.contains(&key.as_str())) {
-        return Err("the message has a field that JSON-RPC does not define");
+        return Err(
+            "the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error`",
+        );
     }
     let id = object
         .get("id")
-        .map(|id| RequestId::from_value(id).ok_or("the id is neither a short text nor a whole number"));
+        .map(|id| RequestId::from_value(id).ok_or("the `id` is neither a short string nor an integer"));
     let id = id.transpose()?;
     let method =
-        object.get("method").map(|name| name.as_str().ok_or("the method must be a string")).transpose()?;
+        object.get("method").map(|name| name.as_str().ok_or("the `method` is not a string")).transpose()?;
     let params = match object.get("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params.clone(),
-        Some(_) => return Err("the parameters are not a JSON object"),
+        Some(_) => return Err("the `params` are not a JSON object"),
     };
     let (result, error) = (object.get("result"), object.get("error"));
     match (method, id, result, error) {
@@ -119,7 +121,7 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
         (None, Some(id), None, Some(error)) if !object.contains_key("params") => {
             Ok(McpMessage::Answer { id, answer: Err(error.clone()) })
         }
-        _ => Err("the message is neither a request nor an answer"),
+        _ => Err("the message is neither a request, a notification nor a response of JSON-RPC"),
     }
 }
 
@@ -192,7 +194,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
         check(
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-            r#"the message is not strict JSON: duplicate key at line 1 column 28 [RequestId("2")]"#,
+            r#"the message is not valid JSON, or has a key twice: duplicate key at line 1 column 28 [RequestId("2")]"#,
         );
         check(
             &format!("[{ping}]"),
@@ -201,20 +203,20 @@ mod tests {
         check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
-            "the id is neither a short text nor a whole number []",
+            "the `id` is neither a short string nor an integer []",
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,
-            r#"the message is neither a request nor an answer [RequestId("1")]"#,
+            r#"the message is neither a request, a notification nor a response of JSON-RPC [RequestId("1")]"#,
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","note":1}"#,
-            r#"the message has a field that JSON-RPC does not define [RequestId("1")]"#,
+            r#"the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error` [RequestId("1")]"#,
         );
-        check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [RequestId("1")]"#);
+        check(r#"{"id":1,"method":"ping"}"#, r#"the `jsonrpc` of the message is not `2.0` [RequestId("1")]"#);
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
-            r#"the message is not strict JSON: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
+            r#"the message is not valid JSON, or has a key twice: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
         );
     }
 }

@@ -7,7 +7,7 @@ use super::message::{RequestId, notification};
 use super::session::MonitoredSession;
 use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 
-const DROPPED: &str = "dropped a notification of the server that is not forwarded";
+const DROPPED: &str = "dropped a notification of the server whose method is not forwarded to clients";
 
 impl Proxy {
     /// Handles a notification from the client.
@@ -51,7 +51,8 @@ impl Proxy {
             }
             _ => {
                 vec![ProxyAction::Note(
-                    "dropped a notification of the client that is not forwarded".to_owned(),
+                    "dropped a notification of the client whose method is not forwarded to servers"
+                        .to_owned(),
                 )]
             }
         }

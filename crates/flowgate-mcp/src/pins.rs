@@ -38,7 +38,7 @@ impl fmt::Display for PinsError {
         if let Self::Json(error) = self {
             write!(f, "{error}; ")?;
         }
-        f.write_str("it is not a file of pins; remove it, and run once with --accept-new")
+        f.write_str("the file is not one that `--pins` wrote; remove it, and run once with `--accept-new`")
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
         let text = Pins::default().write(Some(&text), "mail").unwrap();
         assert_eq!(Pins::read(&text, "files").unwrap(), one);
         assert_eq!(Pins::read(&text, "mail").unwrap(), Pins::default());
-        assert!(Pins::read("{}", "files").unwrap_err().to_string().contains("run once with --accept-new"));
+        assert!(Pins::read("{}", "files").unwrap_err().to_string().contains("run once with `--accept-new`"));
         assert!(Pins::read("{\"pins\": {\"files\": 3}}", "files").is_err());
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Valu
             result(id, &answer)
         }
         ProxyCallKind::Content | ProxyCallKind::List(_) | ProxyCallKind::Nothing => {
-            error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))
+            error(Some(id), REFUSED, "the policy does not permit this request", Some(refusal))
         }
     })
 }

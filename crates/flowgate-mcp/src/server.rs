@@ -36,11 +36,7 @@ impl Proxy {
         bytes: &[u8],
     ) -> Vec<ProxyAction> {
         if bytes.len() > self.settings.limits.message {
-            return self.handle_unforwardable_message(
-                session,
-                bytes,
-                "a message of the server is larger than the limit",
-            );
+            return self.handle_unforwardable_message(session, bytes, "the message is larger than the limit");
         }
         let (message, line) = match message::read(bytes, Numbers::Any) {
             Ok(read) => read,
@@ -54,7 +50,7 @@ impl Proxy {
             return self.handle_unforwardable_message(
                 session,
                 bytes,
-                "the session has reached its size limit; restart the server",
+                "the session has reached its size limit; restart the MCP server to begin another session",
             );
         }
         match message {
@@ -86,7 +82,9 @@ impl Proxy {
                     // A waiting call was not sent, so the server cannot answer it.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
-                    vec![ProxyAction::Note("dropped an answer that belongs to no request".to_owned())]
+                    vec![ProxyAction::Note(
+                        "dropped a response whose `id` belongs to no open request".to_owned(),
+                    )]
                 }
             },
         }
@@ -142,22 +140,26 @@ impl Proxy {
             return vec![ProxyAction::Server(error(
                 None,
                 INVALID_REQUEST,
-                "the id belongs to another request",
+                "the `id` of this request belongs to another request that has no answer yet",
                 None,
             ))];
         }
         let tool = self.tool(method);
         if !self.allows_server_request(session.monitor(), method) {
-            let mut out = refuse(METHOD_NOT_FOUND, "the policy does not let servers ask for this");
+            let mut out = refuse(METHOD_NOT_FOUND, "the policy does not permit this request of a server");
             if SERVER_REQUEST_METHODS.contains(&method) {
                 out.push(ProxyAction::Note(format!(
-                    "the server asked for {method}, which no `require` of the policy names"
+                    "the server's request `{method}` was refused, since no `require` of the policy names it; \
+                    add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
                 )));
             }
             return out;
         }
         if self.asking.len() >= self.settings.limits.outstanding {
-            return refuse(REFUSED, "too many requests are unanswered; wait for the answers to some");
+            return refuse(
+                REFUSED,
+                "too many requests have no answer yet; send this one again after some are answered",
+            );
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
@@ -166,10 +168,13 @@ impl Proxy {
         // Whether the server asks, and for what, may depend on the running calls.
         let label = self.running_calls_label(session.monitor());
         let Ok((_, findings)) = session.monitor().push_with_floors(entry, &label.into()) else {
-            return refuse(REFUSED, "the session has reached its size limit; restart the server");
+            return refuse(
+                REFUSED,
+                "the session has reached its size limit; restart the MCP server to begin another session",
+            );
         };
         if has_objection(&findings) {
-            return refuse(REFUSED, "a rule of the policy stops the request");
+            return refuse(REFUSED, "a rule of the policy denies this request");
         }
         match self.judge(session, &tool, params.clone(), Map::new()) {
             CallRuling::Run(authorized) => {
@@ -180,7 +185,9 @@ impl Proxy {
                 self.asking.insert(id, OutgoingRequest::Server { running });
                 vec![ProxyAction::Client(asked)]
             }
-            CallRuling::Ask(_) | CallRuling::No(_) => refuse(REFUSED, "the policy does not let this pass"),
+            CallRuling::Ask(_) | CallRuling::No(_) => {
+                refuse(REFUSED, "the policy does not permit this request")
+            }
         }
     }
 
@@ -193,7 +200,9 @@ impl Proxy {
         line: String,
     ) -> Vec<ProxyAction> {
         match self.asking.remove(id) {
-            None => vec![ProxyAction::Note("dropped an answer that belongs to no request".to_owned())],
+            None => {
+                vec![ProxyAction::Note("dropped a response whose `id` belongs to no open request".to_owned())]
+            }
             Some(OutgoingRequest::Person { question, id, pending }) => {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
@@ -208,7 +217,12 @@ impl Proxy {
                 let output = Output { call_id, tool, content, structured, is_error };
                 match session.monitor().push(TraceEntry::from(output)) {
                     Ok((_, findings)) if !has_objection(&findings) => vec![ProxyAction::Server(line)],
-                    _ => vec![ProxyAction::Server(error(Some(id), REFUSED, "a rule stops the answer", None))],
+                    _ => vec![ProxyAction::Server(error(
+                        Some(id),
+                        REFUSED,
+                        "a rule of the policy denies the answer to this request",
+                        None,
+                    ))],
                 }
             }
         }

@@ -21,11 +21,13 @@ impl Proxy {
     ) -> Option<Vec<ProxyAction>> {
         let drop = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
-            return drop("dropped a message of the server that is too large");
+            return drop("dropped a message of the server that is larger than the limit");
         }
         match message::read(bytes, Numbers::Any) {
-            Err(_) => drop("dropped a message of the server that cannot be read"),
-            Ok((McpMessage::Answer { .. }, _)) => drop("dropped an answer that belongs to no request"),
+            Err(_) => drop("dropped a message of the server that is not a valid message of JSON-RPC"),
+            Ok((McpMessage::Answer { .. }, _)) => {
+                drop("dropped a response whose `id` belongs to no open request")
+            }
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let takes_back = self.cancelled_request(&method, &params).is_some();
                 let raises = self.would_raise_client_label() && self.is_forwarded(&method, &params);

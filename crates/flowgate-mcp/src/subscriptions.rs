@@ -86,7 +86,7 @@ impl Proxy {
         let Some(filter) = params.shift_remove("notifications").filter(Value::is_object) else {
             return refuse(
                 INVALID_REQUEST,
-                "the request does not list in `notifications` what it subscribes to",
+                "the request has no object `notifications`; name there what it subscribes to",
             );
         };
         let kinds =
@@ -94,7 +94,7 @@ impl Proxy {
         let mut subscription = Subscription { kinds: kinds.collect(), uris: BTreeSet::new() };
         let uris = filter.get(RESOURCES).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         if uris.len() > MAX_RESOURCES {
-            return refuse(REFUSED, "the request is about too many resources; ask for fewer of them");
+            return refuse(REFUSED, "the request subscribes to too many resources; name fewer of them");
         }
         let tool = self.tool("resources/subscribe");
         for uri in uris.iter().filter_map(Value::as_str) {
@@ -133,7 +133,9 @@ impl Proxy {
                 vec![ProxyAction::Client(notification(method, &fields))]
             }
             None => {
-                vec![ProxyAction::Note("dropped a notification that belongs to no subscription".to_owned())]
+                vec![ProxyAction::Note(
+                    "dropped a notification of the server whose subscription is unknown".to_owned(),
+                )]
             }
         })
     }

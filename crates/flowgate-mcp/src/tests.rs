@@ -209,7 +209,7 @@ fn the_sent_call_is_the_judged_call() {
     assert_eq!(sent, [ProxyAction::Client(answer.to_owned())]);
     let twice = br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write","arguments":{"to":"a","to":"b"}}}"#;
     let sent = session.proxy.handle_client_message(&mut session.monitor, twice);
-    check(shown(&sent), "error -32600 the message is not strict JSON: duplicate key...");
+    check(shown(&sent), "error -32600 the message is not valid JSON, or has a key twice: duplicate key...");
     assert_eq!(parsed(&sent)[0]["id"], 2);
 }
 
@@ -221,7 +221,10 @@ fn batches_and_malformed_messages_are_refused() {
     check(shown(&session.client(&call)), "tools/call {\"name\":\"write\",\"arguments\":{}}");
     for method in ["tasks/list", "tasks/result", "logging/setLevel", "x"] {
         let asked = json!({"jsonrpc": "2.0", "id": method, "method": method});
-        check(shown(&session.client(&asked)), "error -32601 flowgate does not forward this method");
+        check(
+            shown(&session.client(&asked)),
+            "error -32601 Flowgate does not forward requests with this method",
+        );
     }
     let task = json!({"name": "write", "arguments": {}, "task": {"ttl": 1}});
     check(session.request("tools/call", &task, &json!({})), "refused: malformed");
@@ -240,7 +243,8 @@ fn ids_belong_to_one_request() {
     assert!(matches!(session.client(&call(1, "read"))[..], [ProxyAction::Server(_)]));
     check(
         shown(&session.client(&call(1, "size"))),
-        "error -32600 the id belongs to another request; use each id once",
+        "error -32600 the `id` of this request belongs to another request that has no answer yet; use \
+        another `id`",
     );
     assert!(matches!(session.client(&call(2, "size"))[..], [ProxyAction::Server(_)]));
     assert!(matches!(session.server(&answer(1))[..], [ProxyAction::Client(_)]));
@@ -251,7 +255,8 @@ fn ids_belong_to_one_request() {
     check(shown(&session.client(&cancel)), r#"notifications/cancelled {"requestId":2}"#);
     check(
         shown(&session.client(&call(2, "read"))),
-        "error -32600 the id belongs to another request; use each id once",
+        "error -32600 the `id` of this request belongs to another request that has no answer yet; use \
+        another `id`",
     );
     assert!(matches!(session.server(&answer(2))[..], [ProxyAction::Note(_)]));
 }
@@ -266,7 +271,7 @@ fn resources_are_judged_like_tools() {
     // An undeclared answer has the label top and is not shown to a client with tools on offer.
     check(
         session.request("prompts/get", &json!({"name": "a"}), &json!({})),
-        "error -32001 the policy does not let this pass",
+        "error -32001 the policy does not permit this request",
     );
     let mut session = ProxySession::started();
     check(
@@ -283,7 +288,7 @@ fn a_server_may_request_only_what_the_policy_names() {
     for method in ["sampling/createMessage", "elicitation/create", "x"] {
         let out = session.server(&ask(1, method));
         assert!(out.iter().all(|out| !matches!(out, ProxyAction::Client(_))), "{out:?}");
-        check(shown(&out), "error -32601 the policy does not let servers ask for this");
+        check(shown(&out), "error -32601 the policy does not permit this request of a server");
     }
     check(shown(&session.server(&ask(2, "ping"))), "{}");
     check(shown(&session.server(&ask(3, "roots/list"))), "roots/list {}");
@@ -430,7 +435,7 @@ fn the_limits_of_a_session_are_enforced() {
     assert!(matches!(session.client(&call(3, ""))[..], [ProxyAction::Server(_)]));
     check(
         shown(&session.client(&call(4, ""))),
-        "error -32001 too many requests are unanswered; wait for the answers to some",
+        "error -32001 too many requests have no answer yet; send this one again after some are answered",
     );
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": long}}));
     check(shown(&out), "refused: no-answer");
@@ -440,7 +445,8 @@ fn the_limits_of_a_session_are_enforced() {
     }
     check(
         shown(&session.client(&call(100, ""))),
-        "error -32001 the session has reached its size limit; restart the server",
+        "error -32001 the session has reached its size limit; restart the MCP server to begin another \
+        session",
     );
     check(shown(&session.proxy.handle_server_exit(&mut session.monitor)), "refused: no-answer");
 }

@@ -290,20 +290,23 @@ impl Monitor {
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
         self.withdraw_dropped_permits();
         if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
-            return Err(self.stale_denial(question.judgement, "the question was asked in another session"));
+            return Err(self.stale_denial(question.judgement, "the question belongs to another session"));
         }
         if !self.stores.is_unchanged(&question.stores)
             || !self.stores.is_unchanged_by_others(&question.referred)
         {
-            let message = "state that the call refers to has changed since the question was asked";
+            let message = "the external state that the call refers to has changed since the question was \
+                asked; propose the call again";
             return Err(self.stale_denial(question.judgement, message));
         }
         let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
-            Verdict::Confirm(again) => {
-                Err(self.stale_denial(again.judgement, "there is a reason that the approval does not cover"))
-            }
+            Verdict::Confirm(again) => Err(self.stale_denial(
+                again.judgement,
+                "the call now needs an approval for another reason than the one that was approved; propose \
+                the call again",
+            )),
             Verdict::Deny(denial) => Err(denial),
         }
     }
@@ -340,7 +343,7 @@ impl Monitor {
         self.withdraw_dropped_permits();
         let mut permit = permit;
         if !Arc::ptr_eq(&self.session_identity, &permit.session_identity) {
-            return Err(self.stale_denial(permit.judgement.clone(), "the permit was made in another session"));
+            return Err(self.stale_denial(permit.judgement.clone(), "the permit belongs to another session"));
         }
         if permit.version != self.version {
             self.withdraw(permit.event);
@@ -350,7 +353,8 @@ impl Monitor {
                 Verdict::Confirm(question) => {
                     return Err(self.stale_denial(
                         question.judgement,
-                        "a question has come up since the call was judged",
+                        "the session has changed since the call was judged, and the call now needs an \
+                        approval; propose the call again",
                     ));
                 }
                 Verdict::Deny(denial) => return Err(denial),
@@ -360,7 +364,7 @@ impl Monitor {
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
         let EventBody::Call(call) = permit.entry.body.clone() else {
-            return Err(self.stale_denial(permit.judgement.clone(), "only calls run"));
+            return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
         };
         Ok(AuthorizedCall { call, event })
     }

@@ -92,12 +92,18 @@ impl PredicateAnswers {
             return answered.answer;
         }
         let Some(predicate) = self.predicates.functions.get(name) else {
-            return Err(format!("no source answers `{name}`"));
+            return Err(format!(
+                "the extern predicate `{name}` has no implementation; name a service or a module for it with \
+                `--predicate`, or register a function for it in the program that embeds the monitor"
+            ));
         };
         let answer = predicate(arguments);
         let mut given = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
         if given.len() >= MAX_ANSWERS {
-            return Err(format!("more than {MAX_ANSWERS} questions were asked"));
+            return Err(format!(
+                "the session has asked extern predicates more than {MAX_ANSWERS} different questions; start \
+                a new session"
+            ));
         }
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
         given.insert(key, PredicateAnswer { name, arguments, answer: answer.clone() });
@@ -176,9 +182,13 @@ raise \"not a customer\" if:
             ("eve@example.org", "not a customer"),
             (
                 "down@example.org",
-                "the rule cannot be evaluated: `is_customer` has no answer: the directory is down",
+                "the rule cannot be evaluated: the extern predicate `is_customer` failed: the directory is \
+                down",
             ),
-            ("odd@example.org", "the rule cannot be evaluated: `is_customer` answers with str, not bool"),
+            (
+                "odd@example.org",
+                "the rule cannot be evaluated: the extern predicate `is_customer` answered with a value of the type str, not bool; correct its implementation or its declaration",
+            ),
         ] {
             assert_eq!(verdict(&mut monitor, to), expected, "{to}");
         }
@@ -190,7 +200,7 @@ raise \"not a customer\" if:
         again.set_predicates(Predicates::new(), recorded);
         assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
         assert_eq!(verdict(&mut again, "eve@example.org"), "not a customer");
-        assert!(verdict(&mut again, "bob@example.org").contains("no source answers `is_customer`"));
+        assert!(verdict(&mut again, "bob@example.org").contains("the extern predicate `is_customer` has no implementation; name a service or a module for it with `--predicate`, or register a function for it in the program that embeds the monitor"));
     }
 
     /// A permit is judged again when it is redeemed, if the predicates were replaced since.
@@ -233,13 +243,14 @@ raise \"not a customer\" if:
         let verdict = monitor.judge(call("{\"n\": 1}"));
         assert_eq!(
             message(verdict),
-            "the rule cannot be evaluated: `email` of `is_customer` is str, not int"
+            "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` has \
+            the type int, not str"
         );
         let verdict = monitor.judge(call("{}"));
         assert_eq!(
             message(verdict),
-            "the rule cannot be evaluated: `is_customer` needs a value, and it is missing or null; ask first whether it \
-             `is None`",
+            "the rule cannot be evaluated: `is_customer` was given a value that is missing or null; test \
+            first whether it `is None`",
             "nobody is asked about what is not there"
         );
     }

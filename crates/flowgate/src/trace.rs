@@ -189,9 +189,9 @@ const MAX_AGENTS: usize = 256;
 impl fmt::Display for EventPositionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::UnknownParent => "the event names a parent that is not in the trace",
+            Self::UnknownParent => "a parent that the event names is not in the trace",
             Self::DuplicateName => "another event has the same name",
-            Self::TooManyAgents => "the session has as many agents as it may have",
+            Self::TooManyAgents => "the session has reached its limit of agents; begin a new session",
         })
     }
 }

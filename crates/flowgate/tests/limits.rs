@@ -157,7 +157,7 @@ fn compiling_is_bounded() {
 fn a_full_session_takes_in_nothing_and_permits_nothing() {
     let policy = "lattice secrecy: public < private\nrequire top if:\n    (call: ToolCall) is tool:list\n";
     let policy = Arc::new(Policy::parse(policy).unwrap());
-    let full = "the session has as many events as it may have";
+    let full = "the session has reached its limit of events; begin a new session";
     let message = || TraceEntry::user("hi");
     let call = || Call::from_json("1".to_owned(), Tool::local("list"), "{}");
     let mut monitor = Monitor::with_limits(Arc::clone(&policy), Limits { events: 2, ..Limits::default() });

@@ -126,9 +126,10 @@ fn a_change_of_the_log_is_detected() {
     check(
         &log.replace("\"conversation\":\"c2\"", "\"conversation\":\"c1\""),
         &public,
-        "line 5: it does not follow from the previous line: one of the two was changed, or lines were removed",
+        "line 5: the line does not contain the hash of the previous line: one of the two was changed, or \
+        lines were removed",
     );
-    check(&log.replace("{\"seq\":2,", "{\"seq\":2, "), &public, "line 4: it does not follow");
+    check(&log.replace("{\"seq\":2,", "{\"seq\":2, "), &public, "line 4: the line does not contain the hash");
     check(
         &log.replace("{\"seq\":2,", "{\"seq\":2,\"seq\":2,"),
         &public,
@@ -137,9 +138,9 @@ fn a_change_of_the_log_is_detected() {
     check(
         &log.replace("{\"seq\":2,", "{"),
         &public,
-        "line 3: no record: `seq` is not what a record has there",
+        "line 3: not a record: the field `seq` is missing or malformed",
     );
-    check(&log.replace('\n', "\r\n"), &public, "line 2: it does not follow");
+    check(&log.replace('\n', "\r\n"), &public, "line 2: the line does not contain the hash");
     check(log.trim_end(), &public, "line 12: the line has no end");
     check(&format!("{log}{}\n", "x".repeat(20_000)), &public, "line 13: longer than 16384 bytes");
     check(&format!("{log}\n"), &public, "line 13: not strict JSON: EOF");
@@ -181,7 +182,11 @@ fn a_change_of_the_log_is_detected() {
         "line 9: the log was opened with another key",
     );
     let later = lines[0].replace("\"format\":1", "\"format\":2");
-    check(&forged(&[&later], &other), &public, "line 1: written by a later version of flowgate");
+    check(
+        &forged(&[&later], &other),
+        &public,
+        "line 1: the record was written by a later version of Flowgate",
+    );
     check(&forged(&lines[2..], &other), &public, "line 1: the first line of a log names its key");
 }
 
@@ -203,12 +208,15 @@ fn content_that_somebody_changed_is_found() {
     check("", "0 kept, 3 missing, 1 forgotten, 0 stray");
     check(&format!("{second}\n"), "1 kept, 2 missing, 1 forgotten, 0 stray");
     check(&format!("{contents}{{\"seq"), "2 kept, 1 missing, 1 forgotten, 1 stray");
-    check(&contents.replace("\"two\"", "\"too\""), "line 4: its content is not what was recorded");
+    check(
+        &contents.replace("\"two\"", "\"too\""),
+        "line 4: the content does not match the digest in its record",
+    );
     for (from, to) in
         [("\"c2\"", "\"c1\""), ("agent", "other"), ("acme", "other"), ("\"time\":2", "\"time\":9")]
     {
         let first = first.replace(from, to);
-        check(&format!("{first}\n{second}\n"), "line 4: its content is not what was recorded");
+        check(&format!("{first}\n{second}\n"), "line 4: the content does not match the digest in its record");
     }
     check(&format!("{second}\n{first}\n"), "line 7: this content belongs to no line of the log");
     check(&format!("{first}\n{contents}"), "line 5: this content belongs to no line of the log");

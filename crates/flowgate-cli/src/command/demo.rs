@@ -21,7 +21,9 @@ const TRACE: &str = include_str!("../../demo/payment.json");
 
 /// Runs the command; returns the exit code.
 pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
-    let broken = |what: &str| InputError(format!("the {what} of the demonstration cannot be read"));
+    let broken = |what: &str| {
+        InputError(format!("the {what} of the demonstration cannot be read; this is a defect of Flowgate"))
+    };
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
 

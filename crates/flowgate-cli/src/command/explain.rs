@@ -58,7 +58,8 @@ struct Explained<'a> {
 pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     if options.against.iter().any(|corpus| corpus == Path::new("-")) {
         return Err(InputError(
-            "--against reads a corpus more than once, so it cannot be the standard input; write it to a file"
+            "`--against` cannot read the standard input, since it reads a corpus more than once; write the \
+            corpus to a file"
                 .to_owned(),
         ));
     }
@@ -123,7 +124,9 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
         (0, Some(wanted)) => {
             Err(InputError(format!("{}: no call has the id `{wanted}`", options.trace.display())))
         }
-        (0, None) => Err(InputError(format!("{}: there is no call to explain", options.trace.display()))),
+        (0, None) => {
+            Err(InputError(format!("{}: the trace has no call to explain", options.trace.display())))
+        }
         _ if !errors.is_empty() => Ok(2),
         _ => Ok(u8::from(objections)),
     }

@@ -79,8 +79,12 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 output.error(&why);
                 return Ok(code);
             }
-            Err(RecvTimeoutError::Timeout) => format!("no verdict within {} seconds", options.seconds),
-            Err(RecvTimeoutError::Disconnected) => "the judgement ended without a verdict".to_owned(),
+            Err(RecvTimeoutError::Timeout) => {
+                format!("there was no verdict within {} seconds, the limit of `--seconds`", options.seconds)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                "the thread that judges ended without a verdict; this is a defect of Flowgate".to_owned()
+            }
         };
         let Some(event) = event else { return Err(InputError(why)) };
         if let Some(line) = HookAnswer::from_failure(event, &why).print(false) {
@@ -105,7 +109,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         "UserPromptSubmit" => HookEvent::UserPromptSubmit,
         _ => {
             // Code 2 would block the event each time.
-            let why = "this event is not judged; configure PreToolUse, PostToolUse and UserPromptSubmit";
+            let why = "the hook is configured for an event that it does not judge; configure it for \
+                PreToolUse, PostToolUse and UserPromptSubmit";
             let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
             let _ = worker_sender.send(WorkerMessage::Nothing(why.to_owned(), code));
             return;
@@ -128,12 +133,12 @@ fn read_input() -> Result<Map<String, Value>, String> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
         return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8".to_owned())?;
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(asked)) => Ok(asked),
         Ok(_) => Err("the standard input is not a JSON object; see `flowgate hook --help`".to_owned()),
         Err(error) => {
-            Err(format!("the standard input is not strict JSON: {error}; see `flowgate hook --help`"))
+            Err(format!("the standard input is not valid JSON: {error}; see `flowgate hook --help`"))
         }
     }
 }
@@ -142,7 +147,7 @@ fn required_text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str
     asked
         .get(key)
         .and_then(Value::as_str)
-        .ok_or_else(|| format!("`{key}` is missing in the input from Claude Code"))
+        .ok_or_else(|| format!("the string `{key}` is missing in the input from Claude Code"))
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
@@ -198,8 +203,13 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
 
 /// Returns the tool call that Claude Code's hook input proposes.
 fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
-    let tool = transcript::unambiguous_tool(required_text(hook_input, "tool_name")?)
-        .ok_or("the name of the tool does not identify its server; rename the server in Claude Code")?;
+    let name = required_text(hook_input, "tool_name")?;
+    let tool = transcript::unambiguous_tool(name).ok_or_else(|| {
+        format!(
+            "the tool name `{name}` does not split into a server and a tool in exactly one way; in Claude \
+            Code, rename the server to a name without `__` that is not `flowgate`"
+        )
+    })?;
     let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
     let input =
         hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
@@ -216,9 +226,10 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
         match read {
             Ok(transcript) if is_late || transcript.has_pending(pending) => {
                 return match &pending.agent {
-                    Some(agent) if !transcript.has_agent(agent) => {
-                        Err("the transcript of the sub-agent is missing".to_owned())
-                    }
+                    Some(agent) if !transcript.has_agent(agent) => Err(
+                        "Claude Code has not written the transcript of the sub-agent that makes this call"
+                            .to_owned(),
+                    ),
                     _ => Ok(transcript),
                 };
             }

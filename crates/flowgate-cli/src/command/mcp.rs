@@ -85,7 +85,7 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
             Ok(Pins::default())
         }
         Err(error) => Err(InputError(format!(
-            "{}: {}; run once with --accept-new to approve the current tools",
+            "{}: {}; run once with `--accept-new` to approve the current tools",
             path.display(),
             describe_io_error(&error)
         ))),
@@ -154,7 +154,8 @@ impl StdioProxy {
                         Ok(true) => {}
                         Ok(false) => {
                             output.error(
-                                "the client or the server does not read its messages; the session ends",
+                                "the client or the server has stopped reading its messages, so the session \
+                                ends",
                             );
                             break 1;
                         }
@@ -171,7 +172,7 @@ impl StdioProxy {
                 (LineSender::Server, None) => {
                     let said = self.end_calls().map_err(InputError)?;
                     self.send(said, &to_client, None, output);
-                    output.error("the server ended");
+                    output.error("the MCP server ended, so the session ends");
                     break 1;
                 }
             }
@@ -184,7 +185,7 @@ impl StdioProxy {
         to_client.close();
         if self.noise > 0 {
             output.note(&format!(
-                "dropped {} of the server's output, which was not MCP",
+                "dropped {} of the server's standard output that were not messages of MCP",
                 plural(self.noise, "line")
             ));
         }

@@ -56,7 +56,7 @@ impl SuitePolicies {
             };
             if policies.iter().any(|(known, _)| *known == name) {
                 return Err(InputError(format!(
-                    "two policies have the name `{name}`; rename one with NAME=FILE"
+                    "two files of `--policy` have the name `{name}`; give one another name with NAME=FILE"
                 )));
             }
             policies.push((name, Arc::new(load_policy(path, output)?)));
@@ -154,7 +154,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                         .for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
                 }
                 Err(_) => errors.push(InputError(
-                    "a worker thread ended unexpectedly; the figures are incomplete".to_owned(),
+                    "a worker thread panicked, so the figures are incomplete; this is a defect of Flowgate"
+                        .to_owned(),
                 )),
             }
         }
@@ -176,7 +177,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     }
     if sums.is_empty() && errors.is_empty() && !is_interrupted {
         return Err(InputError(
-            "no run was judged: give a policy the name of the runs' suite, or use `*=FILE`".to_owned(),
+            "no run was judged, since no policy has the name of the suite of a run: write `--policy \
+            SUITE=FILE` or `--policy '*=FILE'`"
+                .to_owned(),
         ));
     }
     let mut warnings = 0;

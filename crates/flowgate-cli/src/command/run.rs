@@ -107,7 +107,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         step_labels: options.step_labels(),
         ..ConversationSettings::new(options.method(), DigestKey::new(key))
     };
-    let full = |error| InputError(format!("the session cannot start: {error}"));
+    let full = |error| InputError(format!("the chat cannot begin: {error}"));
     let mut session = monitor();
     let knows = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
@@ -200,7 +200,8 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     }
     let Some(remote) = remote else {
         return Err(InputError(
-            "the model is missing: name it with --model and its server with --url, such as --url http://localhost:8080/v1"
+            "the command line names no model: name it with `--model` and its server with `--url`, such as \
+            `--url http://localhost:8080/v1`"
                 .to_owned(),
         ));
     };
@@ -216,7 +217,8 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
 fn key(variable: &str) -> Result<String, InputError> {
     std::env::var(variable).map_err(|_| {
         InputError(format!(
-            "--key-from: the variable {variable} is not set; set it to the key of the model's server"
+            "`--key-from`: the environment variable {variable} is not set; set it to the key of the model \
+            server"
         ))
     })
 }
@@ -230,7 +232,7 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     names.find(is_meant).ok_or_else(|| {
         let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
         InputError(format!(
-            "{}: it contains no recorded answers{whose}; record some with --record",
+            "{}: the file contains no recorded answers{whose}; record some with `--record`",
             path.display()
         ))
     })
@@ -301,7 +303,7 @@ fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<Offere
     for tool in tools.into_iter().flatten() {
         if offered.iter().any(|known| known.tool == tool.tool) {
             let name = escaping::line(&tool.tool.to_string());
-            shell.note(&format!("{name} is listed twice; the first description is used"));
+            shell.note(&format!("the server lists the tool {name} twice; the first description is used"));
         } else {
             offered.push(tool);
         }

@@ -59,7 +59,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         serve(config, |address| output.note(&format!("listening on {scheme}://{address}; Ctrl-C stops")))
             .map_err(|error| InputError(error.to_string()))?;
     if ended == ShutdownOutcome::Cut {
-        output.note("some connections or turns were still open and were ended");
+        output.note("some connections or turns were still open when the gateway stopped, and were ended");
     }
     Ok(0)
 }
@@ -112,7 +112,10 @@ pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputEr
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, place) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
-            return Err(InputError(format!("there are two tokens: leave out --token-file or {TOKEN}")));
+            return Err(InputError(format!(
+                "the token is given twice: leave out `--token-file`, or unset the environment variable \
+                {TOKEN}"
+            )));
         }
         (Some(file), Err(_)) => (policy_source(file)?, file.display().to_string()),
         (None, Ok(text)) => (text, TOKEN.to_owned()),

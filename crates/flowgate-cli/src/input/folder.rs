@@ -33,7 +33,10 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     let error =
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
-        return Err(InputError(format!("{}: the depth of folders exceeds {MAX_DEPTH}", folder.display())));
+        return Err(InputError(format!(
+            "{}: the folder is nested more than {MAX_DEPTH} levels deep; name a folder below it",
+            folder.display()
+        )));
     }
     let entries = std::fs::read_dir(folder).map_err(|problem| error(&problem))?;
     let mut paths: Vec<(PathBuf, std::fs::FileType)> = Vec::new();

@@ -45,8 +45,9 @@ pub(crate) fn read(
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<McpServerSpec>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
-    let servers = value.get("mcpServers").ok_or_else(|| format!("it has no `mcpServers`; {FORM}"))?;
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("it is not valid JSON: {error}"))?;
+    let servers =
+        value.get("mcpServers").ok_or_else(|| format!("the configuration has no `mcpServers`; {FORM}"))?;
     let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is not an object; {FORM}"))?;
     let mut specs = Vec::new();
     for (name, entry) in servers {
@@ -54,11 +55,11 @@ pub(crate) fn read(
         let at = |problem: String| format!("the server `{shown}`: {problem}");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
-            let problem = "a policy cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
+            let problem = "policies cannot use this name; use up to 64 letters, digits, `-`, `_` and `.`";
             return Err(at(problem.to_owned()));
         }
         if name == flowgate::trace::Tool::FLOWGATE_SERVER {
-            return Err(at("this name denotes Flowgate itself in policies; use another name".to_owned()));
+            return Err(at("this name is reserved for Flowgate itself; use another name".to_owned()));
         }
         let entry = entry.as_object().ok_or_else(|| at(format!("it is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
@@ -80,8 +81,11 @@ impl ServerFields<'_> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
             Some("sse") => {
-                return Err("the transport `sse` is no longer part of MCP; use its streamable HTTP address"
-                    .to_owned());
+                return Err(
+                    "its `type` is `sse`, a transport that is no longer part of MCP; write `http` and the \
+                    address for streamable HTTP"
+                        .to_owned(),
+                );
             }
             Some(_) => return Err("its `type` is unknown; write `stdio` or `http`".to_owned()),
         }
@@ -209,16 +213,17 @@ mod tests {
     fn mistakes_name_the_server_and_what_to_do() {
         let one = |entry: &str| format!(r#"{{"mcpServers": {{"mail": {entry}}}}}"#);
         let form = FORM;
-        check("{", "not strict JSON: EOF while parsing an object at line 1 column 1");
+        check("{", "it is not valid JSON: EOF while parsing an object at line 1 column 1");
         check(
             r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#,
-            "not strict JSON: duplicate key at line 1 column 42",
+            "it is not valid JSON: duplicate key at line 1 column 42",
         );
-        check("{}", &format!("it has no `mcpServers`; {form}"));
+        check("{}", &format!("the configuration has no `mcpServers`; {form}"));
         check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is not an object; {form}"));
         check(
             r#"{"mcpServers": {"my mail": {}}}"#,
-            "the server `my mail`: a policy cannot name it; use up to 64 letters, digits, `-`, `_` and `.`",
+            "the server `my mail`: policies cannot use this name; use up to 64 letters, digits, `-`, `_` and \
+            `.`",
         );
         for (entry, expected) in [
             ("3", format!("it is not an object; {form}")),
@@ -253,7 +258,9 @@ mod tests {
             ),
             (
                 r#"{"type": "sse", "url": "http://x"}"#,
-                "the transport `sse` is no longer part of MCP; use its streamable HTTP address".to_owned(),
+                "its `type` is `sse`, a transport that is no longer part of MCP; write `http` and the \
+                address for streamable HTTP"
+                    .to_owned(),
             ),
             (
                 r#"{"type": "ws", "url": "http://x"}"#,

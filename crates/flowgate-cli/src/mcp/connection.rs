@@ -115,10 +115,12 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
             let (transport, stderr) = spawned.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => {
-                    "cannot be run: there is no such program or folder".to_owned()
+                    "cannot be started: its program or its working folder does not exist".to_owned()
                 }
-                std::io::ErrorKind::PermissionDenied => "cannot be run: it is not executable".to_owned(),
-                _ => format!("cannot be run: {error}"),
+                std::io::ErrorKind::PermissionDenied => {
+                    "cannot be started: its program is not executable".to_owned()
+                }
+                _ => format!("cannot be started: {error}"),
             })?;
             if let Some(stderr) = stderr {
                 tokio::spawn(words.clone().follow(stderr));
@@ -172,7 +174,7 @@ fn strip_client_error(error: &str) -> String {
 /// Returns why the initialization of a server failed.
 fn describe_initialize_error(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it ended without an answer".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "it ended before it answered `initialize`".to_owned(),
         ClientInitializeError::TransportError { error, .. } => {
             escaping::excerpt(&strip_client_error(&error.error.to_string()), 200)
         }
@@ -224,7 +226,7 @@ impl McpConnection {
                     return Ok(tools);
                 }
             }
-            Err("its list of tools does not end".to_owned())
+            Err("its list of tools has too many pages".to_owned())
         }
     }
 
@@ -257,8 +259,9 @@ impl McpConnection {
                     return Err(CallError::ToolError(text.to_owned()));
                 }
             };
-            let content = serde_json::to_value(&result.content)
-                .map_err(|_| CallError::ToolError("the tool's answer cannot be read".to_owned()))?;
+            let content = serde_json::to_value(&result.content).map_err(|_| {
+                CallError::ToolError("the tool's answer is not a valid answer of MCP".to_owned())
+            })?;
             let structured = result.structured_content;
             let size =
                 content.to_string().len() + structured.as_ref().map_or(0, |value| value.to_string().len());
@@ -285,7 +288,9 @@ fn describe_service_error(error: &ServiceError) -> String {
             format!("the server cannot be reached: {}", strip_client_error(&error.error.to_string()))
         }
         ServiceError::TransportClosed => "the server ended".to_owned(),
-        ServiceError::UnexpectedResponse => "the server's answer is not a message of MCP".to_owned(),
+        ServiceError::UnexpectedResponse => {
+            "the server's answer is not the answer that MCP requires for this request".to_owned()
+        }
         other => other.to_string(),
     }
 }

@@ -119,12 +119,12 @@ impl McpHttpClient {
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
             401 | 403 => {
                 return Err(transport_error(format!(
-                    "it requires authentication ({status}); add a key to `headers`"
+                    "it requires authentication (HTTP status {status}); add a key to `headers`"
                 )));
             }
             300..=399 => {
                 return Err(transport_error(format!(
-                    "it redirects to another address ({status}); write that address as `url`"
+                    "it redirects to another address (HTTP status {status}); write that address as `url`"
                 )));
             }
             _ => {}
@@ -137,7 +137,7 @@ impl McpHttpClient {
                 Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
                     Ok(StreamableHttpPostResponse::Json(answer, id))
                 }
-                _ => Err(transport_error(format!("it answered with the status {status}"))),
+                _ => Err(transport_error(format!("it answered with the HTTP status {status}"))),
             };
         }
         if is_json {
@@ -167,18 +167,18 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    let _ = sender.blocking_send(Err(broken("the stream ended early")));
+                    let _ = sender.blocking_send(Err(broken("the event stream ended before the answer")));
                     return;
                 }
             };
             read = read.saturating_add(bytes.len());
             if read > most {
-                let _ = sender.blocking_send(Err(broken("the stream is too long")));
+                let _ = sender.blocking_send(Err(broken("the event stream exceeds the size limit")));
                 return;
             }
             for event in splitter.feed(bytes) {
                 let Ok(event) = event else {
-                    let _ = sender.blocking_send(Err(broken("the stream cannot be read")));
+                    let _ = sender.blocking_send(Err(broken("the event stream cannot be read")));
                     return;
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
@@ -209,7 +209,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Timeout(_) => "it did not answer in time",
         ureq::Error::HostNotFound => "its host name cannot be resolved",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            "the TLS connection could not be verified"
+            "no trusted authority signed its certificate"
         }
         _ => "no connection",
     }

@@ -78,7 +78,8 @@ impl AsyncRuntime {
 }
 
 impl<T> RunningTask<T> {
-    /// Waits for the result, until `limit` is over or `cancelled` returns true.
+    /// Waits for the result of the task, and returns it. Aborts the task, and returns why, if it takes longer than `limit`
+    /// or `cancelled` returns true.
     pub(crate) fn wait(self, limit: Duration, cancelled: &CancelCheck<'_>) -> Result<T, TaskError> {
         let begun = Instant::now();
         let why = loop {

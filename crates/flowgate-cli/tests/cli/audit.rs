@@ -43,7 +43,7 @@ fn a_changed_audit_log_is_found() {
     check(
         &["audit", "verify", path],
         0,
-        "note: the key was read from the log itself; pass the key that you know",
+        "note: the key was read from the log itself, which does not prove who wrote it; give the key that you know",
     );
     check(&["audit", "verify", path, "--key", key], 0, "  content   1 kept, 1 forgotten\n");
     let digits = std::fs::read_to_string(key).unwrap();
@@ -81,21 +81,33 @@ fn a_changed_audit_log_is_found() {
     check(&["audit", "verify", name(&open)], 0, "note: lines after the last head are unsigned");
     let changed =
         file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
-    check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
+    check(
+        &["audit", "verify", name(&changed)],
+        1,
+        "audit-changed.jsonl: line 8: the line does not contain the hash",
+    );
     let other = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
     check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was created with another key");
     let contents = log.with_file_name("audit.jsonl.content");
     let kept = std::fs::read_to_string(&contents).unwrap();
     std::fs::write(&contents, kept.replace("another", "altered")).unwrap();
-    check(&["audit", "verify", path], 1, "line 4: its content is not what was recorded: it was changed");
-    check(&["audit", "show", path, "--content"], 1, "line 4: its content is not what was recorded");
+    check(
+        &["audit", "verify", path],
+        1,
+        "line 4: the content does not match the digest in its record: the content was changed",
+    );
+    check(
+        &["audit", "show", path, "--content"],
+        1,
+        "line 4: the content does not match the digest in its record",
+    );
     std::fs::remove_file(&contents).unwrap();
     let missing = "0 kept, 1 forgotten, 1 missing without a record of their deletion\n";
     check(&["audit", "verify", path], 0, missing);
 
     check(&["audit", "verify", "no-such-file"], 2, "no-such-file: there is no such file");
     check(&["audit", "verify", path, "--key", "no-such-file"], 2, "no-such-file: there is no such file");
-    check(&["audit", "verify", path, "--key", path], 2, "not a public key: give 64 hexadecimal digits");
+    check(&["audit", "verify", path, "--key", path], 2, "is not a public key; give 64 hexadecimal digits");
     check(&["audit", "verify", path, "--head", "5f2c"], 2, "expected the hash of a line: 64 hexadecimal");
     check(&["audit", "verify", "--help"], 0, "A log that was cut off directly after a head is consistent.");
 }
@@ -147,15 +159,20 @@ fn a_log_is_held_against_its_witness() {
     verify(&[&cut], &[&first], 0, "knows 1 of its heads");
     verify(&[&a], &[&foreign], 1, "the witness has no head of this log");
     let forged = second.replace("\"lines\":8", "\"lines\":9");
-    verify(&[&a], &[&first, &forged], 1, "heads-2.jsonl: line 2: the key that it names has not signed it");
+    verify(
+        &[&a],
+        &[&first, &forged],
+        1,
+        "heads-2.jsonl: line 2: the signature of the line does not match the key",
+    );
     verify(
         &[&a],
         &[&second, "hello"],
         1,
-        "heads-2.jsonl: line 2: it is not a line that a gateway has written",
+        "heads-2.jsonl: line 2: the line is not one that a gateway sent to the witness",
     );
     verify(&[&a], &[&second, first.get(..60).unwrap()], 0, "note: a line of the witness is incomplete");
-    verify(&[&a], &[&second, &sibling], 1, "there is another log of this key, up to line 4 (");
+    verify(&[&a], &[&second, &sibling], 1, "the witness has received another log with the same key");
     verify(&[&a, &c], &[&second, &sibling], 0, "c.jsonl is whole");
     check(
         &["audit", "verify", name(&a), "--witness", "no-such-file"],
@@ -196,13 +213,13 @@ fn a_loss_is_accepted() {
         2,
         "flowgate audit accept-loss --config FILE",
     );
-    check(&verify, 0, "note: the database knows no audit log yet");
+    check(&verify, 0, "note: the database has no record of an audit log yet");
     check(
         &["audit", "accept-loss", "--config", config],
         0,
         "continues and records the loss: database missing\n  found     8 lines\n",
     );
-    check(&["audit", "accept-loss", "--config", config], 0, "has all lines that its database knows");
+    check(&["audit", "accept-loss", "--config", config], 0, "has all lines that the database has recorded");
     check(&["audit", "show", path], 0, "loss-accepted");
     check(&verify, 0, "  database  knows it up to line ");
     let lines = std::fs::read_to_string(&log).unwrap();
@@ -232,12 +249,12 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "verify", name(&aside), "--config", config],
         1,
-        "the database knows another log, up to line ",
+        "the database has recorded another log, up to line ",
     );
     check(
         &["audit", "accept-loss", "--config", name(&without)],
         2,
-        "the configuration has no [audit]: this gateway writes no log",
+        "the configuration has no section [audit], so this gateway writes no audit log",
     );
     check(&["audit", "accept-loss", "--help"], 0, "Look for a copy first");
 }
@@ -288,7 +305,11 @@ fn content_is_shown_and_deleted() {
     check(&["audit", "forget", path, "--client", "agent", "--tenant", "other"], 0, "0 contents were deleted");
     let busy = std::fs::File::open(log.with_file_name("audit.jsonl.lock")).unwrap();
     busy.lock().unwrap();
-    check(&["audit", "forget", path, "--client", "agent"], 2, "another process appends to this log: stop it");
+    check(
+        &["audit", "forget", path, "--client", "agent"],
+        2,
+        "another process has opened this log for writing: stop it",
+    );
     drop(busy);
     check(
         &["audit", "forget", path, "--client", "agent"],

@@ -33,14 +33,14 @@ fn bad_traces_are_located_or_fail_closed() {
         ),
         ("empty", String::new(), 0, "0 runs"),
         ("prose", "Hello\n".into(), 2, "line 1: not strict JSON: expected value at column 1"),
-        ("number", "[1]".into(), 2, "line 1, message 0: a message is a JSON object"),
+        ("number", "[1]".into(), 2, "line 1, message 0: the message is not a JSON object"),
         ("twins", r#"{"role":"user","role":"system"}"#.into(), 2, "duplicate key at column 21"),
         ("deep", format!(r#"[{{"role":"user","content":{deep}}}]"#), 2, "recursion limit exceeded"),
         (
             "no call",
             format!(r#"[{user},{{"role":"tool","tool_call_id":"x","content":"ok"}}]"#),
             1,
-            "the output answers no call",
+            "no call of the trace has the id that the output answers",
         ),
         ("no output", format!("[{user},{}]", pay(r#""{}""#)), 0, "1 call permitted"),
         (
@@ -66,7 +66,7 @@ fn bad_traces_are_located_or_fail_closed() {
             "no name",
             format!(r#"[{user},{{"role":"assistant","tool_calls":[{{"id":"c"}}]}}]"#),
             2,
-            "line 1, message 1: a tool call has no `function.name`",
+            "line 1, message 1: a tool call of the message has no `function.name`",
         ),
     ];
     for (row, trace, code, part) in rows {
@@ -74,7 +74,7 @@ fn bad_traces_are_located_or_fail_closed() {
         check(&["check", POLICY, name(&path)], code, part);
     }
     let path = file("latin.json", b"{\"role\":\"user\",\"content\":\"caf\xe9\"}\n");
-    check(&["check", POLICY, name(&path)], 2, "latin.json: line 1: not UTF-8 at byte 29");
+    check(&["check", POLICY, name(&path)], 2, "latin.json: line 1 is not valid UTF-8 from byte 29 on");
     let path = file("broken.json.gz", &[0x1f, 0x8b, 8, 0, 1, 2, 3]);
     check(&["check", POLICY, name(&path)], 2, "broken.json.gz: line 1:");
 }
@@ -84,6 +84,6 @@ fn a_line_of_a_hundred_megabytes_is_refused_by_its_number() {
     let mut line = br#"{"role":"user","content":""#.to_vec();
     line.resize(100 << 20, b'x');
     let path = file("long.jsonl", &line);
-    check(&["check", POLICY, name(&path)], 2, "long.jsonl: line 1: longer than 64 MiB; split the file");
+    check(&["check", POLICY, name(&path)], 2, "long.jsonl: line 1 is longer than 64 MiB; split the file");
     std::fs::remove_file(path).unwrap();
 }

@@ -52,7 +52,7 @@ fn a_broken_policy_is_drawn_with_every_mistake() {
     check(&["check", name(&policy)], 2, "did you mean `label`?");
     check(&["check", name(&policy)], 2, "broken.flow has 2 errors");
     let policy = file("binary.flow", b"lattice \xff");
-    check(&["check", name(&policy)], 2, "binary.flow: line 1: not UTF-8 at byte 8");
+    check(&["check", name(&policy)], 2, "binary.flow: line 1 is not valid UTF-8 from byte 8 on");
     let rules_only = file("rules.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
     check(&["check", name(&rules_only)], 0, "declares no lattice, so no label is enforced");
 }

@@ -27,7 +27,7 @@ fn a_call_is_explained_with_changes_that_were_tried() {
         1,
         "None of the forms tried would permit it.",
     );
-    check(&["explain", POLICY, TRACE, "--against", "-"], 2, "cannot be the standard input");
+    check(&["explain", POLICY, TRACE, "--against", "-"], 2, "cannot read the standard input");
     check(&["explain", POLICY, TRACE, "--against", "no-such-corpus.jsonl"], 2, "there is no such file");
 }
 

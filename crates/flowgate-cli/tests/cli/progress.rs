@@ -87,7 +87,7 @@ mod interrupted {
         fn interrupt(mut self, rest: &str) -> (Option<i32>, String, String) {
             let process = self.child.id().to_string();
             assert!(Command::new("kill").args(["-INT", &process]).status().unwrap().success());
-            wait(&mut self.err, "interrupted: finishing what has begun; Ctrl-C again quits at once");
+            wait(&mut self.err, "interrupted: finishing the work that has begun; Ctrl-C again quits at once");
             // The command may have ended already.
             let input = self.input.take();
             let written = input.map_or(Ok(()), |mut input| input.write_all(rest.as_bytes()));
@@ -138,6 +138,6 @@ mod interrupted {
         let (code, out, err) = running.interrupt(lines.get(..300).unwrap());
         assert_eq!(code, Some(130), "{out}{err}");
         assert!(!out.contains("✗"), "{out}");
-        assert!(err.contains("warning: interrupted: the rest was not read"), "{err}");
+        assert!(err.contains("warning: interrupted: the rest of the input was not read"), "{err}");
     }
 }

@@ -47,7 +47,7 @@ fn a_corpus_is_summed_up_by_suite() {
     check(
         &["replay", "--policy", POLICY, "--policy", POLICY, name(&path)],
         2,
-        "two policies have the name `payment`",
+        "two files of `--policy` have the name `payment`",
     );
     let elsewhere = format!("nowhere={POLICY}");
     check(&["replay", "--policy", &elsewhere, name(&path)], 2, "no run was judged");

@@ -79,8 +79,8 @@ fn a_server_prints_its_address_and_ends_on_a_signal() {
 #[test]
 fn a_server_is_not_opened_by_accident() {
     let open = ["serve", "--listen", "0.0.0.0:0"];
-    check(&open, 2, "error: 0.0.0.0:0: this address can be reached from other machines: give a token");
-    check(&open, 2, "or say --allow-anonymous");
+    check(&open, 2, "error: 0.0.0.0:0: other machines can reach this address, but no token is set");
+    check(&open, 2, "or use `--allow-anonymous`");
     check(&["serve", "--listen", "here"], 2, "expected an address and a port, such as 127.0.0.1:8000");
     let short = file("short.txt", b"secret\n");
     check(&["serve", "--token-file", name(&short)], 2, "short.txt: the token is too short");

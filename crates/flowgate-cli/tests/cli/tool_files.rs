@@ -186,7 +186,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
             b"{\"tools\": [\n  {\"name\": \"a\"",
             "cut.json: line 2, column 14: not JSON: EOF while parsing",
         ),
-        ("binary", b"[\xff]", "binary.json: line 1: not UTF-8 at byte 1"),
+        ("binary", b"[\xff]", "binary.json: line 1 is not valid UTF-8 from byte 1 on"),
         (
             "twice",
             b"{\"tools\": [], \"tools\": []}",
@@ -200,12 +200,12 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "nameless",
             b"{\"tools\": [{\"name\": \"a\"}, {}]}",
-            "nameless.json: tools[1]: a tool has no `name`",
+            "nameless.json: tools[1]: the tool has no `name`",
         ),
         (
             "schema",
             b"[{\"name\": \"a\", \"inputSchema\": \"x\"}]",
-            "schema.json: [0].inputSchema: a schema is a JSON object",
+            "schema.json: [0].inputSchema: the schema is not a JSON object",
         ),
         (
             "trace",

@@ -87,7 +87,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
         "",
     );
     assert_eq!(other.status.code(), Some(1));
-    assert!(err(&other).contains("this answer: it was not recorded"), "{}", err(&other));
+    assert!(err(&other).contains("a recorded answer to this request"), "{}", err(&other));
 }
 
 #[test]
@@ -199,9 +199,13 @@ fn a_server_that_dies_is_an_error_of_its_call_and_is_started_again() {
     let (output, model) = odd(&folder, &["dies", flag.to_str().unwrap()], ODD, &script, &more);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "Done.\n"), "{}", err(&output));
     let told = err(&output);
-    let note = "note: the server `odd` ended; its next call starts it again; its last output: out of memory";
+    let note = "note: the server `odd` ended; the next call of one of its tools restarts it; its last output: out of memory";
     assert!(told.contains(note), "{told}");
-    assert!(model.shown(1).contains("the server ended; the call may have run"), "{}", model.shown(1));
+    assert!(
+        model.shown(1).contains("the server ended during the call, which may have run"),
+        "{}",
+        model.shown(1)
+    );
     assert!(model.shown(2).contains("done ["), "{}", model.shown(2));
     assert!(model.shown(2).contains("ODD") && !model.shown(2).contains("MODEL_KEY"), "{}", model.shown(2));
 }
@@ -244,7 +248,7 @@ fn configuration_mistakes_are_named_with_advice() {
     };
     let one = |entry: Value| json!({"mcpServers": {"odd": entry}}).to_string();
     let python = |how: &str| one(json!({"command": "python3", "args": [format!("{DOUBLES}/odd.py"), how]}));
-    check("{", &[], "FILE: not strict JSON: EOF while parsing an object at line 1 column 1");
+    check("{", &[], "FILE: it is not valid JSON: EOF while parsing an object at line 1 column 1");
     check(
         &one(json!({"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}})),
         &[],
@@ -254,13 +258,14 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &one(json!({"command": "no-such-program"})),
         &[],
-        "the server `odd` cannot be run: there is no such program or folder; try to run `no-such-program` by hand",
+        "the server `odd` cannot be started: its program or its working folder does not exist; try to run \
+        `no-such-program` by hand",
     );
     check(
         &python("mute"),
         &[],
-        "the server `odd` cannot be used: it ended without an answer (no such\\u{1b}[2J licence); try to run \
-         `python3` by hand",
+        "the server `odd` cannot be used: it ended before it answered `initialize` (no such\\u{1b}[2J \
+        licence); try to run `python3` by hand",
     );
     check(
         &python("listless"),
@@ -270,7 +275,8 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: its list of tools does not end; try to run `python3` by hand",
+        "the server `odd` does not list its tools: its list of tools has too many pages; try to run \
+        `python3` by hand",
     );
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),
@@ -281,13 +287,14 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         none,
         &["--key-from", "NO_SUCH_KEY"],
-        "--key-from: the variable NO_SUCH_KEY is not set; set it to the key of the model's server",
+        "`--key-from`: the environment variable NO_SUCH_KEY is not set; set it to the key of the model server",
     );
     check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file; check the path");
     check(none, &["--replay", "no-such-file"], "no-such-file: there is no such file; check the path");
     check(none, &["--trace", "no/such/folder"], "no/such/folder: there is no such file; check the path");
     let output = flowgate(&folder, &["run", "--policy", &policy, "Hi"], "");
-    let which = "error: the model is missing: name it with --model and its server with --url, such as --url http://localhost:8080/v1\n";
+    let which = "error: the command line names no model: name it with `--model` and its server with `--url`, \
+        such as `--url http://localhost:8080/v1`\n";
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), which));
 }
 
@@ -393,8 +400,12 @@ fn servers_may_be_elsewhere() {
     assert_eq!(out(&output), "Done.\n", "{}", err(&output));
     assert!(model.shown(1).contains("done over http"), "{}", model.shown(1));
     for (path, key, expected) in [
-        ("/mcp", "wrong", "it requires authentication (401); add a key to `headers`"),
-        ("/elsewhere", "s3cret", "it redirects to another address (302); write that address as `url`"),
+        ("/mcp", "wrong", "it requires authentication (HTTP status 401); add a key to `headers`"),
+        (
+            "/elsewhere",
+            "s3cret",
+            "it redirects to another address (HTTP status 302); write that address as `url`",
+        ),
         ("/mcp", "\n", "the header `Authorization` has invalid characters"),
     ] {
         let (output, _) = attempt(path, key);

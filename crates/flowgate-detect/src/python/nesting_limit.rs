@@ -63,7 +63,7 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
             | TokenKind::FStringEnd
             | TokenKind::TStringEnd => {
                 depth -= level.operators + level.lambdas;
-                level = outer.pop().ok_or("a bracket is closed that was not open")?;
+                level = outer.pop().ok_or("the code has a closing bracket without an opening one")?;
             }
             TokenKind::Lambda => {
                 level.lambdas += 1;
@@ -85,7 +85,7 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
             }
         }
         if depth > MAX_DEPTH || blocks > BLOCKS {
-            return Err("the code nests too deeply");
+            return Err("the code is nested too deeply to be parsed");
         }
     }
 }

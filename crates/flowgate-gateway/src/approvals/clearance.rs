@@ -35,7 +35,7 @@ impl Clearance {
             let is_known = |policy: &Policy| dimension_of(policy.space(), name).is_some();
             if !policies.clone().any(is_known) {
                 return Err(format!(
-                    "may-read: `{name}` is an element of no lattice of these clients' policies"
+                    "may-read: the policies of these clients declare no element `{name}` in any lattice"
                 ));
             }
         }
@@ -146,7 +146,7 @@ mod tests {
             assert!(shown.get(HIDDEN_MEMBER).is_none() && shown["tool"] == "send", "{number}: {shown}");
         }
         let read = |text: &str| Clearance::read(Some(text), &all.iter().map(AsRef::as_ref));
-        assert!(read("secret").unwrap_err().contains("`secret` is an element of no lattice"));
+        assert!(read("secret").unwrap_err().contains("declare no element `secret`"));
         assert!(read("").is_err());
         // Without a label, and without the client's policy, nothing is shown.
         let clearance = read("private").unwrap();

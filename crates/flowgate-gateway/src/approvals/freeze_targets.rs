@@ -103,7 +103,7 @@ impl FreezeTargets {
             FreezeKind::Consent => {
                 let known = listed(&self.consents);
                 let why = format!(
-                    "there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}"
+                    "no policy has this standing consent; known ones, as CLIENT:LINE-DIGEST, are: {known}"
                 );
                 FreezeTargetMatch::Impossible(why)
             }
@@ -132,7 +132,9 @@ impl FreezeTargets {
         let name = name.strip_prefix('/').unwrap_or(name);
         Ok(match store.has_conversation(client, name).await? {
             true => FreezeTargetMatch::Known(json!({"conversations": [what]})),
-            false => FreezeTargetMatch::Unseen(format!("client {client} has no conversation of this name")),
+            false => {
+                FreezeTargetMatch::Unseen(format!("the client `{client}` has no conversation of this name"))
+            }
         })
     }
 
@@ -140,23 +142,28 @@ impl FreezeTargets {
     /// call the tools of a server is rejected, with the right name.
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
-            return Ok(FreezeTargetMatch::Impossible("the tool has no name".to_owned()));
+            return Ok(FreezeTargetMatch::Impossible(
+                "`what` is empty; write the name of the tool, or SERVER/NAME".to_owned(),
+            ));
         }
         let alias = self.prefixes.iter().find_map(|(prefix, server)| {
             let rest = what.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?;
-            Some(format!("this tool is called `{server}/{rest}` here"))
+            Some(format!("the gateway calls this tool `{server}/{rest}`; use that name"))
         });
         let (server, name) = match what.split_once('/') {
             Some((server, name)) => (Some(server), name),
             None => (None, what),
         };
         if let Some(server) = server.filter(|server| !self.servers.contains(*server)) {
-            let why = format!("there is no server `{server}`; there are: {}", listed(&self.servers));
+            let why = format!(
+                "the configuration has no server `{server}`; known servers are: {}",
+                listed(&self.servers)
+            );
             return Ok(FreezeTargetMatch::Impossible(why));
         }
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
         let is_listed = match server {
-            Some(server) => METHODS.contains(&name) || store.has_tool(server, name).await?,
+            Some(server) => METHODS.contains(&name) || store.was_tool_approved(server, name).await?,
             None => false,
         };
         Ok(match (is_offered || is_listed, alias) {
@@ -167,7 +174,8 @@ impl FreezeTargets {
             }
             (false, Some(alias)) => FreezeTargetMatch::Impossible(alias),
             (false, None) => FreezeTargetMatch::Unseen(
-                "no agent has offered such a tool since the gateway started, and no server has listed it"
+                "no agent has offered a tool of this name since the gateway started, and no server has \
+                listed one"
                     .to_owned(),
             ),
         })
@@ -183,7 +191,7 @@ impl FreezeTargets {
 }
 
 fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> String {
-    format!("there is no such {kind}; there are: {}", listed(known))
+    format!("the configuration has no {kind} of this name; known ones are: {}", listed(known))
 }
 
 fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {

@@ -78,7 +78,7 @@ impl ApprovalService {
     /// Authenticates the person who sends a request, and requires a role of at least `least`.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, HttpReply> {
         let person = self.people.find(headers).ok_or_else(|| {
-            let message = "this route asks for the key of a person: send `Authorization: Bearer KEY`";
+            let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
             HttpReply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
         })?;
         if person.role < least {
@@ -112,7 +112,8 @@ impl ApprovalService {
         };
         let Some(state) = state else {
             let names: Vec<&str> = QuestionState::ALL.iter().map(|state| state.name()).collect();
-            let message = format!("the query is `state=` with one of: {}", names.join(", "));
+            let message =
+                format!("the query has no valid `state`: write `state=` and one of: {}", names.join(", "));
             return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &message));
         };
         let tenants = match person.tenants.as_slice() {
@@ -161,12 +162,13 @@ impl ApprovalService {
             RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
         };
         if decision == PersonDecision::Grant && !may_grant(&question) {
-            let message = "this question can be answered for one call only, since the policy does not say `grant conversation` there, or the tool \
-                           reads a store: send `allow` or `deny`";
+            let message = "this question can be answered for one call only, since the policy does not say \
+                `grant conversation` there, or the tool reads external state: send `allow` or `deny`";
             return Err(HttpReply::detail(StatusCode::CONFLICT, message));
         }
         if decision != PersonDecision::Deny && !self.readable_content(&question, person).1 {
-            let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
+            let message = "your clearance does not cover what this question shows: you may deny it; only a \
+                person who may read all of it may allow it";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let mut is_recorded = false;
@@ -198,10 +200,11 @@ impl ApprovalService {
             Err(DecideError::Unknown) => Err(not_found_reply()),
             Err(DecideError::OtherDigest) => refuse(
                 StatusCode::CONFLICT,
-                "the digest is not that of this question: fetch the question again, and send the digest that it has now",
+                "the `digest` does not match the question, which has changed: fetch the question again, and \
+                send its digest",
             ),
             Err(DecideError::NotOpen(state)) => {
-                let message = format!("the question is not open any more: it is {}", state.name());
+                let message = format!("the question is no longer open: its state is {}", state.name());
                 refuse(StatusCode::CONFLICT, &message)
             }
         }
@@ -266,24 +269,31 @@ impl ApprovalService {
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
-            let message = "a freeze applies to all tenants, and you decide only for some";
+            let message = "your role is limited to some tenants, but a freeze applies to all of them: ask an \
+                admin of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\", \"consent\" or \"grants\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
         let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
-        let matched =
-            match self.names.find(&self.store, switch.kind, what).await.map_err(database_error_reply)? {
-                FreezeTargetMatch::Known(matched) => matched,
-                FreezeTargetMatch::Unseen(_) if switch.in_advance => json!({}),
-                // What was frozen may not exist any more.
-                _ if !switch.frozen => json!({}),
-                FreezeTargetMatch::Unseen(why) => {
-                    return refuse(&format!("{why}; to stop it all the same, send `\"in_advance\": true`"));
-                }
-                FreezeTargetMatch::Impossible(why) => return refuse(&why),
-            };
+        let matched = match self
+            .names
+            .find(&self.store, switch.kind, what)
+            .await
+            .map_err(database_error_reply)?
+        {
+            FreezeTargetMatch::Known(matched) => matched,
+            FreezeTargetMatch::Unseen(_) if switch.in_advance => json!({}),
+            // What was frozen may not exist any more.
+            _ if !switch.frozen => json!({}),
+            FreezeTargetMatch::Unseen(why) => {
+                return refuse(&format!(
+                    "{why}; correct `what`, or send `\"in_advance\": true` to freeze a name before it occurs"
+                ));
+            }
+            FreezeTargetMatch::Impossible(why) => return refuse(&why),
+        };
         let event = AuditEvent::KillSwitch {
             what: format!("{kind} {what}"),
             who: person.name.clone(),
@@ -303,7 +313,7 @@ impl ApprovalService {
             database_error_reply(error)
         });
         if !changed? {
-            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
+            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "nothing of this kind and name is frozen"));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
         Ok(HttpReply::json(StatusCode::OK, &done))
@@ -316,7 +326,10 @@ impl ApprovalService {
         let ForgetRequest { tenant, client, conversation } = read(body, form)?;
         let whose = ContentSelector { tenant, client, conversation, ..ContentSelector::default() };
         if whose == ContentSelector::default() {
-            return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &format!("the body is not {form}")));
+            return Err(HttpReply::detail(
+                StatusCode::BAD_REQUEST,
+                &format!("the body of the request does not have the form {form}"),
+            ));
         }
         if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant)) {
             let message = "your role is limited to some tenants: set `tenant` to one of them";
@@ -330,7 +343,11 @@ impl ApprovalService {
         // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
         let forgotten = forgotten.map_err(|_| {
-            database_error_reply(DatabaseError::Audit("the deletion failed because of a bug in the gateway, but may have taken effect: check the audit log".to_owned()))
+            database_error_reply(DatabaseError::Audit(
+                "the deletion failed because of a bug in the gateway, but part of it may have taken effect: \
+                check the audit log"
+                    .to_owned(),
+            ))
         })?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }
@@ -387,13 +404,16 @@ fn is_due(idle: u32) -> bool {
 
 fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
     serde_json::from_slice(body).map_err(|error| {
-        let message = format!("the body is not {form}: {error}");
+        let message = format!("the body of the request does not have the form {form}: {error}");
         HttpReply::detail(StatusCode::BAD_REQUEST, &message)
     })
 }
 
 fn not_found_reply() -> HttpReply {
-    HttpReply::detail(StatusCode::NOT_FOUND, "there is no such question")
+    HttpReply::detail(
+        StatusCode::NOT_FOUND,
+        "there is no question of this id, or it is of a tenant for which you may not decide",
+    )
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]

@@ -62,7 +62,8 @@ impl Webhook {
                 LogEvent::Failure,
                 "",
                 Vec::new(),
-                "the webhook is too slow and did not receive the notice of a question: check the program at `webhook` in [approvals]",
+                "the notice of a question was not sent, since the webhook is too slow: check the program at \
+                `webhook` in [approvals]",
             );
         }
     }

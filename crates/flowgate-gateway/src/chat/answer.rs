@@ -57,7 +57,9 @@ impl ModelRoutes {
     ) -> Option<HttpReply> {
         let api = received.api;
         let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
-        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is not UTF-8")) };
+        let Ok(body) = std::str::from_utf8(body) else {
+            return Some(bad("the body of the request is not valid UTF-8"));
+        };
         let request = match received.client.prefix_cache.decode(api, body) {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
@@ -164,7 +166,7 @@ impl ModelRoutes {
 
     /// Records that approved calls of a turn did not run, because the turn could not be stored.
     pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
-        let cause = "the turn could not be kept";
+        let cause = "the turn could not be stored";
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
         if let Err(error) = self.recorder.record(&notes) {
             let sentence = format!("the audit log does not record that approved calls did not run: {error}");
@@ -186,7 +188,7 @@ impl ModelRoutes {
     ) -> Result<Completion, RequestError> {
         let Some(session) = locked.get() else {
             let message =
-                "the request failed because of a bug in the gateway: the conversation is not loaded";
+                "the request failed because of a bug in the gateway: its conversation was not loaded";
             return Err(RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         if !self.sessions.has_room(session, (&received.client.spec.name, name)) {

@@ -94,7 +94,7 @@ impl ModelRoutes {
         };
         let RequestAdmission::Exhausted { seconds } = admission else { return Ok(()) };
         self.client_limit(client, conversation, ClientLimit::Requests);
-        let message = format!("this client may not ask more often: wait {seconds} s");
+        let message = format!("this client has sent too many requests in a minute: wait {seconds} s");
         Err(QuotaRefusal { status: StatusCode::TOO_MANY_REQUESTS, message, retry_after: seconds })
     }
 }

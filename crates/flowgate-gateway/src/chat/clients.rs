@@ -190,9 +190,10 @@ impl Clients {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
-                (Some(value), None) => {
-                    value.to_str().map(Some).map_err(|_| "the key has characters other than visible ASCII: send it as the operator gave it to you")
-                }
+                (Some(value), None) => value.to_str().map(Some).map_err(|_| {
+                    "the key contains characters other than visible ASCII: send it as the operator gave it \
+                    to you"
+                }),
                 // Refused, because a program that reads the other value could authenticate another client.
                 (Some(_), Some(_)) => {
                     Err("`Authorization` and `x-api-key` are both present: send one of them")
@@ -207,7 +208,9 @@ impl Clients {
             (Some(_), Some(_)) => {
                 return Err("`Authorization` and `x-api-key` are both present: send one of them");
             }
-            (Some(text), None) => Some(bearer(text).ok_or("send the key as `Authorization: Bearer KEY`")?),
+            (Some(text), None) => Some(bearer(text).ok_or(
+                "the header `Authorization` is not of the form `Bearer KEY`: send the key in this form",
+            )?),
             (None, key) => key.map(str::to_owned),
         };
         let own = one(KEY)?.map(str::to_owned);
@@ -235,10 +238,12 @@ impl Clients {
         });
         let client = match (by_key, by_certificate) {
             (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
-                return Err("the key and the certificate are those of different clients");
+                return Err(
+                    "the key and the certificate belong to different clients: send both of one client",
+                );
             }
             (Some(client), None) if client.spec.certificate.is_some() => {
-                return Err("this client has a certificate beside its key: connect with it");
+                return Err("this client must connect with its certificate in addition to its key");
             }
             (Some(client), _) => {
                 // Without a separate header, the value of `Authorization` is the gateway's key and not the provider's.
@@ -246,10 +251,14 @@ impl Clients {
                 return Ok((Arc::clone(client), upstream));
             }
             (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
-            (None, _) if key.is_some() => return Err("this gateway does not know the key"),
+            (None, _) if key.is_some() => {
+                return Err(
+                    "the key is that of no client of this gateway: send the one that its operator gave you",
+                );
+            }
             (None, Some(_)) => return Err("this client must send its key in addition to its certificate"),
             (None, None) if certificate.is_some() => {
-                return Err("this gateway does not know the certificate");
+                return Err("the certificate is that of no client of this gateway: ask its operator");
             }
             (None, None) => {
                 return Err("this gateway requires a key: send the one that its operator gave you");

@@ -175,6 +175,7 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Damaged(_) => {
                 RequestErrorCause::Store("the stored conversation was changed after it was written")
             }
+            DatabaseError::Bug(_) => RequestErrorCause::Store("the turn could not be stored"),
             DatabaseError::NoRandomBytes => {
                 RequestErrorCause::Store("the operating system returned no random bytes")
             }
@@ -246,7 +247,7 @@ impl Conversations {
         presence: &ClientPresence,
     ) -> Result<LockedConversation<'f>, RequestError> {
         let disconnected =
-            || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client does not wait for the answer");
+            || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client no longer waits for the answer");
         // A request whose client has disconnected must not be appended after later ones.
         let session = tokio::select! {
             biased;
@@ -322,7 +323,7 @@ impl Conversations {
             conversation: Some(handle.name()),
         });
         let _ = self.store.release_lease(&client.spec.name, handle.name()).await;
-        let message = "the gateway has too much to do: try again in a second";
+        let message = "the gateway is overloaded: try again in a second";
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
 
@@ -333,7 +334,8 @@ impl Conversations {
         if !surplus.is_empty() {
             self.log.limit(&Limit {
                 what: "conversations of one client",
-                effect: "the least recently used are deleted; chats that continue them are not trusted",
+                effect: "the least recently used conversations are deleted; the history of chats that \
+                    continue them is not trusted",
                 setting: Some("[clients.NAME] sessions"),
                 advice: None,
                 most: u64::try_from(most).unwrap_or_default(),
@@ -415,7 +417,8 @@ impl Conversations {
         let Some(record) = record else { return Ok(()) };
         session.join_external_state(&record).map_err(|error| {
             let message =
-                "the labels of the tenant's stores cannot be read; the log of the gateway has the reason";
+                "the labels of the tenant's external state cannot be read; the log of the gateway has the \
+                reason";
             let cause = RequestErrorCause::Store("the stored conversation was changed after it was written");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_cause(cause).with_detail(error)
         })
@@ -434,7 +437,8 @@ impl Conversations {
                 ("forgotten", (*bytes).into()),
                 ("conversation", conversation.into()),
             ];
-            let sentence = "the oldest texts of this source are not recognised any more where another conversation quotes them";
+            let sentence = "the gateway has forgotten the oldest texts of this source, so it does not \
+                recognise quotations of them in other conversations";
             self.log.count_limit("text remembered of one source");
             self.log.write(LogEvent::Limit, &client.spec.name, fields, sentence);
         }
@@ -459,7 +463,8 @@ impl ConversationState {
     /// Joins the labels of the tenant's stores from their JSON record, unless that record was joined last.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
-            let read: Value = serde_json::from_str(record).map_err(|_| "it is not JSON".to_owned())?;
+            let read: Value =
+                serde_json::from_str(record).map_err(|_| "the record is not valid JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
             self.settled = None;

@@ -19,7 +19,9 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
-        Some(_) => Err(format!("the header `{CONVERSATION}` must have 1 to 128 visible ASCII characters")),
+        Some(_) => {
+            Err(format!("the header `{CONVERSATION}` does not have 1 to 128 visible ASCII characters"))
+        }
     }
 }
 
@@ -41,7 +43,7 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
             Some(source) => Ok(Some(source)),
             None => {
                 let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
-                Err(format!("the header `{SOURCE}` must be one of: {}", names.join(", ")))
+                Err(format!("the header `{SOURCE}` has another value than one of: {}", names.join(", ")))
             }
         },
     }

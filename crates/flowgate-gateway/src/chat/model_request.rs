@@ -53,7 +53,8 @@ impl ModelRoutes {
         }
         let Some(at_work) = ClientRequestPlace::acquire(&client) else {
             self.client_limit(&client, name, ClientLimit::Parallel);
-            let message = "this client has as many requests open as it may: wait for one of them";
+            let message =
+                "this client has reached its limit of open requests: wait until one of them is answered";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());
         };
         let unmarked =

@@ -86,10 +86,12 @@ pub(crate) fn with_default_provenance(
 
 /// Decodes the whole body of a request.
 pub(crate) fn decode_whole(api: Api, text: &str) -> Result<ReceivedRequest, String> {
-    let body = Json::parse(text).map_err(|error| format!("the body is not strict JSON: {error}"))?;
+    let body =
+        Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))?;
     let request = api.decode_request(&body);
-    request
-        .map_err(|error| format!("the gateway cannot decode the request, so it does not forward it: {error}"))
+    request.map_err(|error| {
+        format!("the gateway does not support a part of the request, so it does not forward it: {error}")
+    })
 }
 
 impl PrefixCache {
@@ -288,7 +290,7 @@ mod tests {
         // An error names its position in the whole body, not in the part after the prefix.
         let problem = |place: &str| {
             format!(
-                "the gateway cannot decode the request, so it does not forward it: `messages[{place}].role` is not supported"
+                "the gateway does not support a part of the request, so it does not forward it: `messages[{place}].role` is not supported"
             )
         };
         let x = r#"{"role":"x"}"#;

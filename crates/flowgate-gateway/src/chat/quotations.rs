@@ -62,13 +62,19 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Admin)?;
         let clear: ClearQuotationsRequest = serde_json::from_slice(body).map_err(|error| {
             let form = "{\"client\": \"...\", \"source\": \"...\"}";
-            let message = format!("the body is not `{form}`, the source being optional: {error}");
+            let message = format!(
+                "the body of the request does not have the form `{form}`, in which `source` is optional: \
+                {error}"
+            );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
         let client =
             self.clients.find_by_name(&clear.client).filter(|client| person.sees_tenant(&client.spec.tenant));
         let Some(client) = client else {
-            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "there is no such client"));
+            return Err(HttpReply::detail(
+                StatusCode::NOT_FOUND,
+                "the configuration has no client of this name",
+            ));
         };
         let event = AuditEvent::QuotationsCleared {
             client: clear.client.clone(),

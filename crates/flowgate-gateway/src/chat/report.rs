@@ -72,7 +72,8 @@ impl VerdictTotals {
         if self.unfinished > 0 {
             log.limit(&Limit {
                 what: "evaluation of a call, or size of a call or conversation",
-                effect: "the call was denied: its evaluation took too long, or the conversation is full",
+                effect: "the call was denied: its evaluation exceeded its fuel, or the conversation has \
+                    reached its size limit",
                 setting: None,
                 advice: Some("simplify the policy's rules, or begin a new conversation"),
                 most: flowgate::monitor::Limits::default().fuel,
@@ -155,7 +156,7 @@ impl RequestReport {
                     RequestErrorCause::Request => (LogEvent::Refused, sentence_of(status)),
                     RequestErrorCause::Full => (
                         LogEvent::Refused,
-                        "the conversation has no room for more: its agent has to begin a new one",
+                        "the conversation has reached its size limit: its agent must begin a new one",
                     ),
                     RequestErrorCause::Gone => {
                         (LogEvent::Refused, "the client disconnected before the answer")
@@ -211,13 +212,13 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
         405 => "the route does not have the method of the request",
         408 => "the request did not arrive in time, or its client has disconnected",
         409 => "another request changed the state in the meantime; the client may try again",
-        413 => "the body is too large",
+        413 => "the body of the request is larger than the limit",
         415 => "the request does not declare its body as JSON",
         429 => "the client sends too many requests",
         500 => "the request failed because of a bug in the gateway",
         503 => "the gateway is too busy, or its database does not answer",
-        504 => "the answer took too long",
-        _ => "it was refused",
+        504 => "the answer was not complete within the time limit",
+        _ => "the request was refused",
     }
 }
 
@@ -229,7 +230,8 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     RequestErrorCause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
         Error::Unreachable(why) if why == UNTRUSTED => {
-            "the certificate of the model's server is not trusted: check `ca-file` in [upstreams]"
+            "no trusted authority signed the certificate of the model's server: check `ca-file` in \
+            [upstreams]"
         }
         Error::Unreachable(_) => "the model's server cannot be reached: check `url` in [upstreams]",
         Error::Busy { .. } => "the model's server is busy",
@@ -239,19 +241,24 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::Rejected { status: 404, .. } => {
             "the model's server does not know the model or the path: check `url` and `models` in [upstreams]"
         }
-        Error::Rejected { status: 413, .. } => "the model's server says that the request is too large",
+        Error::Rejected { status: 413, .. } => {
+            "the model's server rejected the request as too large: the agent must send less text"
+        }
         Error::Rejected { status: 500.., .. } => "the model's server failed",
         Error::Rejected { .. } => {
             "the model's server rejected the request: check that the model supports the tools and parameters that the \
              agent sends"
         }
-        Error::Malformed(_) => "the answer of the model's server cannot be read",
+        Error::Malformed(_) => {
+            "the answer of the model's server cannot be read: check that `api` and `url` in [upstreams] are \
+            those of the server"
+        }
         Error::TooLong(_) => {
             "the model's answer exceeds the gateway's fixed size limit: ask for a shorter answer"
         }
         Error::OverBudget(_) => "the budget for the model is spent",
         Error::Unsupported(_) => "the model's server does not have the requested model or function",
-        Error::NotRecorded(_) => "the answer could not be recorded",
+        Error::NotRecorded(_) => "the model's answer could not be recorded",
         _ => "the model's server failed",
     })
 }

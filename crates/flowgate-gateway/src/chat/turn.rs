@@ -74,7 +74,8 @@ pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Resu
         return Err(RequestError::new(StatusCode::NOT_FOUND, message));
     }
     if asked.request.tools.len() > MAX_TOOLS {
-        let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
+        let message =
+            format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
         return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(())
@@ -136,9 +137,9 @@ pub(crate) async fn run(
         // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
-            session
-                .join_external_state(&record)
-                .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
+            session.join_external_state(&record).map_err(|_| {
+                DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+            })?;
         }
         session.conversation.accept_decision(decision);
         is_resumed = true;
@@ -155,7 +156,7 @@ pub(crate) async fn run(
         let sent = sent.ok_or_else(|| {
             RequestError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the gateway does not know the beginning of the chat: send the whole chat again",
+                "the gateway has no conversation with this beginning: send the whole chat again",
             )
         })?;
         client.add_leaked_bits(sent.bits);
@@ -240,7 +241,8 @@ pub(crate) async fn run(
         };
         let is_other = is_resumed && has_changed || frozen != withdrawn;
         if !turn.calls.is_empty() && is_other {
-            let why = "an admin has withdrawn or restored consents or approvals meanwhile: try again";
+            let why = "an admin has frozen or thawed consents or approvals while the turn ran: send the \
+                request again";
             session.withhold_calls(client, name, &mut turn, why);
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
@@ -536,7 +538,7 @@ impl Observer for TurnStreamer<'_> {
 /// The message to a client for every failure of a model's server. It is constant, because details could reveal hidden
 /// text.
 const NO_COMPLETION: &str =
-    "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
+    "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
 
 /// Converts a failure of a model. Everything that a model's server can choose, such as its status, the name of its
 /// error or the time to wait, is logged and not sent to the client, because the server may have been shown hidden text

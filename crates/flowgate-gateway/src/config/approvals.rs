@@ -54,14 +54,20 @@ impl ConfigReader<'_> {
             (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
                 Some((url, Secret::new(secret)))
             }
-            (Some(_), Some(_)) => return Err("`webhook` must begin with https:// or http://".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("the address in `webhook` does not begin with https:// or http://".to_owned());
+            }
             (Some(_), None) => {
                 return Err(
                     "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
                         .to_owned(),
                 );
             }
-            (None, Some(_)) => return Err("there is a webhook-secret, but no webhook: write webhook = \"https://...\", or remove the secret".to_owned()),
+            (None, Some(_)) => {
+                return Err("it has a secret for a webhook, but no `webhook`: write webhook = \
+                    \"https://...\", or remove the secret"
+                    .to_owned());
+            }
         };
         Ok((settings, webhook))
     }

@@ -39,7 +39,9 @@ impl ConfigReader<'_> {
             return Err("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
-            return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
+            return Err(format!(
+                "its key is too short and can be guessed: use at least {MIN_KEY} characters"
+            ));
         }
         let upstream =
             spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
@@ -49,7 +51,7 @@ impl ConfigReader<'_> {
         for (at, one) in prefixes.iter().enumerate() {
             if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
                 return Err(format!(
-                    "the prefix of one server is the beginning of another's, so a tool may belong to either: `{one}`"
+                    "the prefix `{one}` of a server is the beginning of another server's prefix, so the server of a tool is ambiguous: change one of the prefixes"
                 ));
             }
         }
@@ -65,7 +67,10 @@ impl ConfigReader<'_> {
             });
             let more = match errors.len() {
                 0 | 1 => String::new(),
-                count => format!(" (and {} more: see `flowgate check {}`)", count - 1, path.display()),
+                count => {
+                    let (more, path) = (count - 1, path.display());
+                    format!(" (and {more} more errors: run `flowgate check {path}`)")
+                }
             };
             format!("{}{}{more}", path.display(), first.unwrap_or_default())
         })?;

@@ -67,9 +67,11 @@ impl ConfigReader<'_> {
         clients: &[ClientSettings],
     ) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
+        let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
-            return Err(format!("the key can be guessed: use at least {MIN_KEY} characters"));
+            return Err(format!(
+                "the key is too short and can be guessed: use at least {MIN_KEY} characters"
+            ));
         }
         let role = match spec.role {
             RoleSpec::Viewer => Role::Viewer,

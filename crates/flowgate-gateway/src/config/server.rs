@@ -29,7 +29,9 @@ impl ClientSettings {
     /// # Errors
     /// If it may not send any to a model.
     pub(crate) fn upstream(&self) -> Result<&UpstreamConfig, &'static str> {
-        self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
+        self.upstream
+            .as_deref()
+            .ok_or("this client has no model: its operator can give it one with `upstream` in [clients.NAME]")
     }
 
     /// Returns the server of this name.
@@ -59,17 +61,20 @@ impl ConfigReader<'_> {
     pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<McpServer, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name == Tool::FLOWGATE_SERVER {
-            return Err("this name is that of the gateway itself: give the server another".to_owned());
+            return Err(
+                "this name is reserved for the gateway itself: give the server another name".to_owned()
+            );
         }
         if name.is_empty() || !name.chars().all(is_name) {
-            return Err("the name of a server may have only letters, digits, `-`, `_` and `.`".to_owned());
+            return Err("the name of the server has characters other than letters, digits, `-`, `_` and `.`"
+                .to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
-            return Err("`url` must begin with https:// or http://".to_owned());
+            return Err("the address in `url` does not begin with https:// or http://".to_owned());
         }
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err("the key has characters that an HTTP header cannot have".to_owned());
+            return Err("the key contains characters that an HTTP header cannot contain".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
         let upstream = McpServerClient::new(&spec.url, key, &authorities);
@@ -77,7 +82,9 @@ impl ConfigReader<'_> {
             None | Some("first") => false,
             Some("approved") => true,
             Some(_) => {
-                return Err("tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)".to_owned());
+                return Err("`tools` is neither \"first\" (the tools of the first list are on offer) nor \
+                    \"approved\" (tools that a person approves are on offer)"
+                    .to_owned());
             }
         };
         let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));

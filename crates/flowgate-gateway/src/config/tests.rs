@@ -45,30 +45,35 @@ fn problems_are_named_with_their_place() {
     };
     check(
         with_ca("http://localhost", "p.flow"),
-        "upstreams.local: it has a `ca-file`, but its url does not begin with https://",
+        "upstreams.local: it has a `ca-file`, but its `url` does not begin with https://: correct the `url`, \
+        or remove the `ca-file`",
     );
     check(
         with_ca("https://localhost", "p.flow"),
-        "upstreams.local: ca-file: DIR/p.flow: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+        "upstreams.local: ca-file: DIR/p.flow: the file contains no certificate; a certificate in PEM begins \
+        with `-----BEGIN CERTIFICATE-----`",
     );
     check(
         with_ca("https://localhost", "none.pem"),
-        "upstreams.local: ca-file: DIR/none.pem: there is no such file; paths begin at the folder of the configuration",
+        "upstreams.local: ca-file: DIR/none.pem: there is no file of this name; relative paths begin at the \
+        folder of the configuration",
     );
-    check(UPSTREAM.to_owned(), "it names no client: write [clients.NAME] with key-from, upstream and policy");
+    check(
+        UPSTREAM.to_owned(),
+        "the configuration has no client: write [clients.NAME] with key-from, upstream and policy",
+    );
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
         "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
     );
-    check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
+    check(CLIENT.to_owned(), "clients.a: the configuration has no upstream `local`; known ones are: ");
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
-        "clients.a: the variable OTHER is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
-         one that `openssl rand -hex 16` makes",
+        "clients.a: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
-        "clients.a: its key can be guessed: use at least 16 characters",
+        "clients.a: its key is too short and can be guessed: use at least 16 characters",
     );
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
@@ -81,17 +86,18 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
-        "clients.b: its key is that of a; give each client its own",
+        "clients.b: its key is also that of a: give each client its own key",
     );
     check(
         format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
-        "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
+        "upstreams.local: it has both a key and `pass-key`: remove the key if clients send their own, or \
+        `pass-key` otherwise",
     );
     let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
     check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
     check(
         asks(""),
-        "clients.a: no source answers `extern is_friend`: write is_friend = \"http://...\" in [predicates]",
+        "clients.a: the extern predicate `is_friend` has no implementation: write is_friend = \"http://...\" or \"FILE.wasm\" in [predicates]",
     );
     check(
         asks("[predicates]\nis_friend = \"ask.py\"\n"),
@@ -99,7 +105,8 @@ fn problems_are_named_with_their_place() {
     );
     check(
         asks("[predicates]\nis_friend = \"https://a.b\"\n"),
-        "predicates.is_friend: the address must begin with http://; for a service on another machine, use a local proxy that adds TLS",
+        "predicates.is_friend: the address does not begin with http://: for a service on another machine, \
+        use a local proxy that adds TLS",
     );
     check(
         asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
@@ -108,11 +115,12 @@ fn problems_are_named_with_their_place() {
     let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
     check(
         with("[store]\nurl = \"mysql://db/x\"\n"),
-        "store: a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`",
+        "store: the address of the database is none of `sqlite:FILE`, \
+        `postgres://USER:PASSWORD@HOST/DATABASE` and `memory`",
     );
     check(
         with("[store]\nurl-from = \"DATABASE\"\n"),
-        "store: the variable DATABASE is not set; set it to the store's address",
+        "store: the environment variable DATABASE is not set: set it to the address of the database",
     );
     let witness = |more: &str| with(&format!("[audit]\nfile = \"audit.jsonl\"\n[audit.witness]\n{more}\n"));
     check(witness("file = \"heads.jsonl\""), "");
@@ -122,51 +130,60 @@ fn problems_are_named_with_their_place() {
     );
     check(
         witness("every = 9"),
-        "audit.witness: it names no destination: write file = \"FILE\" or url = \"https://...\"",
+        "audit.witness: it has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"",
     );
     check(
         witness("file = \"audit.jsonl\""),
-        "audit.witness: file is that of the log itself: name another one, best on another machine",
+        "audit.witness: `file` is the file of the audit log itself: name another one, preferably on another \
+        machine",
     );
-    check(witness("url = \"ftp://localhost\""), "audit.witness: `url` must begin with https:// or http://");
+    check(
+        witness("url = \"ftp://localhost\""),
+        "audit.witness: the address in `url` does not begin with https:// or http://",
+    );
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
-        "audit.witness: there is a key or a ca-file, but no server that they are for: write url = \"https://...\"",
+        "audit.witness: it has a key or a `ca-file`, but no server that uses them: write url = \
+        \"https://...\", or remove them",
     );
     check(
         witness("file = \"heads.jsonl\"\nbehind-seconds = 9"),
-        "audit.witness: behind-lines and behind-seconds have no effect without `required`: write required = true",
+        "audit.witness: `behind-lines` and `behind-seconds` have no effect without `required`: write \
+        required = true, or remove them",
     );
     check(
         witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),
-        "audit.witness: the variable OTHER is not set: export it before the start, with the key that the provider gave you, or for a client or a \
-         person one that `openssl rand -hex 16` makes",
+        "audit.witness: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
-        "people.ann: the key is that of a; give each person their own",
+        "people.ann: the key is also that of a: give each person their own key",
     );
     check(
         with("[people.ann]\nrole = \"admin\"\n"),
-        "people.ann: there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
+        "people.ann: it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
     );
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
         "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
     );
-    check(with("mcp = [\"web\"]\n"), "clients.a: there is no server `web`; there are: ");
+    check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
     check(
         CLIENT.replace("upstream = \"local\"\n", ""),
         "clients.a: it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
     );
-    check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: `url` must begin with https:// or http://");
+    check(
+        with("[mcp.web]\nurl = \"web\"\n"),
+        "mcp.web: the address in `url` does not begin with https:// or http://",
+    );
     check(
         with("[mcp.flowgate]\nurl = \"http://web\"\n"),
-        "mcp.flowgate: this name is that of the gateway itself: give the server another",
+        "mcp.flowgate: this name is reserved for the gateway itself: give the server another name",
     );
     check(
         with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
-        "mcp.web: tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)",
+        "mcp.web: `tools` is neither \"first\" (the tools of the first list are on offer) nor \"approved\" \
+        (tools that a person approves are on offer)",
     );
     check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
     check(

@@ -77,37 +77,45 @@ mod tests {
         check("both.pem", "both.pem", "");
         check("gateway.pem", "", "line 7: missing field `key`");
         check("", "gateway.key", "line 7: missing field `certificate`");
-        let missing = "there is no such file; paths begin at the folder of the configuration";
+        let missing =
+            "there is no file of this name; relative paths begin at the folder of the configuration";
         check("none.pem", "gateway.key", &format!("tls.certificate: DIR/none.pem: {missing}"));
         check("gateway.pem", "none.key", &format!("tls.key: DIR/none.key: {missing}"));
         check(
             "gateway.key",
             "gateway.key",
-            "tls.certificate: DIR/gateway.key: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+            "tls.certificate: DIR/gateway.key: the file contains no certificate; a certificate in PEM begins \
+            with `-----BEGIN CERTIFICATE-----`",
         );
-        check("chain.pem", "gateway.key", "tls.certificate: DIR/chain.pem: certificate 2 cannot be read");
+        check(
+            "chain.pem",
+            "gateway.key",
+            "tls.certificate: DIR/chain.pem: certificate 2 of the file cannot be parsed; replace it",
+        );
         check(
             "gateway.pem",
             "gateway.pem",
-            "tls.key: DIR/gateway.pem: no private key; one begins with -----BEGIN PRIVATE KEY-----",
+            "tls.key: DIR/gateway.pem: the file contains no private key; a key in PEM begins with \
+            `-----BEGIN PRIVATE KEY-----`",
         );
         check(
             "gateway.pem",
             "other.key",
-            "tls.key: DIR/other.key: this is not the key of the first certificate of DIR/gateway.pem: name the key of that certificate, \
-             and begin its file with the certificate of the gateway",
+            "tls.key: DIR/other.key: the key does not belong to the first certificate of DIR/gateway.pem: name the key of that certificate, and begin its file with the certificate of the gateway",
         );
         check(
             "gateway.pem",
             "two.key",
-            "tls.key: DIR/two.key: more than one private key: leave only that of the certificate",
+            "tls.key: DIR/two.key: the file contains more than one private key: leave only that of the \
+            certificate",
         );
         check(
             "gateway.pem",
             "locked.key",
             "tls.key: DIR/locked.key: the key is encrypted: write it without a passphrase, by `openssl pkey -in DIR/locked.key`",
         );
-        let unreadable = "the private key cannot be read: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key";
+        let unreadable =
+            "the private key cannot be parsed: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key";
         check("gateway.pem", "broken.key", &format!("tls.key: DIR/broken.key: {unreadable}"));
         check("gateway.pem", "cut.key", &format!("tls.key: DIR/cut.key: {unreadable}"));
     }
@@ -137,27 +145,39 @@ mod tests {
         check(
             "",
             named,
-            "clients.b: certificate: no client presents one: write client-ca = \"FILE\" in [tls]",
+            "clients.b: certificate: clients can present certificates only with `client-ca`: write client-ca \
+            = \"FILE\" in [tls]",
         );
         check(
             "gateway.pem",
             "certificate = \"CN=b\"\n",
-            "clients.b: certificate: a certificate is recognised by a URI or a DNS name among the alternative names of its subject, such \
-             as \"spiffe://example.org/agent\" or \"agent.example.org\", without a wildcard",
+            "clients.b: certificate: the value is neither a URI nor a DNS name without a wildcard: write an \
+            alternative name of the certificate's subject, such as \"spiffe://example.org/agent\" or \
+            \"agent.example.org\"",
         );
         let twice = format!("{named}[clients.c]\nupstream = \"local\"\npolicy = \"p.flow\"\n{named}");
-        check("gateway.pem", &twice, "clients.c: its certificate is that of b; give each client its own");
+        check(
+            "gateway.pem",
+            &twice,
+            "clients.c: its certificate is also that of b: give each client its own certificate",
+        );
         check(
             "none.pem",
             named,
-            "tls.client-ca: DIR/none.pem: there is no such file; paths begin at the folder of the configuration",
+            "tls.client-ca: DIR/none.pem: there is no file of this name; relative paths begin at the folder \
+            of the configuration",
         );
         check(
             "empty.pem",
             named,
-            "tls.client-ca: DIR/empty.pem: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+            "tls.client-ca: DIR/empty.pem: the file contains no certificate; a certificate in PEM begins \
+            with `-----BEGIN CERTIFICATE-----`",
         );
-        check("broken.pem", named, "tls.client-ca: DIR/broken.pem: certificate 1 cannot be read");
+        check(
+            "broken.pem",
+            named,
+            "tls.client-ca: DIR/broken.pem: certificate 1 of the file cannot be parsed; replace it",
+        );
     }
 
     #[cfg(unix)]

@@ -59,7 +59,8 @@ impl ConfigReader<'_> {
         let file = table.file.map(|file| self.folder.join(file));
         if file.as_deref() == Some(log) {
             return Err(
-                "file is that of the log itself: name another one, best on another machine".to_owned()
+                "`file` is the file of the audit log itself: name another one, preferably on another machine"
+                    .to_owned(),
             );
         }
         let url = match table.url {
@@ -67,19 +68,24 @@ impl ConfigReader<'_> {
                 let authorities = self.authorities(&url, table.ca_file.as_deref())?;
                 Some(WitnessAddress { url, key: key.map(Secret::new), authorities })
             }
-            Some(_) => return Err("`url` must begin with https:// or http://".to_owned()),
+            Some(_) => return Err("the address in `url` does not begin with https:// or http://".to_owned()),
             None if key.is_some() || table.ca_file.is_some() => {
-                return Err("there is a key or a ca-file, but no server that they are for: write url = \"https://...\"".to_owned());
+                return Err("it has a key or a `ca-file`, but no server that uses them: write url = \
+                    \"https://...\", or remove them"
+                    .to_owned());
             }
             None => None,
         };
         if file.is_none() && url.is_none() {
-            return Err("it names no destination: write file = \"FILE\" or url = \"https://...\"".to_owned());
+            return Err(
+                "it has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"".to_owned()
+            );
         }
         let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();
         if has_bounds && !table.required {
             return Err(
-                "behind-lines and behind-seconds have no effect without `required`: write required = true"
+                "`behind-lines` and `behind-seconds` have no effect without `required`: write required = \
+                true, or remove them"
                     .to_owned(),
             );
         }

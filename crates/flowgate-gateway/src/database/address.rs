@@ -27,7 +27,10 @@ pub struct DatabaseAddressError;
 
 impl fmt::Display for DatabaseAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`")
+        f.write_str(
+            "the address of the database is none of `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` \
+            and `memory`",
+        )
     }
 }
 

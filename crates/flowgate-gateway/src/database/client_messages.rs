@@ -12,7 +12,8 @@ const STORE: &str =
 const RANDOM: &str =
     "the operating system of the gateway returned no random bytes, and nothing was done: try again";
 /// The message when the audit log cannot be written.
-const AUDIT: &str = "the audit log cannot be written, and what cannot be recorded is not done; the log of the gateway has the reason";
+const AUDIT: &str =
+    "nothing was done, since the audit log cannot be written; the log of the gateway has the reason";
 
 /// The message when a required witness has not received the head of the audit log.
 const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind; the log of the gateway has the reason";
@@ -39,7 +40,8 @@ impl DatabaseError {
             | Self::DatabaseSwapped(_)
             | Self::Lock(..)
             | Self::Runtime(_)
-            | Self::Damaged(_) => STORE,
+            | Self::Damaged(_)
+            | Self::Bug(_) => STORE,
         }
     }
 

@@ -48,6 +48,8 @@ pub enum DatabaseError {
     NoRandomBytes,
     /// The stored data is not what was written. The text says what was expected and what was found.
     Damaged(&'static str),
+    /// An operation failed because of a bug in the gateway, before it changed the database.
+    Bug(&'static str),
 }
 
 impl fmt::Display for DatabaseError {
@@ -70,7 +72,7 @@ impl fmt::Display for DatabaseError {
                 f.write_str("the database schema is outdated: start the gateway once, which migrates it")
             }
             Self::SchemaNewer => {
-                f.write_str("the database schema is that of a newer version of flowgate: use that version")
+                f.write_str("the database schema belongs to a newer version of Flowgate: use that version")
             }
             Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
             Self::Closed => f.write_str("the database is closed"),
@@ -80,13 +82,14 @@ impl fmt::Display for DatabaseError {
             ),
             Self::DatabaseMissing(path) => write!(
                 f,
-                "{path}: the database is missing, and with it the labels of stores and clients: restore it from a \
-                 copy; or remove {path}.lock, to begin with an empty one"
+                "{path}: the database is missing, and with it the labels of external state and clients: \
+                restore it from a copy; or remove {path}.lock, to begin with an empty one"
             ),
             Self::DatabaseSwapped(path) => write!(
                 f,
-                "{path}: this is not the database that {path}.lock names, and it may lack the labels of stores and clients: restore the \
-                 right one; or remove {path}.lock, to continue with this one"
+                "{path}: {path}.lock names another database than this one, which may lack the labels of \
+                external state and clients: restore the right one; or remove {path}.lock, to continue with \
+                this one"
             ),
             Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
             Self::Overtaken => {
@@ -99,7 +102,9 @@ impl fmt::Display for DatabaseError {
                 f.write_str("another request holds the conversation: try again when it is answered")
             }
             Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
-            Self::Audit(error) => write!(f, "what cannot be recorded is not done: {error}"),
+            Self::Audit(error) => {
+                write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")
+            }
             Self::Unwitnessed => f.write_str(
                 "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",
             ),
@@ -107,6 +112,7 @@ impl fmt::Display for DatabaseError {
             Self::Damaged(what) => {
                 write!(f, "the stored data is damaged: {what}; restore a backup of the database")
             }
+            Self::Bug(what) => write!(f, "{what}, because of a bug in the gateway: report it"),
         }
     }
 }
@@ -146,8 +152,14 @@ impl fmt::Display for MigrationError {
         match self {
             Self::Postgres(error) => write!(f, "{error}"),
             Self::Sqlite(version, error) => write!(f, "migration {version} failed: {error}"),
-            Self::Changed(version) => write!(f, "migration {version} was applied in another form"),
-            Self::Partial(version) => write!(f, "migration {version} was applied in part"),
+            Self::Changed(version) => write!(
+                f,
+                "migration {version} of this database differs from that of this version: use the version of \
+                Flowgate that created the database"
+            ),
+            Self::Partial(version) => {
+                write!(f, "migration {version} was applied only in part: restore a backup of the database")
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Stores the freezes that admins order: clients, conversations, tools, servers and consents that are stopped.
+//! Stores, lists and deletes freezes: the orders of admins that stop a client, a conversation, a tool, a server or a
+//! standing consent. The freezes are cached; every write invalidates the cache.
 
 use std::sync::Arc;
 

@@ -107,7 +107,7 @@ impl Database {
         let kept = AtomicI64::new(seq);
         self.log
             .set(TrackedAuditLog { id, end, kept })
-            .map_err(|_| DatabaseError::Audit("a log is tracked already".to_owned()))
+            .map_err(|_| DatabaseError::Audit("the database already tracks a log of this gateway".to_owned()))
     }
 
     /// Returns the head of the log, if it is newer than the one in the database. The lines for a transaction are
@@ -154,8 +154,9 @@ pub(super) async fn update_log_head(
 }
 
 fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
-    let damaged =
-        DatabaseError::Damaged("a row of `audit_logs` holds no valid hash, key or number of a log head");
+    let damaged = DatabaseError::Damaged(
+        "a row of the table `audit_logs` has an invalid hash, key or number of a log head",
+    );
     let (log, key, hash) = (
         LineHash::parse(&row.text(0)?),
         AuditPublicKey::parse(&row.text(1)?),

@@ -388,7 +388,7 @@ impl Database {
 
 /// Approves the tool that a question is about, if it is about a tool that a server offers.
 async fn approve_offered(tx: &mut DynTransaction<'_>, id: &str, who: &str) -> Result<(), DatabaseError> {
-    let damaged = DatabaseError::Damaged("a row of `questions` holds no valid content");
+    let damaged = DatabaseError::Damaged("a row of the table `questions` has no valid content");
     let mut rows = tx.query("SELECT tenant, content FROM questions WHERE id = ?1", &[id.into()]).await?;
     let Some(row) = rows.first_mut() else { return Err(damaged) };
     let (tenant, content) = (row.text(0)?, row.text(1)?);
@@ -448,7 +448,7 @@ fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
         digest: row.text(4)?,
         content: row.text(5)?,
         state: state.ok_or(DatabaseError::Damaged(
-            "a row of `questions` has a state that this version does not know",
+            "a row of the table `questions` has a state that this version of Flowgate does not know",
         ))?,
         asked: row.integer(7)?,
         expires: row.integer(8)?,

@@ -34,8 +34,8 @@ impl Database {
         .await
     }
 
-    /// Returns whether any tenant has ever approved a tool of a server.
-    pub(crate) async fn has_tool(&self, server: &str, tool: &str) -> Result<bool, DatabaseError> {
+    /// Returns whether any tenant has ever approved a description of this tool of this server.
+    pub(crate) async fn was_tool_approved(&self, server: &str, tool: &str) -> Result<bool, DatabaseError> {
         let (server, tool) = (server.to_owned(), tool.to_owned());
         self.run(Access::Query, move |tx| {
             Box::pin(async move {

@@ -53,7 +53,7 @@ pub(super) struct SqlRow(pub(super) Vec<SqlColumn>);
 
 /// The error for a column that holds neither the type that a statement expects nor, if it allows that, NULL.
 const OTHER_TYPE: DatabaseError = DatabaseError::Damaged(
-    "a column is missing, or holds text instead of an integer or an integer instead of text",
+    "a column is missing, or has text instead of an integer or an integer instead of text",
 );
 
 impl SqlRow {

@@ -78,15 +78,20 @@ impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str(
-                "this address can be reached from other machines: give a token with --token-file or FLOWGATE_TOKEN, \
-                 listen on 127.0.0.1, or say --allow-anonymous",
+                "other machines can reach this address, but no token is set: set one with `--token-file` or \
+                FLOWGATE_TOKEN, listen on 127.0.0.1, or use `--allow-anonymous`",
             ),
             Self::ShortToken => {
-                write!(f, "the token is too short: make one of at least {MIN_TOKEN} characters, by `openssl rand -hex 32`")
+                write!(
+                    f,
+                    "the token is too short: use at least {MIN_TOKEN} characters, such as those from \
+                    `openssl rand -hex 32`"
+                )
             }
-            Self::StrangeToken => {
-                f.write_str("the token has white space or unusual characters: use letters and digits")
-            }
+            Self::StrangeToken => f.write_str(
+                "the token contains white space or characters other than visible ASCII: use letters and \
+                digits",
+            ),
         }
     }
 }
@@ -118,14 +123,14 @@ impl AccessControl {
             Self::Local if is_local(headers) => Ok(()),
             Self::Local => Err(HttpReply::detail(
                 StatusCode::FORBIDDEN,
-                "the request is for another host than this machine; a server without a token answers only to \
-                 `localhost` and loopback addresses",
+                "the header `Host` names another host than this machine; a server without a token accepts \
+                only `localhost` and loopback addresses",
             )),
             Self::Token(token) if bearer_token(headers).is_some_and(|given| token.matches(given)) => Ok(()),
             Self::Token(_) => Err(HttpReply::detail(
                 StatusCode::UNAUTHORIZED,
-                "this server requires its token: send `Authorization: Bearer TOKEN` (INVARIANT_API_KEY for clients of \
-                 Invariant)",
+                "the request does not have the token of this server: send `Authorization: Bearer TOKEN` \
+                (INVARIANT_API_KEY for clients of Invariant)",
             )
             .header(header::WWW_AUTHENTICATE, "Bearer")),
         }

@@ -89,10 +89,13 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     match (host, authority) {
         // A reader of the other name could take the request for one to another host.
-        (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {
-            refused(StatusCode::BAD_REQUEST, "`Host` is not the host in `:authority`: send one of them")
+        (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => refused(
+            StatusCode::BAD_REQUEST,
+            "`Host` differs from the host in `:authority`: send only one of them",
+        ),
+        (Some(_), _) if hosts.next().is_some() => {
+            refused(StatusCode::BAD_REQUEST, "the request has the header `Host` twice: send it once")
         }
-        (Some(_), _) if hosts.next().is_some() => refused(StatusCode::BAD_REQUEST, "`Host` is sent twice"),
         (None, None) => refused(StatusCode::BAD_REQUEST, "the request names no host: send `:authority`"),
         (Some(_), _) => Ok(()),
         (None, Some(authority)) => {

@@ -60,7 +60,7 @@ pub(crate) async fn accept(
         Err(AcceptFailure::Plain(stream)) => {
             let _ = timeout(limit, answer_plain(stream)).await;
             Err(HandshakeError::Refused(
-                "a client spoke HTTP without TLS: its address must begin with https://",
+                "a client connected without TLS: the address in its configuration must begin with https://",
             ))
         }
         Err(AcceptFailure::Other(error)) => Err(error),
@@ -91,7 +91,7 @@ async fn accept_unbounded(
         [HANDSHAKE_RECORD] => {}
         [letter] if letter.is_ascii_uppercase() => return Err(AcceptFailure::Plain(stream)),
         _ => {
-            return Err(AcceptFailure::Other(HandshakeError::Refused("a client spoke neither TLS nor HTTP")));
+            return Err(AcceptFailure::Other(HandshakeError::Refused("a client sent neither TLS nor HTTP")));
         }
     }
     let acceptor = TlsAcceptor::from(tls.settings().await);
@@ -129,11 +129,11 @@ fn reason(error: &io::Error) -> HandshakeError {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
         ) => "the certificate of a client is not valid yet",
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the certificate of a client is of another authority"
+            "the certificate of a client was signed by another authority than `client-ca` in [tls]"
         }
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-        ) => "the certificate of a client is not one for clients",
+        ) => "the certificate of a client is not valid for TLS clients",
         Error::InvalidCertificate(_) => "the certificate of a client is not valid",
         Error::AlertReceived(
             AlertDescription::UnknownCA
@@ -143,10 +143,10 @@ fn reason(error: &io::Error) -> HandshakeError {
             | AlertDescription::DecryptError
             | AlertDescription::UnsupportedCertificate,
         ) => "a client does not trust the certificate of the gateway",
-        Error::AlertReceived(_) => "a client ended the handshake",
+        Error::AlertReceived(_) => "a client ended the TLS handshake",
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
             "a client and the gateway have no version, cipher or protocol in common"
         }
-        _ => "a client broke the TLS protocol",
+        _ => "a client violated the TLS protocol",
     })
 }

@@ -52,7 +52,7 @@ impl HttpReply {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,
                 headers: Vec::new(),
-                body: br#"{"detail":"Error during analysis: the answer cannot be written"}"#.to_vec(),
+                body: br#"{"detail":"Error during analysis: the answer cannot be serialized"}"#.to_vec(),
                 is_logged: false,
                 log_annotation: None,
             },

@@ -64,7 +64,10 @@ impl fmt::Display for ServeError {
                 )
             }
             Self::Listen(address, error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "this program may not listen on {address}: choose a port above 1023 with --listen")
+                write!(
+                    f,
+                    "there is no permission to listen on {address}: choose a port above 1023 with `--listen`"
+                )
             }
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 write!(

@@ -336,7 +336,7 @@ impl GatewayService {
     }
 
     fn chat(&self, api: Api) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway has no model routes: its operator can enable them with --config";
+        let message = "this gateway has no routes for models: its operator can enable them with `--config`";
         self.models.as_ref().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
     }
 
@@ -345,7 +345,8 @@ impl GatewayService {
     }
 
     fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway asks no people: its operator can enable that with --config";
+        let message =
+            "this gateway has no routes for approvals: its operator can enable them with `--config`";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
@@ -445,7 +446,8 @@ impl GatewayService {
             )),
             Err(_) => {
                 let detail = format!(
-                    "the answer was not there within {} s: send fewer messages or simpler rules, or try again later",
+                    "the evaluation did not end within {} s: send fewer messages or simpler rules, or try \
+                    again later",
                     limit.as_secs_f32()
                 );
                 let reply = HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail)
@@ -467,13 +469,13 @@ impl GatewayService {
         // The other routes of a provider are requested by programs that expect its format of errors.
         if path.starts_with("/v1/") {
             let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
-            let message = "this gateway does not serve this route, and does not pass it on: there are \
-                 /v1/chat/completions, /v1/responses, /v1/messages and /v1/models";
+            let message = "this gateway does not support this route of the provider: it has \
+                /v1/chat/completions, /v1/responses, /v1/messages and /v1/models";
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
-        let detail = format!("there is no such route; there are {}", routes.join(", "));
+        let detail = format!("there is no route of this path; known routes are {}", routes.join(", "));
         Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
     }
 
@@ -481,8 +483,8 @@ impl GatewayService {
         self.access.check(headers)?;
         let route = ROUTES.iter().find(|(_, known, _)| *known == path);
         let detail = route.map_or_else(
-            || "this route does not have the method of the request".to_owned(),
-            |(method, path, _)| format!("{path} has the method {method}"),
+            || "this route does not support the method of the request".to_owned(),
+            |(method, path, _)| format!("{path} supports only the method {method}"),
         );
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
@@ -542,6 +544,6 @@ impl Drop for ConnectionGuard {
 }
 
 fn busy_reply() -> HttpReply {
-    HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server has too much to do: try again in a second")
+    HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server is overloaded: try again in a second")
         .header(header::RETRY_AFTER, "1")
 }

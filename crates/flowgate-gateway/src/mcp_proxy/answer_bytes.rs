@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hyper::body::Bytes;
 
 /// The problem of an answer that ended early.
-pub(super) const BROKEN: &str = "the answer of the server broke off";
+pub(super) const BROKEN: &str = "the connection of the MCP server ended within its answer";
 
 /// The place of an open request, released when it is dropped.
 pub(super) struct OpenRequestPlace(Arc<AtomicUsize>);

@@ -46,7 +46,7 @@ impl McpExchange<'_> {
             }
             None => Err(RequestError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the request failed because of a bug in the gateway: the conversation is not loaded",
+                "the request failed because of a bug in the gateway: its conversation was not loaded",
             )),
         };
         let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();

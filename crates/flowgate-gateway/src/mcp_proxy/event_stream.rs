@@ -66,10 +66,12 @@ impl EventStream {
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {
-                return Err("the answer of the server does not end");
+                return Err("the answer of the MCP server is incomplete");
             }
             for event in self.splitter.feed(&bytes) {
-                let event = event.map_err(|_| "the answer of the server cannot be read")?;
+                let event = event.map_err(|_| {
+                    "the event stream of the MCP server is not valid UTF-8, or has an event that is too long"
+                })?;
                 if !event.data.is_empty() {
                     self.waiting.push_back(event.data);
                 }

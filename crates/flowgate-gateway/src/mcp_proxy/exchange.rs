@@ -37,7 +37,7 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let Ok(text) = std::str::from_utf8(body) else {
-            return Some(error_reply(StatusCode::BAD_REQUEST, "the body is not UTF-8"));
+            return Some(error_reply(StatusCode::BAD_REQUEST, "the body of the request is not valid UTF-8"));
         };
         // This parse serves the checks of HTTP only; the proxy decides whether the message is valid.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
@@ -52,7 +52,8 @@ impl ModelRoutes {
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         if matches!(request.place, ClientPlace::ListeningStream(_)) && !request.streams {
-            let why = "messages of a server are sent as a stream: send `accept: text/event-stream`";
+            let why = "the request does not accept a stream, as which the messages of a server are sent: \
+                send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         let way = PendingReply::new(parts, request.streams && is_request, &request.conversation);

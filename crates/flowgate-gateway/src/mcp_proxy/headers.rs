@@ -38,8 +38,8 @@ impl McpHeaders {
                 (Some(value), None) => value
                     .to_str()
                     .map(|value| Some(value.to_owned()))
-                    .map_err(|_| format!("the header {name} is not plain text")),
-                (Some(_), Some(_)) => Err(format!("the header {name} is sent twice")),
+                    .map_err(|_| format!("the header `{name}` contains characters other than visible ASCII")),
+                (Some(_), Some(_)) => Err(format!("the request has the header `{name}` twice: send it once")),
             }
         };
         let mut arguments = Vec::new();
@@ -51,7 +51,7 @@ impl McpHeaders {
             text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         };
         if version.as_ref().is_some_and(|version| !is_version(version)) {
-            return Err(format!("the header {VERSION} is not a version of the protocol"));
+            return Err(format!("the header `{VERSION}` is not a version of MCP that the gateway supports"));
         }
         Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
     }
@@ -61,7 +61,9 @@ impl McpHeaders {
     /// # Errors
     /// If they do not.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
-        let says = |name: &str| format!("the header {name} differs from the message");
+        let says = |name: &str| {
+            format!("the header `{name}` differs from the same field of the message: send equal values")
+        };
         if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
             return Err(says(METHOD));
         }
@@ -187,12 +189,21 @@ mod tests {
             Ok(&[(VERSION, "2026-07-28")]),
         );
         check(&[(NAME, "=?base64?cGF5?=")], Ok(&[]));
-        check(&[(METHOD, "tools/list")], Err("the header mcp-method differs from the message"));
-        check(&[(NAME, "read")], Err("the header mcp-name differs from the message"));
-        check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
+        check(
+            &[(METHOD, "tools/list")],
+            Err("the header `mcp-method` differs from the same field of the message: send equal values"),
+        );
+        check(
+            &[(NAME, "read")],
+            Err("the header `mcp-name` differs from the same field of the message: send equal values"),
+        );
+        check(
+            &[(NAME, "pay"), (NAME, "read")],
+            Err("the request has the header `mcp-name` twice: send it once"),
+        );
         check(
             &[(VERSION, "latest")],
-            Err("the header mcp-protocol-version is not a version of the protocol"),
+            Err("the header `mcp-protocol-version` is not a version of MCP that the gateway supports"),
         );
         // Only judged arguments are repeated.
         check(

@@ -44,7 +44,8 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         if !request.streams {
-            let why = "messages of a server without a request are sent as a stream: send `accept: text/event-stream`";
+            let why = "the request does not accept a stream, as which messages of a server without a request \
+                are sent: send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         if let Some(why) = self.freeze_of_server(request).await {
@@ -63,12 +64,11 @@ impl ModelRoutes {
         let mut events = match answer.body {
             ServerAnswerBody::Stream(events) => events,
             ServerAnswerBody::SessionUnknown => {
-                let why =
-                    "the server does not know the MCP session any more: begin a new one with `initialize`";
+                let why = "the server no longer has this MCP session: begin a new one with `initialize`";
                 return Some(error_reply(StatusCode::NOT_FOUND, why));
             }
             ServerAnswerBody::Nothing | ServerAnswerBody::Message(_) | ServerAnswerBody::StreamNotOffered => {
-                let why = "this server sends only answers; send requests by POST";
+                let why = "this server sends no messages without a request: send requests by POST";
                 let reply = error_reply(StatusCode::METHOD_NOT_ALLOWED, why);
                 return Some(reply.header(header::ALLOW, "POST, DELETE"));
             }
@@ -104,10 +104,10 @@ impl McpExchange<'_> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if self.received > MAX_UNSOLICITED {
-            return Ok((Vec::new(), Some("the server sent too many messages before its answer")));
+            return Ok((Vec::new(), Some("the MCP server sent too many messages before its answer")));
         }
         if self.routes.freeze_of_server(self.request).await.is_some() {
-            return Ok((Vec::new(), Some("an admin has frozen this server")));
+            return Ok((Vec::new(), Some("an admin has frozen this MCP server")));
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
         let is_for_it = of == Some(id) && message.get("id").is_none();

@@ -97,9 +97,10 @@ impl PendingReply {
                 Some(self.with_headers(HttpReply::json_text(self.status, answer)))
             }
             None if self.has_begun => None,
-            None if is_request => {
-                Some(self.with_headers(error_reply(StatusCode::INTERNAL_SERVER_ERROR, "there is no answer")))
-            }
+            None if is_request => Some(self.with_headers(error_reply(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the request ended without an answer because of a bug in the gateway",
+            ))),
             None => Some(self.with_headers(HttpReply::empty(StatusCode::ACCEPTED))),
         }
     }

@@ -24,7 +24,8 @@ const UNNAMED: &str = "mcp";
 const FEATURES: &str = "x-mcp-features";
 const LABELS: &str = "ifc_labels";
 /// The error of a client with too many open requests or listening streams.
-const TOO_MANY_REQUESTS: &str = "this client has as many requests open as it may: wait for one of them";
+const TOO_MANY_REQUESTS: &str =
+    "this client has reached its limit of open requests: wait until one of them is answered";
 
 /// A request whose body has not been read.
 #[derive(Debug)]
@@ -105,7 +106,8 @@ impl ModelRoutes {
         place: impl FnOnce(&Arc<ClientState>) -> Option<ClientPlace>,
     ) -> Result<McpRequest, HttpReply> {
         if is_from_web_page(headers) {
-            let why = "web pages of other hosts may not send requests: send no header `origin`";
+            let why = "the header `origin` names a web page of another host, which may not send requests: \
+                remove the header";
             return Err(error_reply(StatusCode::FORBIDDEN, why));
         }
         let (client, _) = self
@@ -114,7 +116,10 @@ impl ModelRoutes {
             .map_err(|why| error_reply(StatusCode::UNAUTHORIZED, why))?;
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
-            let why = format!("this client has no server of this name; it has: {}", names.join(", "));
+            let why = format!(
+                "this client may not use an MCP server of this name; it may use: {}",
+                names.join(", ")
+            );
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
         let named = conversation_of(headers).ok().flatten();
@@ -131,7 +136,8 @@ impl ModelRoutes {
             // Its chats are found by their prefixes, and a message to a server has none.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
-                    "a client that also uses the model routes must name the conversation: send the header `{CONVERSATION}`"
+                    "the request names no conversation, as it must for a client that also uses a model: send \
+                    the header `{CONVERSATION}`"
                 );
                 return Err(bad(why));
             }

@@ -41,7 +41,8 @@ impl ModelRoutes {
         if self.pending.cancel(id) {
             self.log.limit(&log::Limit {
                 what: "cancelled requests that are remembered",
-                effect: "all were forgotten: those that begin later wait for their servers",
+                effect: "the cancellations were forgotten: such requests that begin later wait for their \
+                    servers",
                 setting: None,
                 advice: None,
                 most: u64::try_from(MAX_CANCELLED).unwrap_or(u64::MAX),
@@ -110,7 +111,7 @@ impl<'e> McpExchange<'e> {
         let mut all = actions;
         // A client that still waits for an answer receives an error.
         if !is_answered {
-            let why = problem.unwrap_or("the server does not answer").to_owned();
+            let why = problem.unwrap_or("the MCP server did not answer").to_owned();
             let McpRequest { client, server, conversation, .. } = self.request;
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
@@ -153,8 +154,7 @@ impl<'e> McpExchange<'e> {
             },
             ServerAnswerBody::SessionUnknown => {
                 self.reply.status = StatusCode::NOT_FOUND;
-                let why =
-                    "the server does not know the MCP session any more: begin a new one with `initialize`";
+                let why = "the server no longer has this MCP session: begin a new one with `initialize`";
                 (Vec::new(), Some(why))
             }
             ServerAnswerBody::Stream(events) => {
@@ -223,8 +223,10 @@ impl<'e> McpExchange<'e> {
                 conversation: Some(conversation),
             });
             match why {
-                ValueBudgetError::TooLarge => "the answer of the server has too many values",
-                ValueBudgetError::Taken => "the gateway has no room for the answer of the server",
+                ValueBudgetError::TooLarge => "the answer of the MCP server has too many JSON values",
+                ValueBudgetError::Taken => {
+                    "the gateway has no memory left for the answer of the MCP server: see `--max-values`"
+                }
             }
         })
     }
@@ -237,19 +239,22 @@ impl<'e> McpExchange<'e> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if text.len() > ProxyLimits::default().message {
-            return Ok((Vec::new(), Some("the answer of the server is larger than 4 MiB")));
+            return Ok((Vec::new(), Some("the answer of the MCP server is larger than 4 MiB")));
         }
         if self.received > MAX_SERVER_MESSAGES {
-            return Ok((Vec::new(), Some("the server sent too many messages before its answer")));
+            return Ok((Vec::new(), Some("the MCP server sent too many messages before its answer")));
         }
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
-            return Ok((Vec::new(), Some("the server does not answer the request")));
+            return Ok((
+                Vec::new(),
+                Some("the MCP server ended its answer without a response to the request"),
+            ));
         }
         let asked = SERVER_REQUEST_METHODS.into_iter().filter(|method| is_requested_method(&message, method));
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
-                return Ok((Vec::new(), Some("an admin has frozen this server")));
+                return Ok((Vec::new(), Some("an admin has frozen this MCP server")));
             }
         }
         Ok((self.apply_event(ProxyEvent::Server(text)).await?, None))

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::client_presence::ClientPresence;
 
 /// The problem of an answer for which the wait has ended.
-pub(super) const NOT_AWAITED: &str = "the client does not wait for the answer any more";
+pub(super) const NOT_AWAITED: &str = "the client no longer waits for the answer";
 
 /// A check that a wait repeats until it ends.
 pub(super) trait PeriodicCheck: Send {

@@ -76,7 +76,7 @@ impl McpExchange<'_> {
         // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = pinned {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new: false });
-            let why = "another request listed the tools at the same time: list them again";
+            let why = "another request listed the tools at the same time: list the tools again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
         Ok(())

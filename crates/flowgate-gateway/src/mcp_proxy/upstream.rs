@@ -196,16 +196,16 @@ impl McpServerClient {
 
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
-        .ok_or("too many requests to this server are in progress: wait for some of them")
+        .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
 }
 
 /// Sends a request; returns the answer when it begins.
 async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<ServerAnswerBytes, &'static str> {
     match request.send().await {
         Ok(response) => Ok(ServerAnswerBytes::new(response, place)),
-        Err(error) if error.is_timeout() => Err("the server does not answer in time"),
+        Err(error) if error.is_timeout() => Err("the MCP server did not answer in time"),
         Err(error) if is_tls_failure(&error) => {
-            Err("the certificate of the server is not trusted: check its `ca-file` in [mcp]")
+            Err("no trusted authority signed the certificate of the MCP server: check its `ca-file` in [mcp]")
         }
         Err(_) => Err(UNREACHABLE),
     }
@@ -246,12 +246,14 @@ async fn read_answer(
         404 if has_session => ServerAnswerBody::SessionUnknown,
         300..=399 => {
             return Err(
-                "the server answers with a redirect, which is not followed: check its `url` in [mcp]",
+                "the MCP server answered with a redirect, which the gateway does not follow: check its `url` \
+                in [mcp]",
             );
         }
         401 | 403 => {
             return Err(
-                "the server rejects the key of the gateway (401 or 403): check its `key-from` or `key-file` in [mcp]",
+                "the MCP server rejected the key of the gateway (401 or 403): check its `key-from` or \
+                `key-file` in [mcp]",
             );
         }
         // An HTTP error may still have an answer in its body.
@@ -260,18 +262,18 @@ async fn read_answer(
             while let Some(part) = stop.wait_for(bytes.next()).await?? {
                 whole.extend_from_slice(&part);
                 if whole.len() > MAX_JSON {
-                    return Err("the answer of the server does not end");
+                    return Err("the answer of the MCP server is incomplete");
                 }
             }
             ServerAnswerBody::Message(
-                String::from_utf8(whole).map_err(|_| "the answer of the server is not UTF-8")?,
+                String::from_utf8(whole).map_err(|_| "the answer of the MCP server is not valid UTF-8")?,
             )
         }
         200..=299 if content.starts_with("text/event-stream") => {
             ServerAnswerBody::Stream(Box::new(EventStream::new(bytes)))
         }
         200..=299 => ServerAnswerBody::Nothing,
-        _ => return Err("the server answers with an error"),
+        _ => return Err("the MCP server answered with an HTTP error"),
     };
     Ok(ServerAnswer { session, body })
 }

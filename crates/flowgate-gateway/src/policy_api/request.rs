@@ -48,7 +48,7 @@ impl BatchRequest {
         let messages = fields.list("messages")?;
         let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
             Value::String(policy) => Ok(policy),
-            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` must be a string"))),
+            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` is not a string"))),
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
@@ -64,12 +64,19 @@ struct BodyFields(Map<String, Value>);
 impl BodyFields {
     fn read(body: &[u8], expected: &str) -> Result<Self, PolicyApiError> {
         let text = std::str::from_utf8(body).map_err(|error| {
-            PolicyApiError::bad_request(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
+            PolicyApiError::bad_request(format!(
+                "the body is not valid UTF-8 from byte {} on",
+                error.valid_up_to()
+            ))
         })?;
         match json::parse(text, Numbers::Any) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(PolicyApiError::bad_request(format!("the body must be an object: send {expected}"))),
-            Err(error) => Err(PolicyApiError::bad_request(format!("the body is not strict JSON: {error}"))),
+            Ok(_) => Err(PolicyApiError::bad_request(format!(
+                "the body is not a JSON object: send one with {expected}"
+            ))),
+            Err(error) => Err(PolicyApiError::bad_request(format!(
+                "the body of the request is not valid JSON: {error}"
+            ))),
         }
     }
 
@@ -82,14 +89,14 @@ impl BodyFields {
     fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` must be a string"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` is not a string"))),
         }
     }
 
     fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` must be a list"))),
+            _ => Err(PolicyApiError::bad_request(format!("`{name}` is not a list"))),
         }
     }
 
@@ -98,14 +105,14 @@ impl BodyFields {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),
             Some(Value::Object(fields)) => Ok(fields),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` must be an object"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is not an object"))),
         }
     }
 
     fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` must be a string"))),
+            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is not a string"))),
         }
     }
 }

@@ -47,29 +47,34 @@ impl PredicateSource for HttpPredicateSource {
         let request = request.header("content-type", "application/json");
         // Errors do not contain the question, since it holds content.
         let mut response = request.send(question.as_bytes()).map_err(|error| match error {
-            ureq::Error::Timeout(_) => "the service is too slow".to_owned(),
+            ureq::Error::Timeout(_) => "the service did not answer within the time limit".to_owned(),
             _ => "the service cannot be reached".to_owned(),
         })?;
         if response.status() != 200 {
-            return Err(format!("the service says {}", response.status().as_u16()));
+            return Err(format!("the service answered with the HTTP status {}", response.status().as_u16()));
         }
         let mut text = String::new();
         let longest = u64::from(MAX_ANSWER);
         let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
         if let Err(error) = read {
             let is_slow = error.kind() == std::io::ErrorKind::TimedOut;
-            return Err(
-                if is_slow { "the service is too slow" } else { "the answer cannot be read" }.to_owned()
-            );
+            return Err(if is_slow {
+                "the service did not answer within the time limit"
+            } else {
+                "the answer of the service cannot be read"
+            }
+            .to_owned());
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
             return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
         }
         match json::parse(&text, Numbers::Any) {
-            Ok(Value::Object(mut answer)) if answer.len() == 1 => {
-                answer.remove("answer").ok_or_else(|| "the answer has no `answer`".to_owned())
+            Ok(Value::Object(mut answer)) if answer.len() == 1 => answer
+                .remove("answer")
+                .ok_or_else(|| "the answer of the service has no field `answer`".to_owned()),
+            _ => {
+                Err("the answer of the service is not a JSON object whose only field is `answer`".to_owned())
             }
-            _ => Err("the answer is not {\"answer\": ...}".to_owned()),
         }
     }
 }
@@ -124,18 +129,33 @@ mod tests {
     fn only_an_answer_is_an_answer() {
         check(Some(&reply("200 OK", r#"{"answer": true}"#)), "nothing");
         check(Some(&reply("200 OK", r#"{"answer": false}"#)), "\"no customer\"");
-        let no = |why: &str| format!("`is_customer` has no answer: {why}");
-        check(Some(&reply("200 OK", r#"{"answer": 1}"#)), "`is_customer` answers with int, not bool");
-        check(Some(&reply("200 OK", "true")), &no("the answer is not {\"answer\": ...}"));
+        let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
+        check(
+            Some(&reply("200 OK", r#"{"answer": 1}"#)),
+            "the extern predicate `is_customer` answered with a value of the type int, not bool; correct its implementation or its declaration",
+        );
+        check(
+            Some(&reply("200 OK", "true")),
+            &no("the answer of the service is not a JSON object whose only field is `answer`"),
+        );
         let twice = r#"{"answer": true, "answer": false}"#;
-        check(Some(&reply("200 OK", twice)), &no("the answer is not {\"answer\": ...}"));
-        check(Some(&reply("200 OK", r#"{"answers": true}"#)), &no("the answer has no `answer`"));
-        check(Some(&reply("500 Oops", r#"{"answer": true}"#)), &no("the service says 500"));
+        check(
+            Some(&reply("200 OK", twice)),
+            &no("the answer of the service is not a JSON object whose only field is `answer`"),
+        );
+        check(
+            Some(&reply("200 OK", r#"{"answers": true}"#)),
+            &no("the answer of the service has no field `answer`"),
+        );
+        check(
+            Some(&reply("500 Oops", r#"{"answer": true}"#)),
+            &no("the service answered with the HTTP status 500"),
+        );
         let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
-        check(Some(elsewhere), &no("the service says 302"));
+        check(Some(elsewhere), &no("the service answered with the HTTP status 302"));
         let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
         check(Some(&reply("200 OK", &long)), &no("the answer is longer than 65536 bytes"));
         check(Some("no HTTP at all"), &no("the service cannot be reached"));
-        check(None, &no("the service is too slow"));
+        check(None, &no("the service did not answer within the time limit"));
     }
 }

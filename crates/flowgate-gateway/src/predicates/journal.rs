@@ -22,7 +22,7 @@ const TURN_TIME: Duration = Duration::from_secs(10);
 
 /// The only error that a conversation receives for a failed predicate. The cause is for the operator's log, since a
 /// source that has read the question can choose a status or a delay.
-const NO_ANSWER: &str = "nobody could answer it";
+const NO_ANSWER: &str = "the predicate could not be asked";
 /// The maximum number of failures that are reported for one turn.
 const MAX_FAILURES: usize = 20;
 
@@ -108,7 +108,7 @@ impl PredicateJournal {
         drop(state);
         let begun = Instant::now();
         let answer = match left.min(ANSWER_TIME) {
-            Duration::ZERO => Err("the time for predicates in this turn is used up".to_owned()),
+            Duration::ZERO => Err("the time limit for extern predicates in this turn is used up".to_owned()),
             time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(asked(&journal, 1, &yes), Err(NO_ANSWER.to_owned()));
         assert_eq!(
             journal.take_failures(),
-            [("p".to_owned(), "the time for predicates in this turn is used up".to_owned())]
+            [("p".to_owned(), "the time limit for extern predicates in this turn is used up".to_owned())]
         );
         journal.state().left = Some(Duration::from_millis(1));
         let slow = journal.ask("p", &[], &|_| {

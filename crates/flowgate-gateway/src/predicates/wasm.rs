@@ -45,7 +45,7 @@ impl WasmPredicateSource {
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
-            return Err(format!("a module has at most {MAX_MODULE} bytes, not {length}"));
+            return Err(format!("the module has {length} bytes, more than the limit of {MAX_MODULE}"));
         }
         Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
     }
@@ -54,13 +54,14 @@ impl WasmPredicateSource {
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
-        let cannot = |error: wasmtime::Error| format!("it cannot be run: {error}");
+        let cannot = |error: wasmtime::Error| format!("the module cannot be run: {error}");
         let engine = Engine::new(&config).map_err(cannot)?;
         let module = wasmtime::Module::from_binary(&engine, bytes)
-            .map_err(|error| format!("it is not a WebAssembly module: {}", error.root_cause()))?;
+            .map_err(|error| format!("the file is not a valid WebAssembly module: {}", error.root_cause()))?;
         if let Some(import) = module.imports().next() {
             return Err(format!(
-                "it imports `{}.{}`, but the module of a predicate may import nothing: build it without WASI",
+                "the module imports `{}.{}`, but a module of a predicate may import nothing: build it \
+                without WASI",
                 import.module(),
                 import.name()
             ));
@@ -74,13 +75,13 @@ impl WasmPredicateSource {
                 && function.results().all(|result| same(&result, returns))
         };
         if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
-            return Err("it exports no `memory`".to_owned());
+            return Err("the module exports no `memory`".to_owned());
         }
         if !exports("alloc", &[ValType::I32], &ValType::I32) {
-            return Err("it exports no `alloc(i32) -> i32`".to_owned());
+            return Err("the module exports no `alloc(i32) -> i32`".to_owned());
         }
         if !exports(name, &[ValType::I32, ValType::I32], &ValType::I64) {
-            return Err(format!("it exports no `{name}(i32, i32) -> i64`"));
+            return Err(format!("the module exports no `{name}(i32, i32) -> i64`"));
         }
         // Fuel bounds the work; the deadline is earlier if other questions have used most of the time.
         let ticking = engine.weak();
@@ -93,7 +94,7 @@ impl WasmPredicateSource {
                     std::thread::sleep(EPOCH_INTERVAL);
                 }
             })
-            .map_err(|error| format!("it cannot be run: {error}"))?;
+            .map_err(|error| format!("the module cannot be run: {error}"))?;
         Ok(Self { module, name: name.to_owned() })
     }
 
@@ -134,8 +135,9 @@ impl PredicateSource for WasmPredicateSource {
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
         let question = Value::Array(arguments.to_vec()).to_string();
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
-        let text = String::from_utf8(answer).map_err(|_| "the answer is not UTF-8".to_owned())?;
-        json::parse(&text, Numbers::Any).map_err(|_| "the answer is not JSON".to_owned())
+        let text = String::from_utf8(answer)
+            .map_err(|_| "the answer of the module is not valid UTF-8".to_owned())?;
+        json::parse(&text, Numbers::Any).map_err(|_| "the answer of the module is not valid JSON".to_owned())
     }
 }
 
@@ -155,13 +157,13 @@ impl From<wasmtime::Error> for WasmCallError {
 impl std::fmt::Display for WasmCallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Outside => f.write_str("the module points outside its memory"),
+            Self::Outside => f.write_str("the module returned an answer that is outside its memory"),
             Self::Long => write!(f, "the answer is longer than {MAX_ANSWER} bytes"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer")
                 }
-                Some(Trap::Interrupt) => f.write_str("the module is too slow"),
+                Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit"),
                 Some(trap) => write!(f, "the module stopped: {trap}"),
                 None => write!(f, "the module cannot be run: {}", error.root_cause()),
             },
@@ -202,12 +204,18 @@ mod tests {
         check("i64.const 4", "nothing");
         // `true` is at 0, and `false` at 16 with five bytes.
         check("i64.const 0x10_00000005", "\"no customer\"");
-        let no = |why: &str| format!("`is_customer` has no answer: {why}");
-        check("i64.const 0x30_00000002", &no("the answer is not JSON"));
-        check("i64.const 0x20_00000003", &no("the answer is not JSON"));
-        check("i64.const 0x40_00000003", &no("the answer is not UTF-8"));
-        check("i64.const 0xffffffff_00000004", &no("the module points outside its memory"));
-        check("i64.const 0x0000fffe_00000004", &no("the module points outside its memory"));
+        let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
+        check("i64.const 0x30_00000002", &no("the answer of the module is not valid JSON"));
+        check("i64.const 0x20_00000003", &no("the answer of the module is not valid JSON"));
+        check("i64.const 0x40_00000003", &no("the answer of the module is not valid UTF-8"));
+        check(
+            "i64.const 0xffffffff_00000004",
+            &no("the module returned an answer that is outside its memory"),
+        );
+        check(
+            "i64.const 0x0000fffe_00000004",
+            &no("the module returned an answer that is outside its memory"),
+        );
         check("i64.const 0x00020000", &no("the answer is longer than 65536 bytes"));
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
     }
@@ -225,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_module_is_bounded() {
-        let no = |why: &str| format!("`is_customer` has no answer: {why}");
+        let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
         check(
             "(loop $l br $l) i64.const 4",
             &no("the module exceeded the limit of 100000000 instructions for one answer"),
@@ -234,7 +242,10 @@ mod tests {
             (loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 58000000)) br $l) i64.const 4";
         check(filling, &no("the module exceeded the limit of 100000000 instructions for one answer"));
         let slow = module("(loop $l br $l) i64.const 4").unwrap();
-        assert_eq!(judged(slow, Duration::from_millis(10)), no("the module is too slow"));
+        assert_eq!(
+            judged(slow, Duration::from_millis(10)),
+            no("the module did not answer within the time limit")
+        );
         check("local.get 0 local.get 1 call $p", &no("the module stopped: wasm trap: call stack exhausted"));
         // A request for memory beyond the limit fails.
         check(
@@ -260,23 +271,23 @@ mod tests {
     #[test]
     fn modules_that_cannot_answer_are_refused() {
         let check = |text: &str, expected: &str| assert_eq!(wat(text).unwrap_err(), expected, "{text}");
-        check("(module)", "it exports no `memory`");
-        check("(module (memory (export \"memory\") 1))", "it exports no `alloc(i32) -> i32`");
+        check("(module)", "the module exports no `memory`");
+        check("(module (memory (export \"memory\") 1))", "the module exports no `alloc(i32) -> i32`");
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i64) (result i32) i32.const 0))",
-            "it exports no `alloc(i32) -> i32`",
+            "the module exports no `alloc(i32) -> i32`",
         );
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i32) (result i32) i32.const 0)
                 (func (export \"is_customer\") (param i32 i32) (result i32) i32.const 0))",
-            "it exports no `is_customer(i32, i32) -> i64`",
+            "the module exports no `is_customer(i32, i32) -> i64`",
         );
         check(
             "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))",
-            "it imports `wasi_snapshot_preview1.fd_write`, but the module of a predicate may import nothing: build it without WASI",
+            "the module imports `wasi_snapshot_preview1.fd_write`, but a module of a predicate may import nothing: build it without WASI",
         );
         let error = WasmPredicateSource::compile("p", b"no module").unwrap_err();
-        assert!(error.starts_with("it is not a WebAssembly module: "), "{error}");
+        assert!(error.starts_with("the file is not a valid WebAssembly module: "), "{error}");
         let error = WasmPredicateSource::load("p", Path::new("none.wasm")).unwrap_err();
         assert!(error.contains("No such file"), "{error}");
     }

@@ -21,8 +21,8 @@ pub struct CertificateNameError;
 impl fmt::Display for CertificateNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a certificate is recognised by a URI or a DNS name among the alternative names of its subject, such as \
-             \"spiffe://example.org/agent\" or \"agent.example.org\", without a wildcard",
+            "the value is neither a URI nor a DNS name without a wildcard: write an alternative name of the \
+            certificate's subject, such as \"spiffe://example.org/agent\" or \"agent.example.org\"",
         )
     }
 }

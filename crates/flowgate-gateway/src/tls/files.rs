@@ -77,29 +77,32 @@ impl fmt::Display for TlsFileError {
         write!(f, "{}: {path}: ", self.setting)?;
         match &self.problem {
             TlsFileProblem::Unreadable(why) => f.write_str(why),
-            TlsFileProblem::NoCertificate => {
-                f.write_str("no certificate; one begins with -----BEGIN CERTIFICATE-----")
+            TlsFileProblem::NoCertificate => f.write_str(
+                "the file contains no certificate; a certificate in PEM begins with `-----BEGIN \
+                CERTIFICATE-----`",
+            ),
+            TlsFileProblem::BadCertificate(number) => {
+                write!(f, "certificate {number} of the file cannot be parsed; replace it")
             }
-            TlsFileProblem::BadCertificate(number) => write!(f, "certificate {number} cannot be read"),
-            TlsFileProblem::NoKey => {
-                f.write_str("no private key; one begins with -----BEGIN PRIVATE KEY-----")
-            }
+            TlsFileProblem::NoKey => f.write_str(
+                "the file contains no private key; a key in PEM begins with `-----BEGIN PRIVATE KEY-----`",
+            ),
             TlsFileProblem::EncryptedKey => {
                 write!(f, "the key is encrypted: write it without a passphrase, by `openssl pkey -in {path}`")
             }
             TlsFileProblem::SeveralKeys => {
-                f.write_str("more than one private key: leave only that of the certificate")
+                f.write_str("the file contains more than one private key: leave only that of the certificate")
             }
             TlsFileProblem::BadKey => f.write_str(
-                "the private key cannot be read: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key",
+                "the private key cannot be parsed: use an RSA, ECDSA (P-256 or P-384) or Ed25519 key",
             ),
             TlsFileProblem::KeyMismatch(certificate) => write!(
                 f,
-                "this is not the key of the first certificate of {}: name the key of that certificate, and begin its file with the \
-                 certificate of the gateway",
+                "the key does not belong to the first certificate of {}: name the key of that certificate, \
+                and begin its file with the certificate of the gateway",
                 certificate.display()
             ),
-            TlsFileProblem::Unusable(why) => write!(f, "TLS cannot be set up with it: {why}"),
+            TlsFileProblem::Unusable(why) => write!(f, "TLS cannot be configured with this file: {why}"),
         }
     }
 }

@@ -224,8 +224,8 @@ fn a_role_limits_what_a_person_may_do() {
     };
     check(&vic, &question, 403, "the role viewer may not do this: it needs the role approver");
     check(&ann, &question, 403, "the owner of a client cannot decide its questions");
-    check(&eve, &question, 404, "no such question");
-    check(&PersonClient(&gateway, "nobody"), &question, 401, "the key of a person");
+    check(&eve, &question, 404, "there is no question of this id");
+    check(&PersonClient(&gateway, "nobody"), &question, 401, "valid key of a person");
     let mut other = question.clone();
     other["digest"] = json!("00");
     check(&bob, &other, 409, "fetch the question again");
@@ -235,7 +235,7 @@ fn a_role_limits_what_a_person_may_do() {
     );
     assert_eq!((status, body.contains("missing field `digest`")), (400, true), "{body}");
     check(&bob, &question, 200, "\"decided_by\":\"bob\"");
-    check(&bob, &question, 409, "it is allowed");
+    check(&bob, &question, 409, "its state is allowed");
     // Keys of clients do not authenticate people, nor vice versa.
     for key in [KEY, OTHER_KEY] {
         assert_eq!(gateway.get("/api/v1/approvals", key).0, 401);
@@ -388,7 +388,10 @@ fn a_call_that_no_person_may_decide_does_not_run() {
     assert_eq!(agent.says("Mail Bob."), "I may not.");
     assert_eq!(agent.ran, ["read {}"]);
     let line = log.next("remark");
-    assert!(line["message"].as_str().unwrap().contains("nobody may decide for this client"), "{line}");
+    assert!(
+        line["message"].as_str().unwrap().contains("no person is configured who may decide for this client"),
+        "{line}"
+    );
     assert_eq!(PersonClient(&gateway, "vic").open(), Vec::<Value>::new());
 }
 

@@ -162,7 +162,10 @@ fn content_that_somebody_changed_is_found() {
         assert!(text.contains(from), "{from}");
         fs::write(&contents, text.replacen(from, to, 1)).unwrap();
         let problem = checked(&home).unwrap_err().to_string();
-        assert!(problem.ends_with("its content is not what was recorded: it was changed"), "{problem}");
+        assert!(
+            problem.ends_with("the content does not match the digest in its record: the content was changed"),
+            "{problem}"
+        );
     };
     check("plan", "plot");
     check("hunter2", "hunter3");
@@ -207,7 +210,9 @@ fn a_failed_deletion_of_content_is_reported() {
     let told = line["message"].as_str().unwrap();
     assert!(told.starts_with("expired content could not be deleted: "), "{told}");
     assert!(
-        told.ends_with("line 1 of the contents was not written by the log: remove the line, and try again"),
+        told.ends_with(
+            "line 1 of the file of contents was not written by this log: remove the line, and try again"
+        ),
         "{told}"
     );
     gateway.stop();
@@ -227,7 +232,7 @@ fn only_permitted_people_can_delete_content() {
     check(KEPT, "amy", json!({"client": "agent"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "acme"}), (200, r#"{"forgotten":0}"#));
-    check(KEPT, "nobody", json!({"client": "agent"}), (401, "the key of a person"));
+    check(KEPT, "nobody", json!({"client": "agent"}), (401, "valid key of a person"));
     check(KEPT, "bob", json!({}), (400, "with one of them or more"));
     check(KEPT, "bob", json!({"clients": "agent"}), (400, "unknown field `clients`"));
     check("", "bob", json!({"client": "agent"}), (404, "this gateway keeps no audit log"));

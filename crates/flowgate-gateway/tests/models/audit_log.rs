@@ -173,5 +173,5 @@ fn nothing_is_done_that_cannot_be_recorded() {
     let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"");
     let home = GatewayHome::new(&(text + "[audit]\nfile = \"/dev/full\"\nkey-file = \"full.key\"\n"), POLICY);
     let error = home.try_start().err().unwrap();
-    assert!(error.contains("what cannot be recorded is not done"), "{error}");
+    assert!(error.contains("nothing is done that it must record"), "{error}");
 }

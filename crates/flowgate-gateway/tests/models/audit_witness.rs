@@ -281,7 +281,7 @@ fn failed_deliveries_to_a_witness_are_visible() {
         let (gateway, mut lines) = home.start_with_log();
         let line = lines.next("failure");
         assert_eq!(line["witness"], "witness url", "{line}");
-        assert!(line["message"].as_str().unwrap().contains("answers with 500"), "{line}");
+        assert!(line["message"].as_str().unwrap().contains("answered with the HTTP status 500"), "{line}");
         assert!(figure(&gateway, "flowgate_witness_failures_total") > 0);
         assert!(figure(&gateway, "flowgate_witness_behind_lines") > 0);
         let (status, said) = health(&gateway);

@@ -87,9 +87,15 @@ fn a_handshake_needs_a_certificate_of_the_authority() {
     for protocols in PROTOCOLS {
         for (shown, reason) in [
             (None, "a client presented no certificate"),
-            (Some(&of_server), "the certificate of a client is not one for clients"),
-            (Some(&of_others), "the certificate of a client is of another authority"),
-            (Some(&of_gateways), "the certificate of a client is of another authority"),
+            (Some(&of_server), "the certificate of a client is not valid for TLS clients"),
+            (
+                Some(&of_others),
+                "the certificate of a client was signed by another authority than `client-ca` in [tls]",
+            ),
+            (
+                Some(&of_gateways),
+                "the certificate of a client was signed by another authority than `client-ca` in [tls]",
+            ),
         ] {
             assert!(server.asks(protocols, shown, &[key]).is_err(), "{reason}");
             assert_eq!(server.log.next("refused")["message"], reason);
@@ -117,22 +123,22 @@ fn a_certificate_is_that_of_a_client() {
         // A client with a key needs any certificate of the authority.
         (&agent, &[("authorization", &own)], 200, "Hello yourself."),
         (&wildcard, &[("authorization", &own)], 200, "Hello yourself."),
-        (&agent, &[("authorization", &unknown)], 401, "does not know the key"),
-        (&agent, &[], 401, "does not know the certificate"),
-        (&wildcard, &[], 401, "does not know the certificate"),
+        (&agent, &[("authorization", &unknown)], 401, "the key is that of no client"),
+        (&agent, &[], 401, "the certificate is that of no client"),
+        (&wildcard, &[], 401, "the certificate is that of no client"),
         // A client with both needs both.
         (&other, &[("authorization", &others)], 200, "Hello yourself."),
         (&agent, &[("authorization", &others)], 401, "connect with it"),
         (&other, &[], 401, "send it"),
-        (&other, &[("authorization", &unknown)], 401, "does not know the key"),
+        (&other, &[("authorization", &unknown)], 401, "the key is that of no client"),
         // The certificate of one client is of no use with the key of another one.
-        (&other, &[("authorization", &own)], 401, "of different clients"),
-        (&named, &[("authorization", &own)], 401, "of different clients"),
-        (&named, &[("authorization", &others)], 401, "of different clients"),
+        (&other, &[("authorization", &own)], 401, "belong to different clients"),
+        (&named, &[("authorization", &own)], 401, "belong to different clients"),
+        (&named, &[("authorization", &others)], 401, "belong to different clients"),
         // A client with a certificate alone; programs of the providers send some key nevertheless.
         (&named, &[], 200, "Hello yourself."),
         (&named, &[("authorization", &unknown)], 200, "Hello yourself."),
-        (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "does not know the key"),
+        (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "the key is that of no client"),
         (&two, &[], 401, "more than one client"),
         // Its key is that of the provider.
         (&hosted, &[("authorization", "Bearer sk-the-providers")], 200, "Hello yourself."),

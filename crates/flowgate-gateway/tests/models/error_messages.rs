@@ -18,11 +18,12 @@ const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
 const STORE: &str =
     "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
-const UNRECORDED: &str = "the audit log cannot be written, and what cannot be recorded is not done; the log of the gateway has the reason";
+const UNRECORDED: &str =
+    "nothing was done, since the audit log cannot be written; the log of the gateway has the reason";
 const MODEL: &str =
-    "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
+    "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
 const SERVER: &str =
-    "no answer is shown: the server gave none that can be passed on, or the policy withholds it";
+    "no answer is shown: the server sent none that can be forwarded, or the policy withholds it";
 
 /// Texts that no error message may contain, in addition to the folder of the gateway.
 const SECRETS: [&str; 10] = [

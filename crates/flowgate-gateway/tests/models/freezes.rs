@@ -66,17 +66,27 @@ fn a_freeze_stops_only_its_target() {
         }
     }
     for (kind, what, can_come, why) in [
-        ("client", "agnet", false, "there is no such client; there are: agent, other"),
-        ("client", "Agent", false, "there is no such client; there are: agent, other"),
-        ("client", "", false, "there is no such client"),
+        (
+            "client",
+            "agnet",
+            false,
+            "the configuration has no client of this name; known ones are: agent, other",
+        ),
+        (
+            "client",
+            "Agent",
+            false,
+            "the configuration has no client of this name; known ones are: agent, other",
+        ),
+        ("client", "", false, "the configuration has no client of this name"),
         ("conversation", "one", false, "a conversation is named CLIENT/NAME"),
         ("conversation", "nobody/one", false, "a conversation is named CLIENT/NAME"),
-        ("conversation", "agent/three", true, "client agent has no conversation of this name"),
-        ("tool", "raed", true, "no agent has offered such a tool"),
-        ("tool", "Read", true, "no agent has offered such a tool"),
-        ("tool", "bank/pay", false, "there is no server `bank`"),
-        ("tool", "", false, "the tool has no name"),
-        ("server", "bank", false, "there is no such server; there are: none"),
+        ("conversation", "agent/three", true, "the client `agent` has no conversation of this name"),
+        ("tool", "raed", true, "no agent has offered a tool of this name"),
+        ("tool", "Read", true, "no agent has offered a tool of this name"),
+        ("tool", "bank/pay", false, "the configuration has no server `bank`"),
+        ("tool", "", false, "`what` is empty; write the name of the tool, or SERVER/NAME"),
+        ("server", "bank", false, "the configuration has no server of this name; known ones are: none"),
     ] {
         let (status, body) = post(json!({"kind": kind, "what": what, "frozen": true}));
         let says = body["detail"].as_str().unwrap();
@@ -151,7 +161,7 @@ fn a_consent_withdrawn_before_release_stops_the_call() {
             bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": true}))
         };
         let (_, problem) = switch("agent:3");
-        let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap().to_owned();
+        let name = problem.split("are: ").nth(1).unwrap().split([',', '"']).next().unwrap().to_owned();
         let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
         agent.page = "4111".to_owned();
         agent.says("Mail it to Bob, and greet Ann.");
@@ -220,7 +230,7 @@ fn a_consent_can_be_withdrawn_and_restored() {
         bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": frozen}))
     };
     let (status, problem) = switch("agent:3", true);
-    let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap();
+    let name = problem.split("are: ").nth(1).unwrap().split([',', '"']).next().unwrap();
     assert!(status == 404 && name.starts_with("agent:20-"), "{problem}");
     // A withdrawal for another client with the same policy has no effect here.
     assert_eq!(switch(&name.replacen("agent", "other", 1), true).0, 200);

@@ -425,12 +425,13 @@ fn heads_are_checked() {
         let host = client.authority.clone();
         check(Method::GET, &own, &[], 200, "flowgate_connections").await;
         check(Method::GET, &own, &[("host", &host)], 200, "flowgate_connections").await;
-        check(Method::GET, &own, &[("host", "localhost")], 400, "is not the host in `:authority`").await;
-        check(Method::GET, &own, &[("host", &host), ("host", "localhost")], 400, "sent twice").await;
-        check(Method::GET, "https://evil.example/metrics", &[], 403, "for another host").await;
+        check(Method::GET, &own, &[("host", "localhost")], 400, "differs from the host in `:authority`")
+            .await;
+        check(Method::GET, &own, &[("host", &host), ("host", "localhost")], 400, "header `Host` twice").await;
+        check(Method::GET, "https://evil.example/metrics", &[], 403, "names another host").await;
         let many: Vec<(&str, &str)> = vec![("x-many", "1"); 65];
         check(Method::GET, &own, &many, 431, "more than 64 header fields").await;
-        check(Method::PUT, &own, &[], 405, "has the method GET").await;
+        check(Method::PUT, &own, &[], 405, "supports only the method GET").await;
         let long = "x".repeat(40_000);
         let answer = client.begin_request(Request::get(&own).header("x-long", &long), None).await;
         let status = read(answer).await.map(|answer| answer.status);

@@ -276,7 +276,7 @@ fn requests_outside_the_routes_are_refused() {
         let (status, text) = gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body);
         assert_eq!(status, 400, "{path} {body}: {text}");
         assert!(
-            text.contains("cannot decode the request") || text.contains("not strict JSON"),
+            text.contains("does not support a part of the request") || text.contains("not valid JSON"),
             "{body}: {text}"
         );
     }
@@ -297,7 +297,7 @@ fn requests_outside_the_routes_are_refused() {
     ] {
         let (status, text) = gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], "{}");
         assert_eq!(status, 404, "{path}: {text}");
-        assert!(text.contains("this gateway does not serve"), "{path}: {text}");
+        assert!(text.contains("this gateway does not support this route"), "{path}: {text}");
     }
     assert!(upstream.shown().is_empty(), "{:?}", upstream.shown());
 }
@@ -318,7 +318,7 @@ fn a_key_identifies_its_client() {
     };
     for (headers, status, says) in [
         (vec![], 401, "requires a key"),
-        (vec![("authorization", bad.as_str())], 401, "does not know the key"),
+        (vec![("authorization", bad.as_str())], 401, "the key is that of no client"),
         (vec![("authorization", KEY)], 401, "Bearer KEY"),
         (vec![("authorization", good.as_str()), ("x-api-key", KEY)], 401, "both present"),
         (vec![("x-api-key", OTHER_KEY)], 200, "Hello."),
@@ -375,7 +375,7 @@ fn an_error_of_the_upstream_reaches_the_client() {
             gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body.to_string());
         assert_eq!(status, 502, "{path}: {text}");
         assert!(
-            text.contains("gave no answer that can be passed on") && !text.contains("key-of"),
+            text.contains("sent no answer that can be forwarded") && !text.contains("key-of"),
             "{path}: {text}"
         );
     }
@@ -400,7 +400,7 @@ fn parallel_requests_of_a_client_are_limited() {
         let open: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(KEY).0)).collect();
         assert!(until(|| upstream.shown().len() == 2));
         let (refused, text) = ask(KEY);
-        assert!(text.contains("as many requests open"), "{text}");
+        assert!(text.contains("its limit of open requests"), "{text}");
         let other = scope.spawn(|| ask(OTHER_KEY).0);
         upstream.go_on.send(()).unwrap();
         upstream.go_on.send(()).unwrap();

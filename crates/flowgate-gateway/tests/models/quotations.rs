@@ -201,12 +201,13 @@ fn a_source_that_is_none_is_refused() {
         assert!(answer.contains(expected), "{answer}");
     };
     let hello = r#"{"role":"user","content":"Hello."}"#;
-    let named = "the header `x-flowgate-source` must be one of: typed, file, tool, retrieved, program";
+    let named =
+        "the header `x-flowgate-source` has another value than one of: typed, file, tool, retrieved, program";
     check(&[("x-flowgate-source", "me")], hello, named);
     let twice = [("x-flowgate-source", "typed"), ("x-flowgate-source", "file")];
     check(&twice, hello, "occurs twice");
     let marked = r#"{"role":"user","content":"Hello.","flowgate":{"source":"me"}}"#;
-    check(&[], marked, "`messages[0].flowgate.source` is none of typed");
+    check(&[], marked, "`messages[0].flowgate.source` is not `typed`");
     let marked = r#"{"role":"assistant","content":"Hello.","flowgate":{"source":"typed"}}"#;
     check(&[], marked, "`messages[0].flowgate` is not supported");
 }
@@ -243,7 +244,10 @@ fn remembered_texts_can_be_listed_and_cleared() {
         |who: &'static str, body: Value| PersonClient(&gateway, who).post(&format!("{path}/clear"), &body);
     for client in ["agent", "nobody-at-all"] {
         let (status, body) = clear("amy", json!({"client": client}));
-        assert_eq!((status, body.as_str()), (404, r#"{"detail":"there is no such client"}"#));
+        assert_eq!(
+            (status, body.as_str()),
+            (404, r#"{"detail":"the configuration has no client of this name"}"#)
+        );
     }
     let (status, body) = list("bob");
     assert_eq!(status, 200, "{body}");

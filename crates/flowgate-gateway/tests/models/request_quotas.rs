@@ -28,7 +28,7 @@ fn gateways_that_share_a_database_share_quotas() {
     assert_eq!(ask(&gateways[0]).0, 200);
     for gateway in &gateways {
         let (status, wait, body) = ask(gateway);
-        assert!(status == 429 && body.contains("may not ask more often"), "{status} {body}");
+        assert!(status == 429 && body.contains("has sent too many requests in a minute"), "{status} {body}");
         let wait: u64 = wait.unwrap().parse().unwrap();
         assert!((1..=61).contains(&wait), "{wait}");
     }

@@ -126,16 +126,16 @@ fn each_client_has_its_own_servers() {
     let check = |key, server, status, says| asks(key, server, &[], status, says);
     check(KEY, "web", 200, "result");
     check(KEY, "mail", 404, "it has: web, bank");
-    check(OTHER_KEY, "web", 404, "no server of this name");
-    check("nobody", "web", 401, "does not know the key");
+    check(OTHER_KEY, "web", 404, "may not use an MCP server of this name");
+    check("nobody", "web", 401, "the key is that of no client");
     // A web page could use a key that a proxy adds, so only pages of this machine are accepted.
     for (origin, status, says) in [
         ("http://localhost:3000", 200, "result"),
         ("http://[::1]:8000", 200, "result"),
-        ("https://evil.example", 403, "pages of other hosts"),
-        ("http://localhost.evil.example", 403, "pages of other hosts"),
-        ("null", 403, "pages of other hosts"),
-        ("", 403, "pages of other hosts"),
+        ("https://evil.example", 403, "web page of another host"),
+        ("http://localhost.evil.example", 403, "web page of another host"),
+        ("null", 403, "web page of another host"),
+        ("", 403, "web page of another host"),
     ] {
         asks(KEY, "web", &[("origin", origin)], status, says);
     }
@@ -337,9 +337,9 @@ fn a_server_can_be_stopped() {
     // A tool that is not listed yet can be frozen in advance; a tool of an unknown server, or the client's own name for
     // a tool, cannot.
     for (what, can_come, why) in [
-        ("bank/balanec", true, "no server has listed it"),
-        ("bnak/balance", false, "there is no server `bnak`; there are: bank, web"),
-        ("mcp__bank__balance", false, "this tool is called `bank/balance` here"),
+        ("bank/balanec", true, "no server has listed one"),
+        ("bnak/balance", false, "the configuration has no server `bnak`; known servers are: bank, web"),
+        ("mcp__bank__balance", false, "the gateway calls this tool `bank/balance`; use that name"),
     ] {
         for in_advance in [false, true] {
             let body = json!({"kind": "tool", "what": what, "frozen": true, "in_advance": in_advance});
@@ -442,7 +442,7 @@ fn tools_that_change_are_hidden_until_somebody_approves() {
             let mut client = client(&gateway, conversation);
             assert_eq!(client.begin("bank"), ["balance"]);
             let refusal = client.call("bank", "pay", &json!({"to": "bob"}));
-            assert!(refusal.contains("no tool of this name on offer"), "{refusal}");
+            assert!(refusal.contains("offers no tool of this name"), "{refusal}");
         }
         let question = ann.first();
         assert_eq!(

@@ -47,7 +47,7 @@ fn a_lower_model_does_not_see_a_withheld_answer() {
         ] {
             let shown = shown(path, &rule);
             assert_eq!(shown.contains("MALLORY"), is_shown, "{path} {rule}: {shown}");
-            assert!(!shown.contains("stops the answer"), "{path} {rule}: {shown}");
+            assert!(!shown.contains("denies the answer"), "{path} {rule}: {shown}");
         }
     }
 }

@@ -103,12 +103,15 @@ fn a_client_without_tls_sees_why_it_is_refused() {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");
     let line = server.log.next("refused");
-    assert_eq!(line["message"], "a client spoke HTTP without TLS: its address must begin with https://");
+    assert_eq!(
+        line["message"],
+        "a client connected without TLS: the address in its configuration must begin with https://"
+    );
     assert_eq!(raw(server.gateway.address, &[0, 1, 2, 3]), "");
-    assert_eq!(server.log.next("refused")["message"], "a client spoke neither TLS nor HTTP");
+    assert_eq!(server.log.next("refused")["message"], "a client sent neither TLS nor HTTP");
     // A record of TLS with nonsense in it is answered by an alert.
     raw(server.gateway.address, &[0x16, 3, 1, 0, 4, 9, 9, 9, 9]);
-    assert_eq!(server.log.next("refused")["message"], "a client broke the TLS protocol");
+    assert_eq!(server.log.next("refused")["message"], "a client violated the TLS protocol");
     assert_eq!(server.asks_as(&server.http1()).unwrap(), "Hello yourself.");
 }
 

@@ -112,7 +112,7 @@ fn every_failure_of_a_model_looks_alike() {
                 assert_eq!(*told.get_or_insert_with(|| heard.clone()), heard, "{path} {failure}");
             }
             let (status, said) = told.unwrap();
-            assert!(status == 502 && said.contains("gave no answer that can be passed on"), "{said}");
+            assert!(status == 502 && said.contains("sent no answer that can be forwarded"), "{said}");
         }
     }
     gateway.stop();

@@ -380,7 +380,8 @@ impl Conversation {
         let call = self.monitor.trace().event(event).and_then(|event| event.call);
         let call = call.and_then(|call| self.monitor.trace().event(call));
         let tool = call.and_then(|call| call.tool()).cloned();
-        let text = refusal::malformed_refusal("a rule stops the answer", "do without it");
+        let text =
+            refusal::malformed_refusal("a rule of the policy denies the answer of the tool", "do without it");
         self.turn.rule_messages.extend(found);
         CallOutcome::Refused { text, label, tool, stopped: Some(event) }
     }

@@ -23,7 +23,8 @@ impl fmt::Display for ReplayDiverged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the replay of the conversation diverges: input {} had another result when it was recorded",
+            "the replay of the conversation diverges at input {}, which had another result when it was \
+            recorded: the policy, the settings or the key changed, or the journal was altered",
             self.input
         )
     }

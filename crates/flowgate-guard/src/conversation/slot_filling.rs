@@ -75,7 +75,7 @@ impl Conversation {
                     filling.open.remove(0);
                 }
                 Some(_) if !label.flows_to(&self.clearance.filler) => {
-                    filling.end_turn_full("who fills slots may not read the region");
+                    filling.end_turn_full("the model that fills slots may not read the region");
                 }
                 Some(instruction) => {
                     let request = fill_request(&filling, &argument, instruction, &texts, &self.settings);

@@ -1,7 +1,7 @@
-//! Numbers that occur in the ids of a conversation, each unique and independent of what is hidden.
+//! Owns the counters from which a [conversation](super::Conversation) forms the ids of calls and the nonces of requests to
+//! screeners.
 //!
-//! The part owns the counters; a [conversation](super::Conversation) makes ids and nonces of them. Invariant: a number
-//! depends only on what the reader of its id may know.
+//! Invariant: a counter counts only what everybody who sees the id may know, so an id reveals nothing about hidden text.
 
 use std::collections::HashMap;
 

@@ -67,7 +67,8 @@ impl JoinedText {
         start..end
     }
 
-    /// Returns the bytes of the texts that a range comes from, one range for each run.
+    /// Maps a byte range of the joined, normalized text to the originals: yields the number of each text and its byte
+    /// range there. A run is the part of the joined text that comes from one text.
     fn source_ranges(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let runs = self.run_at(range.start).unwrap_or(0)..self.runs.len();
         runs.map_while(move |number| {

@@ -215,11 +215,17 @@ fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
     }
 }
 
-/// Decodes a run of base64, if it is text.
+/// Decodes a run of base64, given as six-bit values with the characters that they come from. Each decoded character
+/// refers to the source bytes that encode it.
+///
+/// Bytes that are not UTF-8, and control characters other than white space, are unreadable. Of the decoded characters, a
+/// block of [`BLOCK`] is kept, without the unreadable ones, if at least three quarters of it are readable: binary data
+/// is not text. Returns `None` if fewer than [`SHORTEST`] bytes of text remain.
 fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
     let bytes: Vec<u8> = run
         .chunks(4)
         .flat_map(|four| {
+            // Four values make three bytes; the last values of a run, fewer bytes.
             let bits = four.iter().fold(0_u32, |bits, (six, _)| bits << 6 | u32::from(*six));
             let [_, bytes @ ..] = (bits << (6 * (4 - four.len()))).to_be_bytes();
             bytes.into_iter().take(four.len() * 6 / 8)

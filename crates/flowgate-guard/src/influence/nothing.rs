@@ -23,7 +23,8 @@ impl InfluenceMethod for NothingMethod {
     }
 
     fn doc(&self) -> &'static str {
-        "whatever carries more than the user's own words is hidden; a call that needs it cannot be written"
+        "every region above the label of the user's own words is hidden from the model, so nothing else \
+        influences the call"
     }
 
     fn start(&self) -> Box<dyn AttributionSession> {

@@ -19,7 +19,8 @@ impl StepMethod for CheapestFirst {
     }
 
     fn doc(&self) -> &'static str {
-        "everything if all calls that come of it are permitted, else the strictest"
+        "everything if all calls of the resulting draft are permitted, else what flows to the strictest \
+        requirement on offer"
     }
 
     fn shows_everything(&self) -> bool {

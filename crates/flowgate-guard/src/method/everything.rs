@@ -14,7 +14,7 @@ impl StepMethod for Everything {
     }
 
     fn doc(&self) -> &'static str {
-        "everything, which taints all that follows"
+        "everything; all that follows carries the label of everything"
     }
 
     fn shows_everything(&self) -> bool {

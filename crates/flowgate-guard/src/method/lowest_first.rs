@@ -16,7 +16,7 @@ impl StepMethod for LowestFirst {
     }
 
     fn doc(&self) -> &'static str {
-        "what flows into the strictest tool on offer, and more where the model asks to look"
+        "what flows to the strictest requirement on offer, and more when the model looks at hidden regions"
     }
 
     fn has_look(&self) -> bool {

@@ -14,6 +14,6 @@ impl StepMethod for NeverLook {
     }
 
     fn doc(&self) -> &'static str {
-        "what flows into the strictest tool on offer, and never more"
+        "what flows to the strictest requirement on offer, and never more"
     }
 }

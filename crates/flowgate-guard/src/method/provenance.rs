@@ -24,7 +24,7 @@ impl StepMethod for Provenance {
     }
 
     fn doc(&self) -> &'static str {
-        "a draft is shown everything; the step, what the draft takes its values from"
+        "everything for a draft; for the step, the regions from which the draft takes its values"
     }
 
     fn shows_everything(&self) -> bool {

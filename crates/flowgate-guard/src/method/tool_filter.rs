@@ -15,7 +15,7 @@ impl StepMethod for ToolFilter {
     }
 
     fn doc(&self) -> &'static str {
-        "everything, with only the tools that a model chooses for what the user asks"
+        "everything, with only the tools that a model selects for the user's request"
     }
 
     fn shows_everything(&self) -> bool {

@@ -208,7 +208,9 @@ impl<'r> Replay<'r> {
             EventBody::Call(call) => Some((at, &call.id)),
             _ => None,
         });
-        let Some((at, id)) = calls.nth(index) else { return ToolAnswer::error("there is no such call") };
+        let Some((at, id)) = calls.nth(index) else {
+            return ToolAnswer::error("the record has no call at this position");
+        };
         let later = self.run.entries.iter().skip(at);
         let answer = later.filter_map(|entry| match &entry.body {
             EventBody::Output(output) if output.call_id == *id => Some(output),

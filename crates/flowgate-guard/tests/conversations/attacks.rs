@@ -64,7 +64,7 @@ fn slots_stand_where_the_policy_lets_them() {
         r#"{"to": "bob", "body": {"$slot": {"regions": ["h9"]}}}"#,
         "there is no hidden region of this name",
     );
-    check(r#"{"to": "bob", "body": {"$slot": "h1"}}"#, "a slot is an object with `regions`");
+    check(r#"{"to": "bob", "body": {"$slot": "h1"}}"#, "the `$slot` is not an object with a list `regions`");
 }
 
 /// Whether a text can be summarised is information about the text: a call whose slot cannot be filled does

@@ -37,7 +37,7 @@ fn a_rewritten_answer_does_not_show_that_a_rule_stopped_it() {
         let mut agent = ExternalAgent::under(&policy);
         let id = agent.says("Go.", &["list {}"]).calls[0].id.clone();
         agent.answers(&id, answer, &["I saw it."]);
-        let is_stopped = agent.run.last_view().contains("a rule stops the answer");
+        let is_stopped = agent.run.last_view().contains("a rule of the policy denies the answer of the tool");
         let content = vec![Part::Text("It was short.".to_owned())];
         agent.chat[2] = Message::Tool { call_id: id, content, is_error: Some(false) };
         agent.says("And now?", &["Nothing."]);

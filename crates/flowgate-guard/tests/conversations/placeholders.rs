@@ -75,7 +75,7 @@ fn elsewhere_the_call_is_refused() {
         check(
             json!({"to": "bob", "body": {*way: 1}}),
             Method::LowestFirst,
-            "the name of a field holds a placeholder",
+            "the name of a field contains the placeholder of a hidden region",
         );
         check(json!({"to": "bob", *way: 1}), Method::LowestFirst, holds);
     }

@@ -92,9 +92,9 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
 
 /// Decodes the key and the answer of a line.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
-    let value: Value = serde_json::from_str(line).map_err(|_| "it is not JSON")?;
-    let key = value.get("key").and_then(Value::as_str).ok_or("it has no key")?;
-    let answer = value.get("answer").and_then(completion).ok_or("it has no answer")?;
+    let value: Value = serde_json::from_str(line).map_err(|_| "it is not valid JSON")?;
+    let key = value.get("key").and_then(Value::as_str).ok_or("it has no string `key`")?;
+    let answer = value.get("answer").and_then(completion).ok_or("it has no valid `answer`")?;
     Ok((key.to_owned(), answer))
 }
 

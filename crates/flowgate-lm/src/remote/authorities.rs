@@ -25,8 +25,13 @@ pub enum AuthoritiesError {
 impl fmt::Display for AuthoritiesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::None => f.write_str("no certificate; one begins with -----BEGIN CERTIFICATE-----"),
-            Self::Unreadable(number) => write!(f, "certificate {number} cannot be read"),
+            Self::None => f.write_str(
+                "the file contains no certificate; a certificate in PEM begins with `-----BEGIN \
+                CERTIFICATE-----`",
+            ),
+            Self::Unreadable(number) => {
+                write!(f, "certificate {number} of the file cannot be parsed; replace it")
+            }
         }
     }
 }
@@ -101,12 +106,16 @@ mod tests {
         };
         check(AUTHORITY, Ok(1));
         check(&format!("Nobody\n{AUTHORITY}\n{AUTHORITY}"), Ok(2));
-        let none = "no certificate; one begins with -----BEGIN CERTIFICATE-----";
+        let none = "the file contains no certificate; a certificate in PEM begins with `-----BEGIN \
+            CERTIFICATE-----`";
         check("", Err(none));
         check("hello", Err(none));
         check("-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n", Err(none));
-        check(BROKEN, Err("certificate 1 cannot be read"));
-        check(&format!("{AUTHORITY}{BROKEN}"), Err("certificate 2 cannot be read"));
-        check(&AUTHORITY.replace("-----END", "----"), Err("certificate 1 cannot be read"));
+        check(BROKEN, Err("certificate 1 of the file cannot be parsed; replace it"));
+        check(&format!("{AUTHORITY}{BROKEN}"), Err("certificate 2 of the file cannot be parsed; replace it"));
+        check(
+            &AUTHORITY.replace("-----END", "----"),
+            Err("certificate 1 of the file cannot be parsed; replace it"),
+        );
     }
 }

@@ -39,12 +39,12 @@ impl Budget {
     /// Counts a request, or fails if the budget is spent.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|most| self.token_count() >= most) {
-            return Err(Error::OverBudget("its tokens are spent"));
+            return Err(Error::OverBudget("the limit for tokens is reached"));
         }
         let most = self.requests.unwrap_or(u64::MAX);
         let next = |asked: u64| (asked < most).then(|| asked.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(|_| ()).map_err(|_| Error::OverBudget("its requests are spent"))
+        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached"))
     }
 
     fn spend(&self, usage: Usage) {
@@ -86,9 +86,9 @@ mod tests {
         assert_eq!(budget.admit(), Ok(()));
         budget.spend(cost(4, 5));
         assert_eq!(budget.admit(), Ok(()));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("its requests are spent")));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for requests is reached")));
         budget.spend(cost(1, 0));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("its tokens are spent")));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for tokens is reached")));
         assert_eq!((budget.request_count(), budget.token_count()), (2, 10));
         let free = Budget::new(None, None);
         free.spend(cost(u64::MAX, u64::MAX));

@@ -82,7 +82,11 @@ impl Connections {
     /// Returns a client for one request.
     fn acquire_client(&self) -> Result<(reqwest::Client, OpenRequest), Error> {
         let acquired = self.clients.acquire(|| self.make_client());
-        acquired.ok_or_else(|| Error::Unreachable("the HTTP client cannot be started".to_owned()))
+        acquired.ok_or_else(|| {
+            Error::Unreachable(
+                "the HTTP client cannot be initialized; check the certificates of the system".to_owned(),
+            )
+        })
     }
 
     fn make_client(&self) -> Option<reqwest::Client> {
@@ -133,7 +137,13 @@ impl HttpClient {
     /// If the address is not an HTTP URL, or has more than a host and a path.
     pub(super) fn new(base: &str) -> Result<Self, Error> {
         let base = base.trim_end_matches('/');
-        let wrong = || Error::Unreachable("the address is not http:// or https:// with a host".to_owned());
+        let wrong = || {
+            Error::Unreachable(
+                "the address is not `http://` or `https://` with a host and a path, without a user name or a \
+                query"
+                    .to_owned(),
+            )
+        };
         let uri: Uri = base.parse().map_err(|_| wrong())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
         let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
@@ -168,7 +178,11 @@ impl HttpClient {
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
-            Error::Unreachable("the key contains characters that a header cannot have".to_owned())
+            Error::Unreachable(
+                "the key contains characters that an HTTP header cannot contain, such as a line break; check \
+                the key"
+                    .to_owned(),
+            )
         })?;
         value.set_sensitive(true);
         self.headers.push((name, value));
@@ -204,7 +218,9 @@ impl HttpClient {
         exchange: &mut E,
     ) -> Result<E::Out, Error> {
         if Handle::try_current().is_err() {
-            return Err(Error::Unreachable("the caller has no runtime".to_owned()));
+            return Err(Error::Unreachable(
+                "the calling thread has no Tokio runtime; call the model from within one".to_owned(),
+            ));
         }
         let deadline = Instant::now() + self.times.whole.min(DAY);
         for attempt in 0_u32.. {

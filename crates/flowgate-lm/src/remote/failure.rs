@@ -11,10 +11,10 @@ use super::retry::AttemptFailure;
 use crate::Error;
 
 /// The text of [`Error::Unreachable`] where no trusted authority signed the server's certificate.
-pub const UNTRUSTED: &str = "the certificate of its server is not trusted";
+pub const UNTRUSTED: &str = "no trusted authority signed the certificate of the model server";
 
 /// The text of [`Error::Malformed`] for what is no HTTP.
-const NOT_HTTP: &str = "it is not in HTTP";
+const NOT_HTTP: &str = "the answer is not valid HTTP";
 
 /// Returns the failure for an error of the HTTP client.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
@@ -42,10 +42,12 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
             Error::Malformed(NOT_HTTP).into()
         }
         Some(kind) if kind != io::ErrorKind::Other => report_closed(kind),
-        _ if error.is_connect() => AttemptFailure::transient(report_unreachable("no connection")),
+        _ if error.is_connect() => {
+            AttemptFailure::transient(report_unreachable("no connection can be established"))
+        }
         // Such as a stream that an HTTP/2 server resets.
         _ if http.is_some() => report_closed(io::ErrorKind::ConnectionReset),
-        _ => report_unreachable("the request cannot be sent").into(),
+        _ => report_unreachable("the HTTP client cannot send the request").into(),
     }
 }
 

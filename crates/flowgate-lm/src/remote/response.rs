@@ -112,7 +112,7 @@ impl HttpResponse {
             }
             text.extend_from_slice(&bytes);
         }
-        serde_json::from_slice(&text).map_err(|_| Error::Malformed("it is not JSON").into())
+        serde_json::from_slice(&text).map_err(|_| Error::Malformed("the answer is not valid JSON").into())
     }
 
     /// Reads the few bytes that follow an answer, so that the connection can be used again. Where they have not

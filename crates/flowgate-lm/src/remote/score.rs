@@ -93,7 +93,7 @@ impl Scorer {
             return Err(Error::Unsupported("`logprobs`"));
         };
         if texts.len() != numbers.len() {
-            return Err(Error::Malformed("it must have one log-probability for each token"));
+            return Err(Error::Malformed("`tokens` and `token_logprobs` have different lengths"));
         }
         // The tokens that the model generated are at the end.
         let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
@@ -132,7 +132,7 @@ impl ScoringModel for Scorer {
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
-        _ => Err(Error::Malformed("it must have exactly one choice")),
+        _ => Err(Error::Malformed("`choices` does not have exactly one item")),
     }
 }
 
@@ -141,7 +141,7 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut named = entry.values();
     let (Some(token), None) = (named.next(), named.next()) else {
-        return Err(Error::Malformed("it names several tokens for one place"));
+        return Err(Error::Malformed("`prompt_logprobs` does not have exactly one token for each position"));
     };
     let text = token.get("decoded_token").and_then(Value::as_str);
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
@@ -155,7 +155,8 @@ fn continuation_tokens(
     let texts: Vec<Option<&[u8]>> = tokens.iter().map(|(text, _)| text.map(str::as_bytes)).collect();
     let first = continuation_start(&texts, continuation.as_bytes())?;
     let token = |(text, logprob): &(Option<&str>, Option<f64>)| {
-        let logprob = logprob.ok_or(Error::Malformed("a token has no log-probability"))?;
+        let logprob =
+            logprob.ok_or(Error::Malformed("a token of the continuation has no log-probability"))?;
         Ok(ScoredToken { text: text.unwrap_or_default().to_owned(), logprob })
     };
     tokens.iter().skip(first).map(token).collect()
@@ -165,11 +166,15 @@ fn continuation_tokens(
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     let mut left = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
-        let token = token.ok_or(Error::Malformed("the first token has no log-probability"))?;
+        let token = token.ok_or(Error::Malformed(
+            "the tokens after the first one, which has no log-probability, do not spell the continuation",
+        ))?;
         match left.strip_suffix(token) {
             Some(rest) => left = rest,
             None if token.ends_with(left) => {
-                return Err(Error::Malformed("a token crosses the end of the prompt"));
+                return Err(Error::Malformed(
+                    "a token contains the end of the prompt and the beginning of the continuation",
+                ));
             }
             None => break,
         }
@@ -177,7 +182,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
             return Ok(index);
         }
     }
-    Err(Error::Malformed("its tokens do not spell the text"))
+    Err(Error::Malformed("the tokens of the answer do not spell the continuation"))
 }
 
 /// Reads an answer as plain JSON.
@@ -243,7 +248,7 @@ mod tests {
     }
 
     fn bad(why: &str) -> String {
-        format!("the model's answer cannot be read: {why}")
+        format!("the model server sent an answer that cannot be read: {why}; check the model server")
     }
 
     #[tokio::test]
@@ -259,18 +264,35 @@ mod tests {
         let body = json!({"model": "m", "prompt": "hello world", "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0});
         assert_eq!(heard, [json!(["/v1/completions", body])]);
         let crossing = listed(&[token("hel", "-3"), token("lo wor", "-0.5"), token("ld", "-1.25")].join(","));
-        check(by, &[("200 OK", &crossing)], &bad("a token crosses the end of the prompt")).await;
+        check(
+            by,
+            &[("200 OK", &crossing)],
+            &bad("a token contains the end of the prompt and the beginning of the continuation"),
+        )
+        .await;
         let other = listed(&[token("hello", "-3"), token(" earth", "-0.5")].join(","));
-        check(by, &[("200 OK", &other)], &bad("its tokens do not spell the text")).await;
-        check(by, &[("200 OK", &listed(&token("ld", "-1")))], &bad("the first token has no log-probability"))
+        check(by, &[("200 OK", &other)], &bad("the tokens of the answer do not spell the continuation"))
             .await;
+        check(
+            by,
+            &[("200 OK", &listed(&token("ld", "-1")))],
+            &bad(
+                "the tokens after the first one, which has no log-probability, do not spell the continuation",
+            ),
+        )
+        .await;
         let two = listed(&token(" world", "-1").replace("}}", r#"},"8":{}}"#));
-        check(by, &[("200 OK", &two)], &bad("it names several tokens for one place")).await;
+        check(
+            by,
+            &[("200 OK", &two)],
+            &bad("`prompt_logprobs` does not have exactly one token for each position"),
+        )
+        .await;
         let null = listed(&[token("hello", "-3"), token(" world", "null")].join(","));
-        check(by, &[("200 OK", &null)], &bad("a token has no log-probability")).await;
+        check(by, &[("200 OK", &null)], &bad("a token of the continuation has no log-probability")).await;
         let none = r#"{"choices":[{"text":"a"}]}"#;
-        check(by, &[("200 OK", none)], "the model's server does not have `prompt_logprobs`").await;
-        check(by, &[("200 OK", "{}")], &bad("it must have exactly one choice")).await;
+        check(by, &[("200 OK", none)], "the model does not provide `prompt_logprobs`").await;
+        check(by, &[("200 OK", "{}")], &bad("`choices` does not have exactly one item")).await;
     }
 
     #[tokio::test]
@@ -289,8 +311,8 @@ mod tests {
         let asked: Vec<&Value> = heard.iter().map(|heard| &heard[1]["max_tokens"]).collect();
         assert_eq!(asked, [0, 1]);
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
-        check(by, &[("200 OK", &uneven)], &bad("it must have one log-probability for each token")).await;
-        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`").await;
+        check(by, &[("200 OK", &uneven)], &bad("`tokens` and `token_logprobs` have different lengths")).await;
+        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model does not provide `logprobs`").await;
         let no = "the model's server rejected the request (401): invalid_api_key";
         check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no).await;
     }
@@ -321,21 +343,33 @@ mod tests {
             ]
         );
         let crossing = r#"{"tokens":[{"id":5,"piece":"hello w"},{"id":6,"piece":"orld"}]}"#;
-        check(by, &[("200 OK", crossing)], &bad("a token crosses the end of the prompt")).await;
+        check(
+            by,
+            &[("200 OK", crossing)],
+            &bad("a token contains the end of the prompt and the beginning of the continuation"),
+        )
+        .await;
         let all = r#"{"tokens":[{"id":6,"piece":" world"}]}"#;
-        check(by, &[("200 OK", all)], &bad("the first token has no log-probability")).await;
+        check(
+            by,
+            &[("200 OK", all)],
+            "the model does not provide a log-probability of the first token, with which the scored \
+            continuation begins; put text before it",
+        )
+        .await;
         let none = likely(9, "0");
         check(
             by,
             &[("200 OK", cut), ("200 OK", &none), ("200 OK", &none)],
-            &bad("a token has no log-probability"),
+            "the model does not provide a log-probability for each token of the scored text; update \
+            llama.cpp, or choose a method that does not score",
         )
         .await;
-        check(by, &[("200 OK", "{}")], "the model's server does not have `tokens`").await;
+        check(by, &[("200 OK", "{}")], "the model does not provide `tokens`").await;
         check(
             by,
             &[("200 OK", cut), ("200 OK", "{}")],
-            "the model's server does not have `completion_probabilities`",
+            "the model does not provide `completion_probabilities`",
         )
         .await;
     }

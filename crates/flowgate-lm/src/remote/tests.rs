@@ -131,7 +131,7 @@ async fn transient_failures_are_retried() {
     check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ").await;
     check(
         vec![ScriptedReply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
-        "the model is busy and asks to wait 120 s heard ",
+        "the model server is busy; try again in 120 s heard ",
     )
     .await;
     let whole = stream(api, "hello, this is a long answer in pieces");
@@ -140,8 +140,12 @@ async fn transient_failures_are_retried() {
         vec![ScriptedReply::stream(&early), ScriptedReply::stream(&whole)],
         "\"hello, this is a long answer in pieces\" heard hello, this is a long an|hello, this is a long answer in pieces",
     ).await;
-    let ends =
-        |heard: &str| format!("the model's answer cannot be read: the stream ended early heard {heard}");
+    let ends = |heard: &str| {
+        format!(
+            "the model server sent an answer that cannot be read: the stream ended before the answer was \
+            complete; check the model server heard {heard}"
+        )
+    };
     let a = "hello, this is a long an";
     check(
         vec![ScriptedReply::stream(&early), ScriptedReply::stream(&early), ScriptedReply::stream(&early)],
@@ -175,7 +179,9 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
 
 #[tokio::test]
 async fn permanent_failures_are_not_retried() {
-    let bad = |why: &str| format!("the model's answer cannot be read: {why} heard ");
+    let bad = |why: &str| {
+        format!("the model server sent an answer that cannot be read: {why}; check the model server heard ")
+    };
     let no = |status: u16, name: &str| {
         format!("the model's server rejected the request ({status}): {name} heard ")
     };
@@ -188,14 +194,25 @@ async fn permanent_failures_are_not_retried() {
     )
     .await;
     check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason")).await;
-    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("it is not JSON")).await;
-    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("it has no `choices`")).await;
-    check(vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP")).await;
+    check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("the answer is not valid JSON")).await;
+    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("the answer has no list `choices`")).await;
+    check(
+        vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())],
+        &bad("the answer is not valid HTTP"),
+    )
+    .await;
     let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno length\r\n{}\r\n";
-    check(vec![ScriptedReply::Say(chunked.to_owned())], &bad("it is not in HTTP")).await;
-    check(vec![ScriptedReply::stream("data: no JSON\n\n")], &bad("an event is not strict JSON")).await;
-    check(vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is not strict JSON"))
-        .await;
+    check(vec![ScriptedReply::Say(chunked.to_owned())], &bad("the answer is not valid HTTP")).await;
+    check(
+        vec![ScriptedReply::stream("data: no JSON\n\n")],
+        &bad("the data of an event is not valid JSON, or has a key twice"),
+    )
+    .await;
+    check(
+        vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")],
+        &bad("the data of an event is not valid JSON, or has a key twice"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -233,7 +250,10 @@ async fn a_server_without_tls_is_refused() {
     let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(Api::Responses, "a"))]);
     let remote = remote(Api::Responses, &base.replace("http:", "https:"));
     let error = ask(&remote).await.0.unwrap_err().to_string();
-    assert_eq!(error, "the model cannot be reached: the certificate of its server is not trusted");
+    assert_eq!(
+        error,
+        "the model cannot be reached: no trusted authority signed the certificate of the model server"
+    );
     let (heard, _) = hears.recv().unwrap();
     assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
 }
@@ -266,7 +286,7 @@ async fn requests() {
 async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")
         .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
-    let why = "the model's server does not have texts that end a message";
+    let why = "the model does not provide stop sequences in the Responses API; leave out `stop`";
     assert_eq!(ask(&remote).await.0.unwrap_err().to_string(), why);
 }
 
@@ -285,9 +305,21 @@ async fn budgets() {
         assert_eq!(results[2].as_ref().unwrap_err().to_string(), why);
         assert_eq!(budget.token_count(), 7 * served as u64);
     };
-    check(Some(2), None, 2, "the budget for requests to the model is exhausted: its requests are spent")
-        .await;
-    check(None, Some(7), 1, "the budget for requests to the model is exhausted: its tokens are spent").await;
+    check(
+        Some(2),
+        None,
+        2,
+        "the request was not sent, since the budget for the model is spent: the limit for requests is \
+        reached",
+    )
+    .await;
+    check(
+        None,
+        Some(7),
+        1,
+        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -313,6 +345,7 @@ fn addresses_and_keys() {
     let error = RemoteModel::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the model cannot be reached: the key contains characters that a header cannot have"
+        "the model cannot be reached: the key contains characters that an HTTP header cannot contain, such \
+        as a line break; check the key"
     );
 }

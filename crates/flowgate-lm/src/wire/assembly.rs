@@ -35,10 +35,10 @@ impl Assembly {
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
-            return Err(Error::Malformed("it has too many calls"));
+            return Err(Error::Malformed("the answer has more than 256 tool calls"));
         }
         if name.is_empty() {
-            return Err(Error::Malformed("a call has no name"));
+            return Err(Error::Malformed("a tool call of the answer has no `name`"));
         }
         self.check_size(id.len() + name.len())?;
         let call =
@@ -63,7 +63,7 @@ impl Assembly {
             .completion
             .calls
             .get_mut(index)
-            .ok_or(Error::Malformed("it continues a call that did not begin"))?;
+            .ok_or(Error::Malformed("an event adds arguments to a tool call that did not begin"))?;
         call.arguments.push_str(json);
         send_delta(listener, Delta::Arguments { index, json })
     }
@@ -78,7 +78,9 @@ impl Assembly {
         match self.completion.calls.get(index) {
             Some(call) if call.arguments.is_empty() => self.arguments(index, json, listener),
             Some(call) if call.arguments == json => Ok(()),
-            _ => Err(Error::Malformed("the arguments of a call and their end differ")),
+            _ => Err(Error::Malformed(
+                "the final arguments of a tool call differ from the arguments that were streamed",
+            )),
         }
     }
 }

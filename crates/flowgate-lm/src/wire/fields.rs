@@ -58,7 +58,7 @@ impl<'a> ObjectFields<'a> {
     fn from_value_at(value: &'a Json<'a>, place: FieldPath) -> Result<Self, WireError> {
         match value {
             Json::Object(entries) => Ok(Self { entries, place }),
-            _ => Err(WireError { place: place.to_string(), problem: "must be an object" }),
+            _ => Err(WireError { place: place.to_string(), problem: "is not an object" }),
         }
     }
 
@@ -108,14 +108,16 @@ impl<'a> ObjectFields<'a> {
         extension.reject_unknown(&AllowedFields { read: &["source"], dropped: &[], fixed: &[] })?;
         match Source::from_name(extension.text("source")?) {
             Some(source) => Ok(Some(source)),
-            None => extension.field_error("source", "is none of typed, file, tool, retrieved and program"),
+            None => {
+                extension.field_error("source", "is not `typed`, `file`, `tool`, `retrieved` or `program`")
+            }
         }
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
-            Some(None) => self.field_error(key, "must be a string"),
+            Some(None) => self.field_error(key, "is not a string"),
             None => self.field_error(key, "is missing"),
         }
     }
@@ -127,7 +129,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
-            Some(_) => self.field_error(key, "must be a list"),
+            Some(_) => self.field_error(key, "is not a list"),
             None => Ok(&[]),
         }
     }
@@ -161,7 +163,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.field_error(key, "must be a number"),
+            Some(None) => self.field_error(key, "is not a number"),
             None => Ok(None),
         }
     }
@@ -169,7 +171,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
-            Some(None) => self.field_error(key, "must be a whole number"),
+            Some(None) => self.field_error(key, "is not a non-negative integer"),
             None => Ok(None),
         }
     }
@@ -177,7 +179,7 @@ impl<'a> ObjectFields<'a> {
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
-            Some(Err(_)) => self.field_error(key, "is too large"),
+            Some(Err(_)) => self.field_error(key, "is larger than 4294967295"),
             None => Ok(None),
         }
     }
@@ -191,9 +193,9 @@ impl<'a> ObjectFields<'a> {
                 let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
                 texts
                     .collect::<Option<_>>()
-                    .map_or_else(|| self.field_error(key, "must contain only strings"), Ok)
+                    .map_or_else(|| self.field_error(key, "contains an item that is not a string"), Ok)
             }
-            Some(_) => self.field_error(key, "is neither a text nor a list"),
+            Some(_) => self.field_error(key, "is neither a string nor a list of strings"),
         }
     }
 
@@ -202,7 +204,7 @@ impl<'a> ObjectFields<'a> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
             Some(schema @ Json::Object(_)) => Ok(schema.to_value()),
-            Some(_) => self.field_error(key, "must be an object"),
+            Some(_) => self.field_error(key, "is not an object"),
         }
     }
 }
@@ -278,5 +280,5 @@ pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
 /// Returns the name of the called tool.
 pub(super) fn called_tool_name(call: &Value) -> Result<&str, Error> {
     let name = text(call, "name");
-    if name.is_empty() { Err(Error::Malformed("a call has no name")) } else { Ok(name) }
+    if name.is_empty() { Err(Error::Malformed("a tool call of the answer has no `name`")) } else { Ok(name) }
 }

@@ -447,8 +447,8 @@ fn parts_declare_their_sources() {
     let two = r#"[{"type":"text","text":"a","flowgate":{"source":"file"}},{"type":"text","text":"b"}]"#;
     check(two, "", Ok(&[Some("file"), None]));
     check(two, typed, Ok(&[Some("file"), Some("typed")]));
-    check(r#""hello""#, r#","flowgate":{"source":"me"}"#, Err("flowgate.source` is none of typed, file"));
+    check(r#""hello""#, r#","flowgate":{"source":"me"}"#, Err("flowgate.source` is not `typed`, `file`"));
     check(r#""hello""#, r#","flowgate":{"sauce":"typed"}"#, Err("flowgate.sauce` is not supported"));
     check(r#""hello""#, r#","flowgate":{}"#, Err("flowgate.source` is missing"));
-    check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` must be an object"));
+    check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` is not an object"));
 }

@@ -46,7 +46,9 @@ impl ResponseWriter {
         events
     }
 
-    /// Returns the remaining events of the answer, whose text begins with what was written.
+    /// Returns the events that complete the answer `completion`, after those that were already written for its text. If
+    /// the text of `completion` does not begin with what was written, the answer keeps the written text instead, which a
+    /// stream cannot take back.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();

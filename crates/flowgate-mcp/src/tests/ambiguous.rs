@@ -60,7 +60,10 @@ fn a_parameter_has_one_name_for_every_reader() {
         let out = calls(&mut declared(), &params);
         assert_eq!(matches!(out[..], [ProxyAction::Server(_)]), runs, "{params} {out:?}");
         if !runs {
-            assert!(shown(&out).starts_with("error -32600 in the parameters"), "{params} {out:?}");
+            assert!(
+                shown(&out).starts_with("error -32600 the parameters of the request are ambiguous"),
+                "{params} {out:?}"
+            );
         }
     }
     let mut session = declared();

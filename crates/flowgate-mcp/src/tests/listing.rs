@@ -80,7 +80,10 @@ fn further_pages_are_judged_like_the_first() {
     let (count, _, _) = page(&mut session, 3, json!({"cursor": next}), "write");
     assert_eq!(count, 0);
     let unknown = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {"cursor": "mine"}});
-    check(shown(&session.client(&unknown)), "error -32602 the cursor is not known; begin a new list");
+    check(
+        shown(&session.client(&unknown)),
+        "error -32602 the `cursor` of the request is unknown; list the tools again, without `cursor`",
+    );
 }
 
 #[test]

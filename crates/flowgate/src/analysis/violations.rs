@@ -163,7 +163,11 @@ impl MatchReceiver for ViolationCollector<'_> {
                 index,
                 rule,
                 EvaluationFailureKind::TooMany,
-                format!("there are more than {} violations", self.limit),
+                format!(
+                    "the trace has more than {} violations, the limit of this analysis; the others are not \
+                    listed",
+                    self.limit
+                ),
             );
             return Ok(true);
         }
@@ -186,7 +190,7 @@ impl MatchReceiver for ViolationCollector<'_> {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => {
                 // The match is reported even if its message cannot be computed.
-                let text = format!("the rule matches, and its message cannot be computed: {error}");
+                let text = format!("the rule matches, but its message cannot be computed: {error}");
                 self.receive_failure(index, error);
                 (vec![Json::String(text)], Map::new())
             }
@@ -505,7 +509,7 @@ mod tests {
         for condition in
             ["(t: TextChunk)", "(m: Message)\n    \"y\" in m.content", "(s: str)\n    s == \"y\""]
         {
-            check(json!({"role": "user", "content": content}), condition, "too many parts");
+            check(json!({"role": "user", "content": content}), condition, "more parts than");
         }
     }
 }

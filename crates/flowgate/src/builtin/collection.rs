@@ -56,7 +56,10 @@ pub(super) const TABLE: &[Function] = &[
         let found = match (&map, &key) {
             // A list or a map is a key of no map, and must not count as a missing key.
             (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
-                return type_error(format!("a key is text, not {}", key.type_name()));
+                return type_error(format!(
+                    "the key given to `get` has the type {}, not str",
+                    key.type_name()
+                ));
             }
             (Value::Dict(entries), Value::Str(key)) => {
                 entries.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())

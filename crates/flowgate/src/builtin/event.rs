@@ -14,16 +14,21 @@ pub(super) const TABLE: &[Function] = &[
     row("hidden", (1, 1), "How many regions were hidden from the model that decided on a call.", |e, a| {
         Ok(a.first().map_or(Value::Absent, |call| e.hidden_region_count(call)))
     }),
-    row("text", (1, 64), "All texts in values: what is in one of them is in `text(x)`.", |e, a| {
-        let mut texts = Vec::new();
-        for value in a {
-            texts.extend(e.pieces(value)?.into_iter().map(|piece| match piece.place {
-                Some(TextLocation::Node(event, node)) => Value::Node(event, node),
-                _ => Value::Str(piece.text),
-            }));
-        }
-        Ok(Value::Texts(texts.into()))
-    }),
+    row(
+        "text",
+        (1, 64),
+        "All texts in values: `TEXT in text(x)` holds if one of them contains TEXT.",
+        |e, a| {
+            let mut texts = Vec::new();
+            for value in a {
+                texts.extend(e.pieces(value)?.into_iter().map(|piece| match piece.place {
+                    Some(TextLocation::Node(event, node)) => Value::Node(event, node),
+                    _ => Value::Str(piece.text),
+                }));
+            }
+            Ok(Value::Texts(texts.into()))
+        },
+    ),
     row("image", (1, 64), "The addresses of all images in values.", |e, a| {
         let mut images = Vec::new();
         for value in a {
@@ -47,7 +52,8 @@ pub(super) const TABLE: &[Function] = &[
     row(
         "print",
         (0, 64),
-        "Always true; what it is given is not printed, since traces hold what nobody may see.",
+        "Always true. Unlike in invariant-ai, nothing is printed, since a trace may contain confidential \
+        text.",
         |_, _| Ok(Value::Bool(true)),
     ),
 ];

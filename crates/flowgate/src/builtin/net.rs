@@ -11,7 +11,7 @@ pub(super) const TABLE: &[Function] = &[
     row(
         "host",
         (1, 1),
-        "The host of a URL, in lower case; missing if the URL is not plainly one host's.",
+        "The host of a URL, in lower case; missing if parsers could read another host.",
         |e, a| map_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text)),
     ),
     row("domain", (1, 1), "The domain of an e-mail address, in lower case.", |e, a| {

@@ -7,12 +7,17 @@ use crate::eval::{Result, Value};
 const MAX_RANGE: i64 = 100_000;
 
 pub(super) const TABLE: &[Function] = &[
-    row("tuple", (0, 64), "The arguments as a list; of one list, its items.", |e, a| match a {
-        [only @ (Value::List(_) | Value::Texts(_) | Value::Answers(_) | Value::Node(..))] => {
-            Ok(Value::list(e.items(only)?))
-        }
-        all => Ok(Value::list(all.iter().cloned())),
-    }),
+    row(
+        "tuple",
+        (0, 64),
+        "The arguments as a list; if there is one argument, which is a list, its items.",
+        |e, a| match a {
+            [only @ (Value::List(_) | Value::Texts(_) | Value::Answers(_) | Value::Node(..))] => {
+                Ok(Value::list(e.items(only)?))
+            }
+            all => Ok(Value::list(all.iter().cloned())),
+        },
+    ),
     row("sorted", (1, 1), "The items in order: numbers by size, texts by their letters.", |e, a| {
         let list = a.first().cloned().unwrap_or(Value::Absent);
         e.check_present(&list, "`sorted`")?;
@@ -21,7 +26,7 @@ pub(super) const TABLE: &[Function] = &[
         e.spend(items.len())?;
         let numbers = items.iter().all(|item| item.as_number().is_some());
         if !numbers && !items.iter().all(|item| item.as_text().is_some()) {
-            return type_error("only numbers or only texts can be sorted".to_owned());
+            return type_error("`sorted` was given other values than only numbers or only texts".to_owned());
         }
         items.sort_by(|a, b| match (a.as_number(), b.as_number()) {
             (Some(a), Some(b)) => a.total_cmp(&b),
@@ -32,14 +37,18 @@ pub(super) const TABLE: &[Function] = &[
     row(
         "range",
         (1, 3),
-        "The whole numbers from the first argument, or 0, up to the next, which is left out.",
+        "The whole numbers from the first argument, or 0, to the second, without it, by steps of the third, \
+        or 1.",
         |e, a| {
             let mut bounds = Vec::new();
             for index in 0..a.len() {
                 match resolved_argument(e, a, index)? {
                     Value::Int(n) => bounds.push(n),
                     other => {
-                        return type_error(format!("`range` needs whole numbers, not {}", other.type_name()));
+                        return type_error(format!(
+                            "an argument of `range` has the type {}, not int",
+                            other.type_name()
+                        ));
                     }
                 }
             }
@@ -54,7 +63,7 @@ pub(super) const TABLE: &[Function] = &[
             }
             let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
             if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
-                return type_error(format!("`range` gives at most {MAX_RANGE} numbers"));
+                return type_error(format!("the result of `range` would have more than {MAX_RANGE} numbers"));
             }
             let within = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
             let listed: Vec<Value> = within.map(Value::Int).collect();
@@ -94,12 +103,12 @@ mod tests {
         check("tuple", "[1, 2]", "[1, 2]");
         check("sorted", "[3, 1.5, 2]", "[1.5, 2, 3]");
         check("sorted", r#"["b", "a"]"#, r#"["a", "b"]"#);
-        check("sorted", r#"["b", 1]"#, "only numbers or only texts can be sorted");
+        check("sorted", r#"["b", 1]"#, "`sorted` was given other values than only numbers or only texts");
         check("range", "3", "[0, 1, 2]");
         check("range", "1, 3", "[1, 2]");
         check("range", "3, 0, -2", "[3, 1]");
         check("range", "0, 1, 0", "the step of `range` is 0");
-        check("range", "10000000", "`range` gives at most 100000 numbers");
+        check("range", "10000000", "the result of `range` would have more than 100000 numbers");
         check("abs", "-1.5", "1.5");
         check("abs", "-9223372036854775808", "9.223372036854776e18");
         check("round", "2.5", "2");

@@ -70,7 +70,7 @@ pub(super) const TABLE: &[Function] = &[
                     e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
                 }
-                _ => type_error("`replace` needs text".to_owned()),
+                _ => type_error("an argument of `replace` is not a text".to_owned()),
             }
         },
     ),
@@ -183,7 +183,7 @@ mod tests {
         check("len", r#""é!""#, "2");
         check("len", "[1,2]", "absent".replace("absent", "2").as_str());
         check("len", "3", "int has no length");
-        let missing = "needs a value, and it is missing or null; ask first whether it `is None`";
+        let missing = "was given a value that is missing or null; test first whether it `is None`";
         check("len", "null", &format!("`len` {missing}"));
         check("lower", r#""Ab""#, r#""ab""#);
         check("lower", "3", "`lower` needs text, not int");

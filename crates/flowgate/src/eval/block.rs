@@ -34,9 +34,10 @@ impl Evaluator<'_> {
         match self.resolve(&value)? {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => Ok(None),
-            other => {
-                Err(EvalError::Type(format!("a bound of `count` is a number, not {}", other.type_name())))
-            }
+            other => Err(EvalError::Type(format!(
+                "a bound of `count` has the type {}, not int or float",
+                other.type_name()
+            ))),
         }
     }
 

@@ -143,13 +143,17 @@ impl Evaluator<'_> {
                 Ok(items.iter().any(|other| item.equals(other)))
             }
             (Value::Str(key), Value::Dict(entries)) => Ok(entries.iter().any(|(k, _)| k == key)),
-            (_, other) => Err(EvalError::Type(format!("{} contains nothing", other.type_name()))),
+            (_, other) => Err(EvalError::Type(format!(
+                "the right side of `in` has the type {}, which has no items",
+                other.type_name()
+            ))),
         }
     }
 
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
-            let message = "the flow operators compare a Message, a ToolCall or a ToolOutput with another";
+            let message =
+                "one side of a flow operator such as `->` is not a Message, a ToolCall or a ToolOutput";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;
@@ -177,8 +181,10 @@ impl Evaluator<'_> {
             Value::Event(id) | Value::Function(id) => *id,
             Value::Absent | Value::None => return self.negative_outcome(),
             other => {
-                let message =
-                    format!("`is tool:` asks about a call or an answer, not about {}", other.type_name());
+                let message = format!(
+                    "the left side of `is tool:` has the type {}, not ToolCall or ToolOutput",
+                    other.type_name()
+                );
                 return Err(EvalError::Type(message));
             }
         };
@@ -309,7 +315,11 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
         },
     };
     ordering.ok_or_else(|| {
-        EvalError::Type(format!("{} and {} have no order", left.type_name(), right.type_name()))
+        EvalError::Type(format!(
+            "values of the types {} and {} cannot be compared by `<` or `>`",
+            left.type_name(),
+            right.type_name()
+        ))
     })
 }
 

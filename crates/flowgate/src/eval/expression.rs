@@ -133,7 +133,10 @@ impl Evaluator<'_> {
                     Err(self.missing_value_error(|| missing_value_message("`-`")))
                 }
                 Value::Absent => Ok(Value::Absent),
-                other => Err(EvalError::Type(format!("{} has no negative", other.type_name()))),
+                other => Err(EvalError::Type(format!(
+                    "the operand of `-` has the type {}, not int or float",
+                    other.type_name()
+                ))),
             },
             CompiledExpr::And(items) => {
                 // An operand that cannot be evaluated does not matter if another one decides the result.
@@ -276,7 +279,9 @@ impl Evaluator<'_> {
         self.spend(pattern.cost(text))?;
         let found = pattern.find(text, MAX_FOUND + 1)?;
         if found.len() > MAX_FOUND {
-            return Err(EvalError::Type(format!("a pattern is found more than {MAX_FOUND} times in a text")));
+            return Err(EvalError::Type(format!(
+                "the pattern matches more than {MAX_FOUND} times in a text"
+            )));
         }
         let cost = found.iter().map(|range| pattern.cost_from(text.len() - range.end)).sum();
         self.spend(cost)?;
@@ -302,19 +307,26 @@ impl Evaluator<'_> {
             }
             if !self.has_type(&value, *ty) {
                 let (wanted, given) = (ty.name(), value.type_name());
-                return Err(EvalError::Type(format!("`{parameter}` of `{name}` is {wanted}, not {given}")));
+                return Err(EvalError::Type(format!(
+                    "the argument `{parameter}` of the extern predicate `{name}` has the type {given}, not \
+                    {wanted}"
+                )));
             }
             asked.push(value.to_json());
         }
         self.spend(COMPILING)?;
         let answer = self.answers.evaluate(name, &asked);
-        let answer = answer.map_err(|why| EvalError::Type(format!("`{name}` has no answer: {why}")))?;
+        let answer =
+            answer.map_err(|why| EvalError::Type(format!("the extern predicate `{name}` failed: {why}")))?;
         let answer = Value::from_json(&answer);
         if self.has_type(&answer, declared.result) {
             return Ok(answer);
         }
         let (given, wanted) = (answer.type_name(), declared.result.name());
-        Err(EvalError::Type(format!("`{name}` answers with {given}, not {wanted}")))
+        Err(EvalError::Type(format!(
+            "the extern predicate `{name}` answered with a value of the type {given}, not {wanted}; correct \
+            its implementation or its declaration"
+        )))
     }
 
     /// Calls a method that only texts or only maps have.
@@ -331,8 +343,11 @@ impl Evaluator<'_> {
         };
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
         let (least, most) = function.arguments;
+        let given = arguments.len();
         if !(least..=most).contains(&arguments.len()) {
-            return Err(EvalError::Type(format!("`{name}` takes other arguments")));
+            return Err(EvalError::Type(format!(
+                "`{name}` takes {least} to {most} arguments, but the call has {given}; correct the call"
+            )));
         }
         self.call(id, &arguments)
     }
@@ -435,7 +450,10 @@ impl Evaluator<'_> {
         let plan = self.plan;
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {
-            return Err(EvalError::Type(format!("`{}` calls itself too deep", predicate.name)));
+            return Err(EvalError::Type(format!(
+                "the predicate `{}` calls itself more often than the limit permits",
+                predicate.name
+            )));
         }
         let mut frame = vec![Value::Absent; predicate.query.slots];
         for (slot, value) in arguments.into_iter().enumerate() {

@@ -174,7 +174,8 @@ impl Evaluator<'_> {
             (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
             (EventBody::Output(output), "is_error") if output.is_error.is_none() => {
                 return Err(self.missing_value_error(|| {
-                    "`is_error` is not known: the form of the answer cannot say that a tool failed".to_owned()
+                    "`is_error` is missing: the format of this trace does not record whether tools fail"
+                        .to_owned()
                 }));
             }
             (EventBody::Output(_), "is_error")
@@ -229,7 +230,7 @@ impl Evaluator<'_> {
     pub(super) fn check_readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
-            return Err(EvalError::Type("the event has too many parts to be looked at".to_owned()));
+            return Err(EvalError::Type("the event has more parts than a rule may search".to_owned()));
         }
         match &event.body {
             EventBody::Call(call) => match &call.arguments {
@@ -346,7 +347,7 @@ impl Evaluator<'_> {
                 };
                 Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
             }
-            _ => Err(EvalError::Type(format!("{} has no index", object.type_name()))),
+            _ => Err(EvalError::Type(format!("{} cannot be indexed with `[...]`", object.type_name()))),
         }
     }
 

@@ -96,7 +96,10 @@ impl Evaluator<'_> {
         lacks.map_or(Ok(()), |(_, ex)| {
             let what = || {
                 let (field, operator) = (field_path(ex), operator.symbol());
-                format!("{field} is missing or null, so `{operator}` has no answer; ask first whether it `is None`")
+                format!(
+                    "{field} is missing or null, so `{operator}` has no result; test first whether it `is \
+                    None`"
+                )
             };
             Err(self.missing_value_error(what))
         })
@@ -105,7 +108,7 @@ impl Evaluator<'_> {
 
 /// Returns the message for an operation without a value. It names the operation, never content of the trace.
 pub(super) fn missing_value_message(what: &str) -> String {
-    format!("{what} needs a value, and it is missing or null; ask first whether it `is None`")
+    format!("{what} was given a value that is missing or null; test first whether it `is None`")
 }
 
 /// Returns the field that an expression reads, if it is one: `call.arguments.amount` is `arguments.amount`.

@@ -67,7 +67,7 @@ impl Evaluator<'_> {
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
-            let message = format!("there are more than {MAX_PIECES} texts in the value");
+            let message = format!("the value contains more than {MAX_PIECES} texts");
             return Err(EvalError::Type(message));
         }
         match value {

@@ -45,7 +45,9 @@ impl fmt::Display for LatticeError {
         match self {
             Self::Empty => write!(f, "the order has no elements"),
             Self::TooLarge => write!(f, "the order has more than {MAX_ELEMENTS} elements"),
-            Self::Cycle(a, b) => write!(f, "`{a}` and `{b}` are below each other"),
+            Self::Cycle(a, b) => {
+                write!(f, "the order has a cycle: `{a}` is below `{b}`, and `{b}` is below `{a}`")
+            }
             Self::NoUpperBound(a, b) => {
                 write!(f, "`{a}` and `{b}` have no join: no element is above both")
             }
@@ -65,7 +67,9 @@ impl LatticeError {
     pub fn help(&self) -> String {
         match self {
             Self::Empty => "name at least one element".to_owned(),
-            Self::TooLarge => "use a set of names instead of an order".to_owned(),
+            Self::TooLarge => {
+                "declare the dimension as a set instead: `lattice NAME: set of a, b`".to_owned()
+            }
             Self::Cycle(a, b) => format!("remove one of the edges between `{a}` and `{b}`"),
             Self::NoUpperBound(a, b) => {
                 format!("add an element above both, for example `{a} < top, {b} < top`")
@@ -304,7 +308,7 @@ mod tests {
             assert!(!error.help().is_empty());
         };
         check(&[], "the order has no elements");
-        check(&[("a", "b"), ("b", "a")], "`a` and `b` are below each other");
+        check(&[("a", "b"), ("b", "a")], "the order has a cycle: `a` is below `b`, and `b` is below `a`");
         check(&[("o", "a"), ("o", "b")], "`a` and `b` have no join: no element is above both");
         check(&[("a", "i"), ("b", "i")], "`a` and `b` have no meet: no element is below both");
         check(

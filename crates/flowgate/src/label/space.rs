@@ -109,13 +109,13 @@ impl Space {
         for (index, dimension) in dimensions.iter().enumerate() {
             let too_much = |message: String, help| SpaceError { dimension: index, message, help };
             if index >= MAX_DIMENSIONS {
-                let message = format!("a policy has at most {MAX_DIMENSIONS} dimensions");
+                let message = format!("the policy declares more than {MAX_DIMENSIONS} dimensions");
                 return Err(too_much(message, "merge dimensions, or use a set"));
             }
             let mut mask = Label::BOTTOM;
             if dimension.kind == DimensionKind::Time {
                 let Some(age) = mask.ages.get_mut(next_age) else {
-                    let message = format!("a policy has at most {AGES} time dimensions");
+                    let message = format!("the policy declares more than {AGES} time dimensions");
                     return Err(too_much(message, "remove one `time` dimension"));
                 };
                 *age = u64::MAX;
@@ -127,7 +127,8 @@ impl Space {
                     let message = format!("the dimensions need more than {MAX_BITS} bits");
                     return Err(too_much(
                         message,
-                        "an order takes about one bit an element, a set one bit a name",
+                        "an order needs about one bit for each element, a set one bit for each name: declare \
+                        fewer of them",
                     ));
                 }
                 for bit in next_bit..next_bit + width {
@@ -430,6 +431,6 @@ mod tests {
         );
         let time = |name: &str| Dimension::new(name, Purpose::Secrecy, DimensionKind::Time);
         let error = Space::new(vec![time("a"), time("b"), time("c")]).unwrap_err();
-        assert_eq!(error.to_string(), "a policy has at most 2 time dimensions");
+        assert_eq!(error.to_string(), "the policy declares more than 2 time dimensions");
     }
 }

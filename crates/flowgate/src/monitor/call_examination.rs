@@ -49,7 +49,12 @@ impl Monitor {
             }
         };
         let EventBody::Call(call) = &entry.body else {
-            return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
+            return refuse(
+                judgement,
+                entry,
+                ReasonKind::Malformed,
+                "the event to judge is not a call".to_owned(),
+            );
         };
         if self.trace.len() >= self.limits.events {
             return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
@@ -69,7 +74,8 @@ impl Monitor {
             Ok(_) => {}
         }
         if self.trace.calls_with_id(&call.id).next().is_some() {
-            let message = "another call has the same id, so its output would answer both";
+            let message = "another call has the same id, so an output could not be assigned to one of them; \
+                use each id once";
             judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
         }
         let tool = call.tool.clone();
@@ -78,7 +84,7 @@ impl Monitor {
         let seen = place.context;
         let document = self.label_call(&entry, attribution, &seen);
         if document.is_oversize {
-            let message = "the call has too many parts to judge";
+            let message = "the arguments of the call have more parts than the limit permits";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         let influence = possible_influence(attribution);
@@ -102,7 +108,7 @@ impl Monitor {
             }
         }
         if fuel == 0 {
-            let message = "the step took too long to evaluate";
+            let message = "the evaluation exceeded its fuel";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         if let Some(approval) = approval {

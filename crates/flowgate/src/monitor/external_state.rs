@@ -26,7 +26,7 @@ pub struct ExternalStateError(&'static str);
 
 impl fmt::Display for ExternalStateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the record of what stores carry cannot be read: {}", self.0)
+        write!(f, "the recorded labels of external state cannot be read: {}", self.0)
     }
 }
 
@@ -79,14 +79,18 @@ impl Monitor {
     pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
         let policy = Arc::clone(&self.policy);
         let (plan, space) = (&policy.plan, policy.space());
-        let stores =
-            record.get("stores").and_then(Value::as_array).ok_or(ExternalStateError("it lists no stores"))?;
+        let stores = record
+            .get("stores")
+            .and_then(Value::as_array)
+            .ok_or(ExternalStateError("the record has no list `stores`"))?;
         let mut read: Vec<StoreRecord<'_>> = Vec::new();
         let mut is_known = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
-            let label =
-                space.from_names(label.ok_or(ExternalStateError("a store has no label"))?, &mut self.roster);
+            let label = space.from_names(
+                label.ok_or(ExternalStateError("an entry of `stores` has no `label`"))?,
+                &mut self.roster,
+            );
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
             let (declared, server) = match (store.get("store"), store.get("server")) {
                 (Some(Value::String(name)), None) => {
@@ -96,14 +100,19 @@ impl Monitor {
                 }
                 (None, Some(Value::String(server))) => (None, Some(server.as_str().into())),
                 (None, Some(Value::Null)) => (None, None),
-                _ => return Err(ExternalStateError("a store has neither a name nor a server")),
+                _ => {
+                    return Err(ExternalStateError(
+                        "an entry of `stores` has neither the name of a store nor that of a server",
+                    ));
+                }
             };
             read.push(StoreRecord { declared, server, label, stamp });
         }
         self.version += 1;
         // The lower bound on the label of every store; a record without it is not valid.
-        let floor =
-            record.get("floor").ok_or(ExternalStateError("it has no `floor`, the label of all stores"))?;
+        let floor = record
+            .get("floor")
+            .ok_or(ExternalStateError("the record has no `floor`, the least label of all stores"))?;
         let floor = space.from_names(floor, &mut self.roster);
         self.stores.raise_floor(&floor);
         if is_known {

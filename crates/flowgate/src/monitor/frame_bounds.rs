@@ -1,8 +1,9 @@
-//! The greatest label below a bound that the existence of an event can have, whatever the event contains.
+//! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an event
+//! is the fact that the event exists, as opposed to its content.
 //!
-//! That a tool returned an error is hidden with its answer. An observer who sees that a step carries a low label would learn
-//! that there was an error in the place of an answer that would have raised it. So a hidden answer contributes the
-//! greatest label that another answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
+//! Whether a tool returned an error is hidden with its answer. If a hidden answer contributed nothing to the label of a step,
+//! an observer could learn from a low label that the answer was an error. So a hidden answer contributes the greatest label
+//! that any answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
 
 use crate::label::{DimensionSet, Label, PartialLabel};
 use crate::policy::plan::{LabelStatement, Plan, TargetStep};

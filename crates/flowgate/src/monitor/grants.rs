@@ -70,7 +70,8 @@ impl Monitor {
     /// A session that has reached its maximum number of grants permits this one call.
     pub fn approve_for_session(&mut self, question: Question) -> Result<Permit, Denial> {
         if !question.is_grantable() {
-            let message = "this question can be answered for one call only";
+            let message = "the policy does not permit answering this question for the rest of the \
+                conversation; answer it for one call";
             return Err(self.stale_denial(question.judgement, message));
         }
         let grant = self.grant_of(&question).filter(|_| self.grants.len() < MAX_GRANTS);
@@ -247,7 +248,7 @@ ask "by night?" if:
             assert!(permit.judgement().notes.iter().any(|note| note.kind == ReasonKind::Granted));
             assert!(monitor.withdraw_grants());
             let denial = monitor.redeem(permit).unwrap_err();
-            assert!(denial.to_string().contains("a question has come up"), "{denial}");
+            assert!(denial.to_string().contains("now needs an approval"), "{denial}");
         }
         Some(outcome)
     }

@@ -83,12 +83,16 @@ impl Monitor {
             EventBody::Output(output) => {
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
-                    [] => Some("the output answers no call"),
+                    [] => Some("no call of the trace has the id that the output answers"),
                     [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
-                        Some("the call was not running")
+                        Some("the call that the output answers was not running")
                     }
-                    [only] if !self.answered.insert(*only) => Some("the call has been answered before"),
-                    [only] if self.unpermitted.contains(only) => Some("the call was not permitted"),
+                    [only] if !self.answered.insert(*only) => {
+                        Some("the call that the output answers already has an output")
+                    }
+                    [only] if self.unpermitted.contains(only) => {
+                        Some("the call that the output answers was not permitted")
+                    }
                     [only] => {
                         call = Some(*only);
                         None
@@ -137,12 +141,12 @@ impl Monitor {
             document.keep_content_undivided();
         }
         if document.defect.is_some() {
-            let message =
-                "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
+            let message = "the output looks like JSON or YAML, but parsers could read it differently; it is \
+                labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         if document.is_oversize {
-            let message = "the event has too many parts to tell apart; it is labelled as a whole";
+            let message = "the event has more parts than are labelled separately; it is labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Log, message));
         }
         if document.twins_differ {
@@ -160,7 +164,8 @@ impl Monitor {
                 .apply_statements(plan, id, &applicable, tool.as_ref(), is_error, &mut reasons, fuel)
                 .is_err()
         {
-            let message = "the step took too long to evaluate, so the event is unlabelled";
+            let message = "the evaluation of the statements for this event exceeded its fuel, so the event \
+                is labelled top";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
                 event.document.set_subtree(0, plan.space.top());
@@ -217,7 +222,8 @@ impl Monitor {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;
         }
-        let message = "statements raise labels that others rely on, in a circle, so the event is unlabelled";
+        let message = "statements of the policy raise labels on which each other's conditions depend, in a \
+            cycle, so the event is labelled top";
         reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
         Ok(())
     }

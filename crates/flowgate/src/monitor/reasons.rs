@@ -77,7 +77,8 @@ impl MatchReceiver for ReasonCollector<'_> {
         *count += 1;
         if *count == MAX_MATCHES && rule.action != Action::Log {
             // A person cannot approve matches that are not listed.
-            let message = format!("the rule matches {MAX_MATCHES} times or more");
+            let message =
+                format!("the rule matches {MAX_MATCHES} times or more; further matches are not reported");
             let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
             reason.statement = Some(rule.span.clone());
             self.reasons.push(reason);
@@ -108,7 +109,7 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
     let value =
         match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-            Err(error) => return Ok(format!("a rule matches, and its message cannot be computed: {error}")),
+            Err(error) => return Ok(format!("a rule matches, but its message cannot be computed: {error}")),
             Ok(value) => value,
         };
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))

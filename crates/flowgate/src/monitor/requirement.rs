@@ -258,7 +258,7 @@ impl Monitor {
         hidden
             .map(|(part, _)| {
                 let message = format!(
-                    "the {} method attributes this part to regions that it hid from the model",
+                    "the method `{}` attributes this part to regions that it hides from the model",
                     attribution.method
                 );
                 Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }
@@ -419,7 +419,8 @@ impl Monitor {
                         reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
                     if !is_reported {
                         let label = space.describe(&node.label, covered, &self.roster);
-                        let message = format!("{part} carries {}, by standing consent", label.join(", "));
+                        let message =
+                            format!("{part} carries {}, which a standing consent permits", label.join(", "));
                         reasons.push(Reason {
                             statement,
                             part: Some(part.clone()),
@@ -469,7 +470,7 @@ impl Monitor {
             None => (
                 ReasonKind::Undeclared,
                 format!(
-                    "{part} carries {}, and no statement says that the tool may; so at most {}",
+                    "{part} carries {}, but no `require` permits that, so it may carry at most {}",
                     carried.join(", "),
                     allowed.join(", ")
                 ),

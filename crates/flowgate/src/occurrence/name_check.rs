@@ -183,7 +183,9 @@ impl<'a> NameChecker<'a> {
     fn report(&mut self, code: &'static str, span: &Span, message: &str, near: Option<&str>) {
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "if it is not misspelled, the traces lack what this names".to_owned(),
+            None => {
+                "check the spelling; if it is right, the traces do not contain what this names".to_owned()
+            }
         };
         self.found.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }

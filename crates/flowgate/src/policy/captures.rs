@@ -1,8 +1,9 @@
-//! Captures from the whole content of an event, and the labels of fields that such a capture leaves without a field.
+//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`), and warns about
+//! labels of fields of the same content, which then apply to all of it.
 //!
-//! A content from which a statement may capture a part is not divided into the fields that it encodes. Whether a text can
-//! be read as YAML or JSON is for the author of any part of it to choose, and must not decide whether the part is captured.
-//! So it depends on the policy and on the tool, not on the text nor on the conditions of the statement.
+//! If a statement may capture a part of a content, the content is not parsed as YAML or JSON, so it has no fields. The
+//! author of any part of a text can choose whether the text parses, and must not decide by that whether a part is captured.
+//! So whether a content is parsed depends on the policy and the tool, not on the text or the conditions of the statement.
 
 use super::diagnostic::Diagnostic;
 use super::plan::{CompiledQuery, LabelStatement, Plan, TargetStep};
@@ -32,10 +33,12 @@ pub(super) fn warnings(plan: &Plan, source: &str) -> Vec<Diagnostic> {
     let within = plan.labels.iter().filter(|statement| statement.labels_within_content());
     let found = within.filter_map(|fields| {
         let capture = capturing.iter().find(|capture| may_share_tool(plan, &capture.query, &fields.query))?;
-        let message = "the statement labels a part of a text that is not divided into parts, so it covers all of it";
+        let message = "the statement labels a field of a text that is not parsed into fields, so the label \
+            applies to the whole text";
         let line = source.get(..capture.span.start).map_or(0, |before| before.matches('\n').count()) + 1;
         let help = format!(
-            "line {line} captures from the whole text, which therefore is not divided: capture from a field, or remove one of the two statements"
+            "the text is not parsed, since line {line} captures from the whole text: capture from a field, \
+            or remove one of the two statements"
         );
         Some(Diagnostic::warning("capture-and-fields", fields.span.clone(), message).help(help))
     });

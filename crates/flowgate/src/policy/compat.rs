@@ -63,7 +63,7 @@ impl CompatibilityCheck<'_> {
             if let BodyLine::Condition(expr) = line
                 && is_list(expr)
             {
-                let message = "invariant-ai lets nothing but True hold, so this never held there";
+                let message = "in invariant-ai only `True` holds, so this condition never held there";
                 self.warn(
                     "compat-truth",
                     &expr.span,
@@ -79,8 +79,13 @@ impl CompatibilityCheck<'_> {
         match &*expr.kind {
             ExprKind::Quantified(quantifier, body) => {
                 if *quantifier == Quantifier::ForAll {
-                    let message = "invariant-ai lets `forall` hold where there is nothing to hold for";
-                    self.warn("compat-forall", &expr.span, message, "here there must be something");
+                    let message = "in invariant-ai `forall` holds if nothing matches its declarations";
+                    self.warn(
+                        "compat-forall",
+                        &expr.span,
+                        message,
+                        "in Flowgate it holds only if something matches its declarations",
+                    );
                 }
                 self.check_lines(&body.lines);
                 return;
@@ -99,7 +104,7 @@ impl CompatibilityCheck<'_> {
                         "compat-precedence",
                         &expr.span,
                         message,
-                        "put comparisons in parentheses, for both",
+                        "put comparisons in parentheses, which means the same in both",
                     );
                 }
             }
@@ -108,16 +113,21 @@ impl CompatibilityCheck<'_> {
                     && !right.is_grouped =>
             {
                 let message = "invariant-ai reads `a ** b ** c` as `(a ** b) ** c`";
-                self.warn("compat-precedence", &expr.span, message, "write the parentheses, for both");
+                self.warn(
+                    "compat-precedence",
+                    &expr.span,
+                    message,
+                    "write parentheses, which means the same in both",
+                );
             }
             ExprKind::Compare(_, rest) => self.check_comparison(expr, rest),
             ExprKind::Format(_) => {
-                let message = "invariant-ai does not put values into f-strings";
+                let message = "invariant-ai does not replace `{...}` in f-strings by values";
                 self.warn(
                     "compat-text",
                     &expr.span,
                     message,
-                    "there it is the text between the quotation marks",
+                    "in invariant-ai the f-string is the text between the quotation marks, unchanged",
                 );
             }
             ExprKind::Str(_) => self.check_text(expr),
@@ -144,7 +154,7 @@ impl CompatibilityCheck<'_> {
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let many = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
         if many || items.iter().skip(1).any(mixes) {
-            let message = "invariant-ai reads three or more conditions joined by `and` and `or` otherwise";
+            let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help =
                 "put each condition in parentheses or on a separate line, which means the same in both";
             self.warn("compat-precedence", &expr.span, message, help);
@@ -179,7 +189,7 @@ impl CompatibilityCheck<'_> {
                 "compat-text",
                 &expr.span,
                 message,
-                "write r\"...\" if that is what is meant, for both",
+                "write r\"...\" if a backslash is meant, which means the same in both",
             );
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         let _ = compiler.statement(statement);
         if compiler.has_many_errors() {
             let message =
-                format!("there are more than {MAX_ERRORS} mistakes, and the rest has not been looked at");
+                format!("the policy has more than {MAX_ERRORS} errors; the rest of it was not checked");
             let _ =
                 compiler.fail::<()>("too-many", &statement.span, message, "correct the errors above first");
             break;
@@ -258,8 +258,8 @@ impl<'a> Compiler<'a> {
                     _ => self.fail(
                         "default-label",
                         &span,
-                        "a default label is not computed",
-                        "name elements of dimensions",
+                        "the default label contains an element that is computed from an event",
+                        "write only fixed elements, such as `default untrusted`",
                     ),
                 }
             }
@@ -308,7 +308,7 @@ impl<'a> Compiler<'a> {
                 Ok(())
             }
             StatementKind::Payload { target, body } => {
-                self.require_integrity_dimension(&span, "payload lifts the requirement on integrity")?;
+                self.require_integrity_dimension(&span, "`payload` lifts the requirement on integrity")?;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let argument = self.argument(target, &scope)?;
                 let query = self.granting_query(scope);
@@ -317,18 +317,19 @@ impl<'a> Compiler<'a> {
                 Ok(())
             }
             StatementKind::Consent { label, target, body } => {
-                self.require_integrity_dimension(&span, "consent holds only for calls that are trusted")?;
+                self.require_integrity_dimension(&span, "`consent` holds only for calls that are trusted")?;
                 let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = self.argument(target, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 let integrity = self.plan.space.integrity();
                 if label.dims.without(integrity) != label.dims {
-                    let help = "name what may go to the tool, such as `private`; `payload` lifts integrity";
+                    let help = "name the elements of secrecy that the argument may carry, such as `private`; \
+                        use `payload` to lift the requirement on integrity";
                     return self.fail(
                         "consent-integrity",
                         &label_span,
-                        "consent is about secrecy alone",
+                        "the label of `consent` names a dimension that does not express secrecy",
                         help,
                     );
                 }
@@ -337,7 +338,7 @@ impl<'a> Compiler<'a> {
                 Ok(())
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
-                self.require_integrity_dimension(&span, "endorse lowers integrity")?;
+                self.require_integrity_dimension(&span, "`endorse` raises the integrity of a value")?;
                 self.is_endorsement = true;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
                 self.is_endorsement = false;
@@ -346,11 +347,12 @@ impl<'a> Compiler<'a> {
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 if !label.dims.without(self.plan.space.integrity()).is_empty() {
-                    let help = "nothing lowers secrecy: raise what the tool may carry with `require` instead";
+                    let help = "no statement lowers secrecy; use `require` to permit the tool to receive \
+                        more confidential data";
                     return self.fail(
                         "endorse-secrecy",
                         &label_span,
-                        "an endorsement lowers integrity alone",
+                        "the label of `endorse` names a dimension that does not express integrity",
                         help,
                     );
                 }
@@ -373,12 +375,15 @@ impl<'a> Compiler<'a> {
             if found.is_plain() {
                 return Ok(found);
             }
-            let message = format!("a program cannot be handed a {}", ty.text);
+            let message = format!(
+                "the parameter of an extern predicate has the type {}, which cannot be sent to a program",
+                ty.text
+            );
             self.fail(
                 "unknown-type",
                 &ty.span,
                 message,
-                "hand it what you ask about: `str`, `int`, `dict`, `any`, ...",
+                "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
         let declared: Vec<_> =
@@ -426,7 +431,7 @@ impl<'a> Compiler<'a> {
             None => self.fail(
                 "too-many",
                 span,
-                "the patterns of the policy are too large together",
+                "the compiled patterns of the policy exceed the size limit together",
                 "repeat classes such as `\\w` less often, or write `[a-zA-Z0-9_]`, which is smaller",
             ),
         }
@@ -451,7 +456,7 @@ impl<'a> Compiler<'a> {
                 "pattern",
                 span,
                 format!("the pattern is malformed: {problem}"),
-                "`tool:name`, `tool:server/name` and `tool:r\"...\"` are patterns",
+                "write `tool:name`, `tool:server/name` or `tool:r\"REGEX\"`",
             ),
         }
     }
@@ -480,7 +485,7 @@ impl<'a> Compiler<'a> {
             return self.fail(
                 "no-integrity",
                 span,
-                format!("{why}, and no dimension is about integrity"),
+                format!("{why}, but no dimension of the policy expresses integrity"),
                 help,
             );
         }

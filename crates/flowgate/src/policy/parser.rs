@@ -114,9 +114,9 @@ impl Parser<'_> {
         let found = match self.peek() {
             Token::Newline => "the end of the line".to_owned(),
             Token::End => "the end of the policy".to_owned(),
-            Token::Indent => "a deeper line".to_owned(),
-            Token::Dedent => "a less deep line".to_owned(),
-            Token::BadIndent => "an indentation that no block above has".to_owned(),
+            Token::Indent => "a line that is indented more".to_owned(),
+            Token::Dedent => "a line that is indented less".to_owned(),
+            Token::BadIndent => "an indentation that no line above has".to_owned(),
             Token::OpenStr => "a text without closing quote".to_owned(),
             _ => format!("`{}`", excerpt(self.text(&span))),
         };
@@ -156,7 +156,7 @@ impl Parser<'_> {
 
     fn report_too_deep(&mut self, span: Span) -> ReportedParseError {
         let message = format!("the expression is nested more than {MAX_HEIGHT} levels deep");
-        self.report(Diagnostic::error("too-deep", span, message).help("name parts of it with `:=`"))
+        self.report(Diagnostic::error("too-deep", span, message).help("give names to parts of it with `:=`"))
     }
 
     /// Skips the rest of a statement: its line, and the block below it.

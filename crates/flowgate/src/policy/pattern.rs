@@ -119,6 +119,9 @@ impl ToolPattern {
     }
 
     /// Returns whether the pattern matches a tool.
+    ///
+    /// A qualified pattern, such as `bank/get_*`, is compared with `server/name`; any other with the name alone. Of the
+    /// tools that Flowgate itself defines, only a qualified pattern matches one.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
             NamePattern::Exact(exact) => **exact == *name,
@@ -127,6 +130,8 @@ impl ToolPattern {
         match &tool.server {
             // An unqualified name such as `link` means a server's tool, not one of Flowgate's own tools.
             Some(server) if &**server == Tool::FLOWGATE_SERVER && !self.qualified => false,
+            // A tool without a server is compared as `/name`, which `*/name` matches and `bank/name` does not. The
+            // pattern `*`, which is qualified, matches every tool.
             None if self.qualified => matches(&format!("/{}", tool.name)) || self.source == "*",
             Some(server) if self.qualified => matches(&format!("{server}/{}", tool.name)),
             _ => matches(&tool.name),

@@ -158,13 +158,16 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
 }
 
 fn too_long() -> EvalError {
-    EvalError::Type("the search for a pattern with look-around takes too many steps".to_owned())
+    EvalError::Type(
+        "the search for a pattern with look-around exceeded its limit of steps; simplify the pattern"
+            .to_owned(),
+    )
 }
 
 /// Returns the last line of the library's message, which describes the error without repeating the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
-        return "it is too large with its repetitions written out".to_owned();
+        return "it is too large after its repetitions are expanded".to_owned();
     }
     let text = error.to_string();
     let last = text.lines().last().unwrap_or("malformed");

@@ -91,7 +91,7 @@ pub(super) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
 /// Reads a tool; `None` is an entry that the provider of a model expands to tools.
 fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
     let Value::Object(object) = item else {
-        return Err(ToolListError::new(place, "a tool is a JSON object"));
+        return Err(ToolListError::new(place, "the tool is not a JSON object"));
     };
     if object.contains_key("role") {
         let problem = "a message, and not a tool; a trace is an argument without `--tools`";
@@ -107,7 +107,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
     let name = match fields.get("name") {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         None if is_hosted(object) => return Ok(None),
-        _ => return Err(ToolListError::new(place, "a tool has no `name`")),
+        _ => return Err(ToolListError::new(place, "the tool has no `name`")),
     };
     let schema = |keys: &[&str]| {
         let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
@@ -116,7 +116,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         match value {
             Value::Null => Ok(None),
             Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
-            _ => Err(ToolListError::new(format!("{place}.{key}"), "a schema is a JSON object")),
+            _ => Err(ToolListError::new(format!("{place}.{key}"), "the schema is not a JSON object")),
         }
     };
     let (input, output) = (
@@ -190,20 +190,20 @@ mod tests {
             ),
             ("{\"tools\": {}}", "tools: not a list"),
             ("{\"error\": {\"code\": 1}}", "error: the response reports an error and has no tools"),
-            ("[1]", "[0]: a tool is a JSON object"),
+            ("[1]", "[0]: the tool is not a JSON object"),
             (
                 "[{\"role\": \"user\", \"content\": \"hi\"}]",
                 "[0]: a message, and not a tool; a trace is an argument without `--tools`",
             ),
-            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: a tool has no `name`"),
+            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: the tool has no `name`"),
             (
                 "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}",
-                "tools[0].function: a tool has no `name`",
+                "tools[0].function: the tool has no `name`",
             ),
-            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: a tool has no `name`"),
+            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: the tool has no `name`"),
             (
                 "{\"result\": {\"tools\": [{\"name\": \"a\", \"inputSchema\": 3}]}}",
-                "result.tools[0].inputSchema: a schema is a JSON object",
+                "result.tools[0].inputSchema: the schema is not a JSON object",
             ),
         ] {
             assert_eq!(read(text), Err(expected.to_owned()), "{text}");

@@ -132,7 +132,10 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
             Ok(JsonLine::Run(RecordedRun { meta: run, entries }))
         }
         Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
-        _ => Err((None, "expected a message, a list of messages, or an object with `messages`".to_owned())),
+        _ => Err((
+            None,
+            "the line is not a message, a list of messages or an object with `messages`".to_owned(),
+        )),
     }
 }
 
@@ -163,7 +166,7 @@ fn shift_origins(entries: &mut [TraceEntry], by: usize) {
 
 /// Returns the events of one message, in the order in which they happened.
 fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
-    let object = item.as_object().ok_or("a message is a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object")?;
     if object.contains_key("jsonrpc") {
         // Metadata that a server adds to its messages must not choose the agent or the parents.
         return mcp::read(object);
@@ -186,7 +189,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
         last.name = Some(id.to_owned());
     }
     if let (Some(parents), Some(first)) = (metadata.get("parents"), entries.first_mut()) {
-        let parents = parents.as_array().ok_or("`metadata.parents` is a list of ids")?;
+        let parents = parents.as_array().ok_or("`metadata.parents` is not a list of ids")?;
         first.parents =
             parents.iter().map(|id| text_field(id, "metadata.parents")).collect::<Result<_, _>>()?;
     }
@@ -194,7 +197,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
 }
 
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` must be a string"))
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
 }
 
 /// Returns the fields of an object that are not in `known`.
@@ -305,15 +308,15 @@ mod tests {
             "{\"role\":\"user\"}\n{\"role\":",
             "line 2: not strict JSON: EOF while parsing a value at column 8",
         );
-        check("[{\"role\":\"user\"},3]", "line 1, message 1: a message is a JSON object");
-        check("3", "line 1: expected a message, a list of messages, or an object with `messages`");
+        check("[{\"role\":\"user\"},3]", "line 1, message 1: the message is not a JSON object");
+        check("3", "line 1: the line is not a message, a list of messages or an object with `messages`");
         check(r#"{"role":"user","role":"system"}"#, "line 1: not strict JSON: duplicate key at column 21");
         check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
         check(
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
-            "line 1, message 0: a tool call has no `function.name`",
+            "line 1, message 0: a tool call of the message has no `function.name`",
         );
-        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` must be a string");
+        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string");
         check("", "");
     }
 

@@ -22,9 +22,11 @@ pub(crate) enum EvalError {
 impl fmt::Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fuel => f.write_str("the step took too long to evaluate"),
-            Self::Missing => f.write_str("a value is missing"),
-            Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
+            Self::Fuel => f.write_str("the evaluation exceeded its fuel"),
+            Self::Missing => f.write_str("a value that the expression needs is missing"),
+            Self::MissingParameter(name) => {
+                write!(f, "the parameter `input.{name}` was not given to the evaluation")
+            }
             Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
                 f.write_str(message)
             }

@@ -16,13 +16,13 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::model_routes(path)?;
     let Some(file) = config.audit.as_ref().map(|audit| audit.file.clone()) else {
-        return Err(failed(&"the configuration has no [audit]: this gateway writes no log"));
+        return Err(failed(&"the configuration has no section [audit], so this gateway writes no audit log"));
     };
     let loss = accept_loss(config, KEY_HOLDER).map_err(|error| failed(&error))?;
     let mark = output.paint("32", "✓");
     let name = file.display();
     match loss {
-        None => output.line(&format!("{mark} {name} has all lines that its database knows")),
+        None => output.line(&format!("{mark} {name} has all lines that the database has recorded")),
         Some(loss) => {
             output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
             if let Some(anchor) = loss.contradicted_anchor() {

@@ -65,7 +65,10 @@ fn check_known_logs(
     output: &mut Console,
 ) -> bool {
     if anchors.logs.is_empty() {
-        output.note("the database knows no audit log yet: start the gateway once, so that the database records the length of the log");
+        output.note(
+            "the database has no record of an audit log yet: start the gateway once, so that the database \
+            records the length of the log",
+        );
         return true;
     }
     let mark = output.paint("31", "✗");
@@ -80,12 +83,12 @@ fn check_known_logs(
         are_known = false;
         let line = anchor.head.seq.saturating_add(1);
         let advice = if anchors.is_shared {
-            "pass the logs of all gateways that share the database"
+            "give the logs of all gateways that share the database"
         } else {
-            "it was truncated or replaced"
+            "that log was truncated or replaced"
         };
         output.line(&format!(
-            "{mark} the database knows another log, up to line {line} ({}), signed by {}: {advice}",
+            "{mark} the database has recorded another log, up to line {line} ({}), signed by {}: {advice}",
             anchor.head.hash, anchor.key
         ));
     }
@@ -96,7 +99,10 @@ fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
     let RecheckReport { same, unsent, gone, earlier, unread, differ } = rechecked;
     let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };
     let mark = output.paint(color, mark);
-    output.line(&format!("{mark} {} confirmed by judging again", plural(same, "verdict")));
+    output.line(&format!(
+        "{mark} {} confirmed: the calls were judged again, with equal results",
+        plural(same, "verdict")
+    ));
     if *unsent > 0 {
         output.line(&format!(
             "  not sent  {} of turns that were not stored, so no call was sent",
@@ -105,19 +111,20 @@ fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
     }
     if *gone > 0 {
         output.line(&format!(
-            "  gone      {} of conversations that were deleted, or restarted with another policy",
+            "  deleted   {} of conversations that were deleted, or restarted with another policy",
             plural(gone, "verdict")
         ));
     }
     if *earlier > 0 {
         output.line(&format!(
-            "  earlier   {} in the database from before the log began",
+            "  earlier   {} in the database that are older than the log",
             plural(earlier, "verdict")
         ));
     }
     if *unread > 0 {
         output.line(&format!(
-            "  unread    {} in the database whose policy has changed, or whose client is gone",
+            "  unread    {} in the database whose policy has changed, or whose client is no longer \
+            configured",
             plural(unread, "conversation")
         ));
     }

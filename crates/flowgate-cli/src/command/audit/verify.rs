@@ -85,7 +85,10 @@ pub(super) fn verify_log(
             let is_refused = *signed && summary.unsigned > 0;
             print_valid(&name, &summary, is_refused, output);
             if key.is_none() {
-                output.note("the key was read from the log itself; pass the key that you know with --key");
+                output.note(
+                    "the key was read from the log itself, which does not prove who wrote it; give the key \
+                    that you know with `--key`",
+                );
             }
             if summary.unsigned > 0 {
                 output.note(
@@ -133,7 +136,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
     }
     if summary.torn > 0 {
         output.line(&format!(
-            "  torn      {}, set aside when the log was opened",
+            "  torn      {} that a killed process left incomplete, set aside when the log was opened",
             plural(summary.torn, "line")
         ));
     }
@@ -161,7 +164,8 @@ fn public_key(given: &str) -> Result<AuditPublicKey, InputError> {
     let text = policy_source(Path::new(given))?;
     AuditPublicKey::parse(&text.to_ascii_lowercase()).ok_or_else(|| {
         InputError(format!(
-            "{given}: not a public key: give 64 hexadecimal digits, as in the `.pub` file beside the gateway's key"
+            "{given}: the file or the value is not a public key; give 64 hexadecimal digits, as in the \
+            `.pub` file beside the gateway's key"
         ))
     })
 }

@@ -28,11 +28,16 @@ pub(super) fn check_heads(
         output.line(&format!("{mark} {name}: line {line}: {forged}"));
     }
     if witness.rejected_lines().len() > MAX_NAMED {
-        output
-            .line(&format!("{mark} {name}: {} more such lines", witness.rejected_lines().len() - MAX_NAMED));
+        output.line(&format!(
+            "{mark} {name}: {} more lines that are not valid",
+            witness.rejected_lines().len() - MAX_NAMED
+        ));
     }
     if witness.partial_lines() > 0 {
-        output.note("a line of the witness is incomplete: its writer was stopped, and delivered it again");
+        output.note(
+            "a line of the witness is incomplete, and is complete in a later line: the writer was stopped \
+            while it wrote",
+        );
     }
     let mut keys = Vec::new();
     for log in logs {
@@ -45,15 +50,16 @@ pub(super) fn check_heads(
         for (log, since, time) in witness.accepted_losses(key) {
             let line = since.saturating_add(1);
             output.line(&format!(
-                "  given up  line {line} of the log {log} and all behind it: recorded by an operator at {time}"
+                "  accepted  the loss of line {line} of the log {log} and of all later lines: recorded by an \
+                operator at {time}"
             ));
         }
         for (log, head) in witness.signed_by(key).filter(|(log, _)| logs.iter().all(|one| one.id != *log)) {
             is_whole = false;
             let line = head.seq.saturating_add(1);
             output.line(&format!(
-                "{mark} {name}: there is another log of this key, up to line {line} ({}): {log}; give it as well, or find out who \
-                 replaced it",
+                "{mark} {name}: the witness has received another log with the same key, {log}, up to line \
+                {line} ({}); verify that log as well, or find out who replaced it",
                 head.hash
             ));
         }

@@ -147,7 +147,9 @@ fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, InputErro
     let mut replayed = replay(policy, &EverythingMethod, run);
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
         (Some(call), []) if call.entry + 1 == run.entries.len() => Ok(call.judgement),
-        _ => Err(InputError("a run of the measurement was not judged completely".to_owned())),
+        _ => Err(InputError(
+            "a run of the measurement was not judged completely; this is a defect of Flowgate".to_owned(),
+        )),
     }
 }
 
@@ -343,7 +345,11 @@ pub(crate) fn run(options: &DetectorBenchOptions<'_>, output: &mut Console) -> R
     let (policy, name) = match options.policy {
         Some(path) => (load_policy(path, output)?, path.display().to_string()),
         None => {
-            let broken = |_| InputError("the policy of the measurement cannot be read".to_owned());
+            let broken = |_| {
+                InputError(
+                    "the policy of the measurement cannot be read; this is a defect of Flowgate".to_owned(),
+                )
+            };
             (Policy::parse(POLICY).map_err(broken)?, "link-preview.flow".to_owned())
         }
     };

@@ -59,8 +59,11 @@ impl FeedbackRow {
 /// Returns all rows, in the order of the file.
 pub(super) fn rows() -> Result<Vec<FeedbackRow>, InputError> {
     let row = |(index, line)| {
-        FeedbackRow::read(line)
-            .ok_or_else(|| InputError(format!("row {index} of the feedback cannot be read")))
+        FeedbackRow::read(line).ok_or_else(|| {
+            InputError(format!(
+                "row {index} of the built-in feedback cannot be read; this is a defect of Flowgate"
+            ))
+        })
     };
     ROWS.lines().enumerate().map(row).collect()
 }

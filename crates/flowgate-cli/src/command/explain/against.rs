@@ -137,7 +137,7 @@ impl Measurement<'_> {
         if is_empty && !self.progress.is_interrupted() {
             let suite = self.suite.map(|suite| format!(" of the suite `{suite}`")).unwrap_or_default();
             let names: Vec<String> = self.corpora.iter().map(|path| path.display().to_string()).collect();
-            return Err(InputError(format!("{}: there is no run{suite} to replay", names.join(", "))));
+            return Err(InputError(format!("{}: the files have no run{suite} to replay", names.join(", "))));
         }
         Ok(effects)
     }

@@ -1,10 +1,15 @@
-//! The statements that could permit a call, the least harmful first.
+//! Computes which statements, added to the policy, could permit a denied call, sorted by harm, the least first.
 //!
-//! What is never among them: a payload that decides where something goes or what runs; a label that trusts a field of prose,
-//! in which a stranger can write an instruction; an endorsement of any number that selects an object or is a sum of money; a
-//! requirement that permits untrusted influence on a tool that acts. A label that trusts a field from which the call takes its
-//! destination, its object or its sum of money, or that had a hand in the decision to call the tool, needs evidence: a corpus
-//! with attacks on the tool, none of which passes.
+//! Some statements are never suggested:
+//!
+//! * a `payload` for an argument that decides where something is sent or what is executed;
+//! * a `label` that trusts a field of prose, in which a stranger can write an instruction;
+//! * an `endorse` of every number for an argument that selects an object or is a sum of money;
+//! * a `require` that permits untrusted influence on a tool that acts.
+//!
+//! Others are suggested only with evidence, which is a corpus with attacks on the tool of which none passes: a `label` that
+//! trusts a field from which the call takes its destination, its object or its sum of money, or a field that influenced the
+//! decision to call the tool.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::ArgumentRole;

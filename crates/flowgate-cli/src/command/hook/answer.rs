@@ -45,7 +45,7 @@ impl HookAnswer {
 
     /// Returns a refusal, because the judgement failed.
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
-        let says = format!("the event could not be judged and is therefore refused: {why}");
+        let says = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
             HookEvent::PreToolUse => Self::Call(Outcome::Deny, says),
             HookEvent::PostToolUse | HookEvent::UserPromptSubmit => Self::Stop(event, says, None),

@@ -76,5 +76,6 @@ pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Opt
     let is_cleared = monitor
         .clearance("model")
         .is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)));
-    Ok((!is_cleared).then(|| "the policy withholds this: the model may not read it".to_owned()))
+    Ok((!is_cleared)
+        .then(|| "the policy withholds this: its label exceeds the clearance of `model`".to_owned()))
 }

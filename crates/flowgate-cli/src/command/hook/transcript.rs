@@ -197,7 +197,10 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
             paths.push(path);
         }
         if paths.len() > MAX_FILES {
-            return Err(format!("{}: more than {MAX_FILES} transcripts", folder.display()));
+            return Err(format!(
+                "{}: more than {MAX_FILES} transcripts; move those of ended sessions to another folder",
+                folder.display()
+            ));
         }
     }
     paths.sort();
@@ -212,14 +215,19 @@ fn read_lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String,
     let mut bytes = Vec::new();
     let read = file.take(left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
-    *left = left
-        .checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
-        .ok_or_else(|| format!("the transcript is longer than {} MiB; begin a new session", limit >> 20))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not UTF-8"))?;
+    *left = left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
+        format!(
+            "the transcripts of this session are longer than {} MiB in total; begin a new session",
+            limit >> 20
+        )
+    })?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{name}: the transcript is not valid UTF-8"))?;
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),
-        Ok(_) => Err(format!("{name}: line {}: not a JSON object", index + 1)),
-        Err(error) => Err(format!("{name}: line {}: not strict JSON: {}", index + 1, error.message)),
+        Ok(_) => Err(format!("{name}: line {} of the transcript is not a JSON object", index + 1)),
+        Err(error) => {
+            Err(format!("{name}: line {} of the transcript is not valid JSON: {}", index + 1, error.message))
+        }
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
@@ -262,13 +270,13 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
         .into_iter()
         .next()
         .map(|event| TranscriptEvent::Event(Box::new(event)))
-        .ok_or_else(|| "a message has no content".to_owned())
+        .ok_or_else(|| "a message of the transcript has no content".to_owned())
 }
 
 /// Returns the events of a message.
 fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
-    let message = message.ok_or("an entry of the transcript has no message")?;
+    let message = message.ok_or("an entry of the transcript has no object `message`")?;
     let content = message.get("content").cloned().unwrap_or_default();
     // Nothing else of the message is read: it could be mistaken for information about its source.
     let role = role_of_message(entry, &content);

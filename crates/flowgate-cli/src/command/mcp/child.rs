@@ -26,7 +26,9 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// Starts the server. It inherits the environment and the standard error.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
-        let (program, arguments) = command.split_first().ok_or("name the server's command after `--`")?;
+        let (program, arguments) = command
+            .split_first()
+            .ok_or("the command line names no server; write the server's command after `--`")?;
         let shown = crate::escaping::line(&program.to_string_lossy());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -35,15 +37,18 @@ impl ServerProcess {
         command.wrap(process_wrap::tokio::ProcessGroup::leader());
         let mut process = command.spawn().map_err(|error| {
             let why = match error.kind() {
-                std::io::ErrorKind::NotFound => "there is no such program".to_owned(),
-                std::io::ErrorKind::PermissionDenied => "it is not executable".to_owned(),
+                std::io::ErrorKind::NotFound => "no program of this name was found".to_owned(),
+                std::io::ErrorKind::PermissionDenied => "the file is not executable".to_owned(),
                 _ => error.to_string(),
             };
-            format!("the server's command `{shown}` cannot be run: {why}; try to run it by hand")
+            format!("the server's command `{shown}` cannot be started: {why}; try to run it by hand")
         })?;
         let (to, from) = (process.stdin().take(), process.stdout().take());
         let (Some(to), Some(from)) = (to, from) else {
-            return Err(format!("the server's command `{shown}` has no standard streams"));
+            return Err(format!(
+                "the server's command `{shown}` was started without standard input and output; this is a \
+                defect of Flowgate"
+            ));
         };
         let (input, waiting) = queue();
         tokio::spawn(write_lines(to, waiting));

@@ -52,7 +52,9 @@ impl ClientLabelFile {
         let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut seen = place.context;
         if let Some(stored) = &stored {
-            let stored = stored.as_ref().ok_or_else(|| self.file_error("it has no labels under `seen`"))?;
+            let stored = stored
+                .as_ref()
+                .ok_or_else(|| self.file_error("the file has no object `seen` with labels"))?;
             let others = monitor.from_names(stored);
             if !others.flows_to(&seen) {
                 seen = seen.join(&others);
@@ -71,7 +73,8 @@ impl ClientLabelFile {
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(
-            "{path}: {problem}; the labels of text from other servers are unknown: restore the file, or remove it to begin without labels"
+            "{path}: {problem}; the file has the labels of text from other servers of this client: restore \
+            it, or remove it to forget these labels"
         )
     }
 }
@@ -105,7 +108,7 @@ mod tests {
         two.exchange(&mut second).unwrap();
         assert_eq!(second.trace().len(), 1);
         std::fs::write(&path, "{}").unwrap();
-        assert!(two.exchange(&mut second).unwrap_err().contains("remove it to begin without labels"));
+        assert!(two.exchange(&mut second).unwrap_err().contains("remove it to forget these labels"));
         std::fs::remove_file(&path).unwrap();
     }
 }

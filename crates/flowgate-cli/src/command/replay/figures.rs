@@ -316,10 +316,10 @@ pub(super) fn call_json(
 /// Returns how a model in a guarded conversation would obtain what a call needs.
 fn describe(access: CallAccess) -> &'static str {
     match access {
-        CallAccess::Shown => "all that it needs is shown",
-        CallAccess::Slot => "a slot is left for what is hidden",
-        CallAccess::Looked => "after a look at what is hidden",
-        CallAccess::Unavailable => "what it needs is not shown",
+        CallAccess::Shown => "everything that it needs is shown",
+        CallAccess::Slot => "a slot is filled with the hidden text that it needs",
+        CallAccess::Looked => "it needs a look at hidden text",
+        CallAccess::Unavailable => "what it needs is hidden",
     }
 }
 

@@ -1,4 +1,5 @@
-//! The result of a replay, as a table with lists of calls, or as JSON lines.
+//! Prints the figures of a replay: a table with one row per suite and method, followed by the lists of calls that options
+//! ask for; or the same as JSON lines.
 
 use serde_json::json;
 
@@ -156,7 +157,7 @@ fn notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
             "{method}: {} without a call of an acting tool, of which {}: the agent only writes something.",
             plural(attacks.without_call, "attack"),
             if attacks.with_outcome == 0 {
-                "the success is not known".to_owned()
+                "whether the attack succeeded is not known".to_owned()
             } else {
                 format!("{} succeed", attacks.succeeded_without_call)
             },

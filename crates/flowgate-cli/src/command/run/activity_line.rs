@@ -14,14 +14,15 @@ const UPDATE: Duration = Duration::from_millis(100);
 /// Longer text could take more than one line of the terminal, which cannot be cleared.
 const MAX_SHOWN_CHARS: usize = 50;
 
-/// An activity.
+/// The line of a running activity, drawn until this is dropped.
 pub(super) struct ActivityLine {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ActivityLine {
-    /// Draws the line from now on.
+    /// Starts the thread that draws the line of the activity `what`, with the time since this call. Without a thread,
+    /// there is no line.
     pub(super) fn begin(what: String) -> Self {
         let (stop, stopped) = channel();
         let begun = Instant::now();

@@ -109,16 +109,21 @@ impl TerminalChat<'_> {
             // The person at the terminal is asked at once.
             None | Some(TurnEnd::Model | TurnEnd::Asked) => {}
             Some(TurnEnd::Steps) => {
-                self.shell.error("the model reached the limit of steps in one turn; write `go on`, or ask for less at once");
+                self.shell.error(
+                    "the model reached the limit of steps in one turn; write `continue`, or ask for less at \
+                    once",
+                );
                 code = 1;
             }
             Some(TurnEnd::Clearance) => {
-                self.shell
-                    .error("the policy does not permit the model's server to read what the next step needs");
+                self.shell.error(
+                    "the next step needs text that exceeds the clearance of `model`, so it is not sent to \
+                    the model server",
+                );
                 code = 1;
             }
             Some(TurnEnd::Full) => {
-                self.shell.error("the session is full; begin a new one");
+                self.shell.error("the session has reached its size limit; begin a new one");
                 code = 1;
             }
         }

@@ -47,11 +47,14 @@ pub(super) struct AgentSpec {
 /// # Errors
 /// Returns an error message with advice.
 pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpec>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("it is not valid JSON: {error}"))?;
     let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
     let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
     if servers.iter().any(|server| server == SERVER) {
-        return Err(format!("a server has the name `{SERVER}`, which denotes the agents; rename it"));
+        return Err(format!(
+            "a server has the name `{SERVER}`, which is reserved for the agents of the file; rename the \
+            server"
+        ));
     }
     agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()
 }
@@ -61,7 +64,9 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
     let at = |problem: String| format!("the agent `{}`: {problem}", escaping::excerpt(name, 40));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 50 || !name.chars().all(is_plain) {
-        return Err(at("a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()));
+        return Err(at(
+            "policies cannot use this name; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()
+        ));
     }
     let text = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -70,7 +75,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
     };
     let description = text("description")?;
     let description = description.ok_or_else(|| {
-        at(format!("it has no `description`, which tells the model what it is for; {FORM}"))
+        at(format!("it has no `description`, from which the model learns what the agent is for; {FORM}"))
     })?;
     let wrong = || at("its `servers` is not a list of names; write [\"one\", \"two\"]".to_owned());
     let named = match entry.get("servers") {
@@ -263,11 +268,16 @@ mod tests {
         );
         check(
             r#"{"agents": {"a b": {"description": "reads"}}}"#,
-            Err("the agent `a b`: a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`"),
+            Err(
+                "the agent `a b`: policies cannot use this name; use up to 50 letters, digits, `-`, `_` and \
+                `.`",
+            ),
         );
         check(r#"{"agents": []}"#, Err(&format!("`agents` is not an object; {FORM}")));
-        let missing =
-            format!("the agent `a`: it has no `description`, which tells the model what it is for; {FORM}");
+        let missing = format!(
+            "the agent `a`: it has no `description`, from which the model learns what the agent is for; \
+            {FORM}"
+        );
         check(r#"{"agents": {"a": {}}}"#, Err(&missing));
     }
 }

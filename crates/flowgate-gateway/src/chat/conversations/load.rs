@@ -137,8 +137,9 @@ fn new_conversation(
 /// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key of
 /// its digests in hexadecimal.
 fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
-    let bytes = random::from_hex::<32>(key)
-        .ok_or(DatabaseError::Damaged("a row of `conversations` holds no key of 32 bytes in hexadecimal"))?;
+    let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged(
+        "a row of the table `conversations` has no key of 32 bytes in hexadecimal",
+    ))?;
     let answers = PredicateJournal::default();
     let conversation = new_conversation(client, bytes, &answers)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());

@@ -38,8 +38,7 @@ impl Conversations {
         for (predicate, why) in session.answers.take_failures() {
             let fields =
                 vec![("conversation", handle.name().into()), ("predicate", predicate.as_str().into())];
-            let sentence =
-                format!("the predicate has no answer, so the rules that ask it fail and deny: {why}");
+            let sentence = format!("the extern predicate failed, so rules that use it deny the call: {why}");
             self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
         }
         // A rejected request has no inputs, so there is no turn to store.
@@ -112,7 +111,7 @@ impl Conversations {
         let tenant_transaction =
             if changes_only_conversation { None } else { Some(self.begin_turn(client, session).await?) };
         let inputs = session.take_stored_turn().map_err(|_| {
-            DatabaseError::Damaged("an input of the conversation cannot be serialized to JSON")
+            DatabaseError::Bug("the turn cannot be stored, since an input of it cannot be serialized to JSON")
         })?;
         let prefixes = session.history.prefixes();
         let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
@@ -159,9 +158,9 @@ impl Conversations {
         if session.conversation.monitor().has_written() {
             return Ok(false);
         }
-        session
-            .join_external_state(&before)
-            .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
+        session.join_external_state(&before).map_err(|_| {
+            DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+        })?;
         let now = Some(session.conversation.monitor().external_state_changes());
         if session.settled != now {
             let written = session.conversation.monitor().external_state_record().to_string();
@@ -186,9 +185,9 @@ impl Conversations {
         // conversation.
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
-            session
-                .join_external_state(before)
-                .map_err(|_| DatabaseError::Damaged("a row of `tenants` holds no valid labels of stores"))?;
+            session.join_external_state(before).map_err(|_| {
+                DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+            })?;
         }
         let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);

@@ -159,7 +159,7 @@ impl SqliteTransaction<'_> {
                 ValueRef::Integer(value) => Ok(SqlColumn::Integer(value)),
                 ValueRef::Text(text) => Ok(SqlColumn::Text(String::from_utf8_lossy(text).into_owned())),
                 ValueRef::Real(_) | ValueRef::Blob(_) => Err(DatabaseError::Damaged(
-                    "a column holds a number with a fraction or bytes instead of text or an integer",
+                    "a column has a number with a fraction or bytes instead of text or an integer",
                 )),
             };
             found.push(SqlRow((0..columns).map(column).collect::<Result<_, _>>()?));

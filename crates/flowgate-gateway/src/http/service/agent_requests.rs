@@ -100,7 +100,7 @@ impl GatewayService {
     }
 
     fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
-        let message = "this gateway has no servers: its operator can enable them with --config";
+        let message = "this gateway has no MCP servers: its operator can configure them with `--config`";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 }

@@ -131,7 +131,7 @@ impl GatewayService {
                     advice: bound.advice,
                     most: (bound.most)(&self.limits),
                 };
-                let message = "the gateway has too much to do: try again in a second";
+                let message = "the gateway is overloaded: try again in a second";
                 Err(self.refuse(&bound, reply(StatusCode::TOO_MANY_REQUESTS, message)))
             }
             Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),

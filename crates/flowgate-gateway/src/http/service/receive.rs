@@ -49,8 +49,9 @@ impl GatewayService {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
             }
             let detail = format!(
-                "the body has too many values: it would take about {} MiB of memory, and one may take {}: send fewer and longer \
-                 messages and parts, or start the server with a larger --max-values",
+                "the body has too many JSON values: it would need about {} MiB of memory, but the limit is \
+                {} MiB: send fewer and longer messages and parts, or start the server with a larger \
+                `--max-values`",
                 weight >> 20,
                 self.values.max_share_bytes() >> 20
             );
@@ -137,6 +138,6 @@ fn is_json(headers: &HeaderMap) -> Result<(), HttpReply> {
     }
     Err(HttpReply::detail(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "the body must be JSON: send `Content-Type: application/json`",
+        "the request does not declare its body as JSON: send `Content-Type: application/json`",
     ))
 }

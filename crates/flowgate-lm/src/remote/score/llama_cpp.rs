@@ -32,10 +32,15 @@ pub(super) async fn score(
     let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
     let first = continuation_start(&spelled, continuation.as_bytes())?;
     if first == 0 {
-        return Err(Error::Malformed("the first token has no log-probability"));
+        return Err(Error::Unsupported(
+            "a log-probability of the first token, with which the scored continuation begins; put text \
+            before it",
+        ));
     }
     if ids.len() - first > MAX_TOKENS {
-        return Err(Error::Unsupported("log-probabilities for so long a text"));
+        return Err(Error::Unsupported(
+            "log-probabilities for more than 4096 tokens; score a shorter continuation",
+        ));
     }
     let mut scored = Vec::new();
     for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
@@ -83,5 +88,8 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
             return Ok(logprob);
         }
     }
-    Err(Error::Malformed("a token has no log-probability"))
+    Err(Error::Unsupported(
+        "a log-probability for each token of the scored text; update llama.cpp, or choose a method that does \
+        not score",
+    ))
 }

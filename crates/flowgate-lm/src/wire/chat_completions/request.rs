@@ -270,7 +270,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
     }
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
-        return body.field_error("max_tokens", "is not `max_completion_tokens`");
+        return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
     }
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
@@ -355,7 +355,12 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
             for part in read_content(message)? {
                 match part {
                     Part::Text(piece) => text.push_str(&piece),
-                    _ => return message.field_error("content", "has an image"),
+                    _ => {
+                        return message.field_error(
+                            "content",
+                            "has an image, which an assistant message cannot contain",
+                        );
+                    }
                 }
             }
             text.push_str(message.optional_text("refusal")?.unwrap_or_default());
@@ -524,22 +529,25 @@ mod tests {
         check(r#""reasoning_effort":"low""#, "`reasoning_effort` is not supported");
         check(r#""functions":[]"#, "`functions` is not supported");
         check(r#""a secret":1"#, "`...` is not supported");
-        check(r#""max_tokens":1,"max_completion_tokens":2"#, "`max_tokens` is not `max_completion_tokens`");
-        check(r#""max_tokens":-1"#, "`max_tokens` must be a whole number");
-        check(r#""max_tokens":4294967296"#, "`max_tokens` is too large");
-        check(r#""stop":[1]"#, "`stop` must contain only strings");
+        check(
+            r#""max_tokens":1,"max_completion_tokens":2"#,
+            "`max_tokens` differs from `max_completion_tokens`; send one of the two",
+        );
+        check(r#""max_tokens":-1"#, "`max_tokens` is not a non-negative integer");
+        check(r#""max_tokens":4294967296"#, "`max_tokens` is larger than 4294967295");
+        check(r#""stop":[1]"#, "`stop` contains an item that is not a string");
         check(r#""stream":1"#, "`stream` is neither true nor false");
         check(r#""tools":[{"type":"custom","custom":{}}]"#, "`tools[0].type` is not supported");
-        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` must be an object");
+        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
         check(
             r#""tool_choice":{"type":"allowed_tools"}"#,
             "`tool_choice.type` has a value that is not supported",
         );
-        check(r#""model":1"#, "`model` must be a string");
+        check(r#""model":1"#, "`model` is not a string");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
         message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
         message(r#"{"role":"user","content":"","name":"n"}"#, "`messages[0].name` is not supported");
-        message(r#"{"role":"user","content":3}"#, "`messages[0].content` must be a list");
+        message(r#"{"role":"user","content":3}"#, "`messages[0].content` is not a list");
         message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");
         message(r#"{"role":"assistant","audio":{"id":"a"}}"#, "`messages[0].audio` is not supported");
         let part = |part: &str, expected: &str| {
@@ -549,11 +557,12 @@ mod tests {
         part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
         part(
             r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            "`messages[0].content[0].image_url.url` is neither an address in the web nor data",
+            "`messages[0].content[0].image_url.url` is neither an `http://` or `https://` URL nor a data URL",
         );
         part(
             r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,
-            "`messages[0].content[0].image_url.url` is not in base64",
+            "`messages[0].content[0].image_url.url` is a data URL without `;base64,`; encode the image in \
+            base64",
         );
     }
 }

@@ -58,16 +58,18 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
     }
-    let [choice] = fields::list(body, "choices").ok_or(Error::Malformed("it has no `choices`"))? else {
-        return Err(Error::Malformed("it must have exactly one choice"));
+    let [choice] =
+        fields::list(body, "choices").ok_or(Error::Malformed("the answer has no list `choices`"))?
+    else {
+        return Err(Error::Malformed("`choices` does not have exactly one item"));
     };
-    let message = choice.get("message").ok_or(Error::Malformed("its choice has no `message`"))?;
+    let message = choice.get("message").ok_or(Error::Malformed("the item of `choices` has no `message`"))?;
     let field = |key: &str| fields::text(message, key);
     let mut completion = Completion { text: field("content").to_owned(), ..Completion::default() };
     completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
-        return Err(Error::Malformed("it has too many calls"));
+        return Err(Error::Malformed("the answer has more than 256 tool calls"));
     }
     for (index, call) in calls.iter().enumerate() {
         completion.calls.push(read_call(call, index)?);
@@ -84,7 +86,7 @@ pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -
         Some("stop" | "tool_calls") if refused => Ok(Stop::Refused),
         Some("stop") => Ok(Stop::End),
         Some("tool_calls") => Ok(Stop::Calls),
-        _ => Err(Error::Malformed("its `finish_reason` is not known")),
+        _ => Err(Error::Malformed("the `finish_reason` is missing or unknown")),
     }
 }
 
@@ -95,9 +97,9 @@ pub(super) fn read_usage(usage: &Value) -> Usage {
 
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
-        return Err(Error::Malformed("a call is not one of a function"));
+        return Err(Error::Malformed("a tool call has another `type` than `function`"));
     }
-    let function = call.get("function").ok_or(Error::Malformed("a call has no `function`"))?;
+    let function = call.get("function").ok_or(Error::Malformed("a tool call has no `function`"))?;
     Ok(ToolCall {
         id: call_id_or_index(fields::text(call, "id"), index),
         name: called_tool_name(function)?.to_owned(),
@@ -137,7 +139,9 @@ mod tests {
 
     #[test]
     fn answers() {
-        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
         check(
             r#"{"choices":[{"message":{"content":"a","new":1},"finish_reason":"stop"}],"x":{}}"#,
             "End \"a\" []",
@@ -148,23 +152,23 @@ mod tests {
         );
         check(
             r#"{"choices":[{"message":{"content":null},"finish_reason":"tool_calls"}]}"#,
-            &bad("it announces calls and has none"),
+            &bad("the answer ends with a request for tool calls, but contains no call"),
         );
         check(
             r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#,
-            &bad("its `finish_reason` is not known"),
+            &bad("the `finish_reason` is missing or unknown"),
         );
         check(
             r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
             "Refused \"\" []",
         );
-        check(r#"{"choices":[]}"#, &bad("it must have exactly one choice"));
-        check(r#"{"choices":[{},{}]}"#, &bad("it must have exactly one choice"));
-        check(r#"{"choices":[{}]}"#, &bad("its choice has no `message`"));
-        check("[]", &bad("it has no `choices`"));
+        check(r#"{"choices":[]}"#, &bad("`choices` does not have exactly one item"));
+        check(r#"{"choices":[{},{}]}"#, &bad("`choices` does not have exactly one item"));
+        check(r#"{"choices":[{}]}"#, &bad("the item of `choices` has no `message`"));
+        check("[]", &bad("the answer has no list `choices`"));
         check(
             r#"{"choices":[{"message":{"tool_calls":[{"type":"custom"}]},"finish_reason":"stop"}]}"#,
-            &bad("a call is not one of a function"),
+            &bad("a tool call has another `type` than `function`"),
         );
         check(r#"{"error":{"code":429,"message":"m"}}"#, "the model is busy");
     }

@@ -84,19 +84,25 @@ impl StreamDecoder {
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
         // An answer has many chunks, so they are parsed without copies.
-        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is not strict JSON"))?;
+        let chunk = Json::parse(&event.data)
+            .map_err(|_| Error::Malformed("the data of an event is not valid JSON, or has a key twice"))?;
         if let Some(error) = fields::non_null_child(&chunk, "error") {
             return Err(reported_error(&error.to_value()));
         }
         if let Some(cost) = fields::non_null_child(&chunk, "usage") {
             self.assembly.completion.usage = read_usage(&cost.to_value());
         }
-        let choice =
-            match fields::list(&chunk, "choices").ok_or(Error::Malformed("a chunk has no `choices`"))? {
-                [] => return Ok(()),
-                [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
-                _ => return Err(Error::Malformed("it must have exactly one choice")),
-            };
+        let choice = match fields::list(&chunk, "choices")
+            .ok_or(Error::Malformed("an event has no list `choices`"))?
+        {
+            [] => return Ok(()),
+            [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
+            _ => {
+                return Err(Error::Malformed(
+                    "`choices` has several items, or one with another index than 0",
+                ));
+            }
+        };
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, listener)?;
         }
@@ -111,7 +117,7 @@ impl StreamDecoder {
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
         let says_nothing = field("content").is_empty() && field("refusal").is_empty() && calls.is_empty();
         if self.finish.is_some() && !says_nothing {
-            return Err(Error::Malformed("it continues after its end"));
+            return Err(Error::Malformed("the stream continues after the event with `finish_reason`"));
         }
         self.assembly.text(field("content"), listener)?;
         self.refused |= !field("refusal").is_empty();
@@ -123,7 +129,7 @@ impl StreamDecoder {
     /// third.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
-            return Err(Error::Malformed("a call is not one of a function"));
+            return Err(Error::Malformed("a tool call has another `type` than `function`"));
         }
         let function = piece.get("function").unwrap_or(&Json::Null);
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
@@ -133,17 +139,22 @@ impl StreamDecoder {
             None if !name.is_empty() => Some(self.ids.len()),
             None => None,
         };
-        let index = index.ok_or(Error::Malformed("a call has no index"))?;
+        let index = index.ok_or(Error::Malformed("a piece of a tool call has no valid `index`"))?;
         if index == self.ids.len() {
             self.assembly.call(id, name, listener)?;
             self.ids.push(id.to_owned());
         } else {
-            let known = self.ids.get(index).ok_or(Error::Malformed("the calls are not in order"))?;
+            let known = self
+                .ids
+                .get(index)
+                .ok_or(Error::Malformed("the indices of the tool calls are not consecutive"))?;
             let called = self.assembly.completion.calls.get(index);
             let other_id = !id.is_empty() && id != known;
             let other_name = !name.is_empty() && called.is_none_or(|call| call.name != name);
             if other_id || other_name {
-                return Err(Error::Malformed("two calls have one index"));
+                return Err(Error::Malformed(
+                    "two tool calls with different ids or names have the same `index`",
+                ));
             }
         }
         let more = arguments(function.get("arguments").map(Json::to_value).as_ref());
@@ -159,7 +170,7 @@ impl StreamDecoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended early.
+    /// If the stream ended before the answer was complete.
     pub fn finish(mut self) -> Result<Completion, Error> {
         if !self.done {
             return Err(EARLY);
@@ -185,35 +196,69 @@ mod tests {
         let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
         let a = r#"{"choices":[{"index":0,"delta":{"content":"a","reasoning_content":"r"}}]}"#;
         check(&[a, a, end, "[DONE]"], "End \"aa\"");
-        check(&[a, end], "the model's answer cannot be read: the stream ended early");
-        check(&[a, "[DONE]"], "the model's answer cannot be read: the stream ended early");
-        check(&[a, end, a, "[DONE]"], "the model's answer cannot be read: it continues after its end");
+        check(
+            &[a, end],
+            "the model server sent an answer that cannot be read: the stream ended before the answer was \
+            complete; check the model server",
+        );
+        check(
+            &[a, "[DONE]"],
+            "the model server sent an answer that cannot be read: the stream ended before the answer was \
+            complete; check the model server",
+        );
+        check(
+            &[a, end, a, "[DONE]"],
+            "the model server sent an answer that cannot be read: the stream continues after the event with \
+            `finish_reason`; check the model server",
+        );
         check(
             &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
             "End \"\" 3+4",
         );
-        check(&["{"], "the model's answer cannot be read: an event is not strict JSON");
+        check(
+            &["{"],
+            "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
+            has a key twice; check the model server",
+        );
         check(
             &[r#"{"choices":[],"choices":[]}"#],
-            "the model's answer cannot be read: an event is not strict JSON",
+            "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
+            has a key twice; check the model server",
         );
-        check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
+        check(
+            &["{}"],
+            "the model server sent an answer that cannot be read: an event has no list `choices`; check the \
+            model server",
+        );
         check(&[r#"{"error":{"code":503}}"#], "the model is busy");
         check(
             &[r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#],
-            "the model's answer cannot be read: it must have exactly one choice",
+            "the model server sent an answer that cannot be read: `choices` has several items, or one with \
+            another index than 0; check the model server",
         );
         let call = |call: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
         let begin = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#);
         let more = call(r#"{"index":0,"id":"c","function":{"name":null,"arguments":"}"}}"#);
         check(&[&begin, &more, end, "[DONE]"], "Calls \"\" c=f{}");
         let other = call(r#"{"index":0,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
-        check(&[&begin, &other], "the model's answer cannot be read: two calls have one index");
+        check(
+            &[&begin, &other],
+            "the model server sent an answer that cannot be read: two tool calls with different ids or names \
+            have the same `index`; check the model server",
+        );
         let later = call(r#"{"index":2,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
-        check(&[&begin, &later], "the model's answer cannot be read: the calls are not in order");
+        check(
+            &[&begin, &later],
+            "the model server sent an answer that cannot be read: the indices of the tool calls are not \
+            consecutive; check the model server",
+        );
         let whole = call(r#"{"function":{"name":"g","arguments":{"a":1}}}"#);
         check(&[&whole, &whole, end, "[DONE]"], r#"Calls "" call_0=g{"a":1} call_1=g{"a":1}"#);
         let lost = call(r#"{"function":{"arguments":"}"}}"#);
-        check(&[&begin, &lost], "the model's answer cannot be read: a call has no index");
+        check(
+            &[&begin, &lost],
+            "the model server sent an answer that cannot be read: a piece of a tool call has no valid \
+            `index`; check the model server",
+        );
     }
 }

@@ -144,7 +144,7 @@ fn read_part_with(
                     if !is_plain(source.text("media_type")?) {
                         return source.field_error(
                             "media_type",
-                            "must be a media type without parameters, such as `image/png`",
+                            "is a media type that is empty or has parameters; write one such as `image/png`",
                         );
                     }
                     Ok(Part::ImageData {
@@ -239,7 +239,7 @@ fn read_user(
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unknown(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));
-    let Some(input) = input else { return block.field_error("input", "must be an object") };
+    let Some(input) = input else { return block.field_error("input", "is not an object") };
     Ok(ToolCall {
         id: block.text("id")?.to_owned(),
         name: block.text("name")?.to_owned(),
@@ -350,13 +350,14 @@ mod tests {
                 &format!(
                     r#"{{"type":"image","source":{{"type":"base64","media_type":"{media_type}","data":""}}}}"#
                 ),
-                "`messages[0].content[0].source.media_type` must be a media type without parameters, such as `image/png`",
+                "`messages[0].content[0].source.media_type` is a media type that is empty or has parameters; \
+                write one such as `image/png`",
             );
         }
         block(
             "assistant",
             r#"{"type":"tool_use","id":"i","name":"f","input":"x"}"#,
-            "`messages[0].content[0].input` must be an object",
+            "`messages[0].content[0].input` is not an object",
         );
     }
 }

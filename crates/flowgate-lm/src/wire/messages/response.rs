@@ -44,19 +44,19 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         return Err(reported_error(error));
     }
     let mut completion = Completion::default();
-    for block in fields::list(body, "content").ok_or(Error::Malformed("it has no `content`"))? {
+    for block in fields::list(body, "content").ok_or(Error::Malformed("the answer has no list `content`"))? {
         let field = |key: &str| fields::text(block, key);
         match block_kind(block)? {
             BlockKind::Text => completion.text.push_str(field("text")),
             BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("it has too many calls"));
+                    return Err(Error::Malformed("the answer has more than 256 tool calls"));
                 }
                 let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());
                 let arguments =
-                    input.ok_or(Error::Malformed("a call's `input` must be an object"))?.to_string();
+                    input.ok_or(Error::Malformed("the `input` of a tool call is not an object"))?.to_string();
                 completion.calls.push(ToolCall { id: call_id_or_index(field("id"), index), name, arguments });
             }
             BlockKind::Thought => {}
@@ -82,7 +82,9 @@ pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
         "text" => Ok(BlockKind::Text),
         "tool_use" => Ok(BlockKind::Use),
         "thinking" | "redacted_thinking" => Ok(BlockKind::Thought),
-        _ => Err(Error::Malformed("it has a block of an unknown kind")),
+        _ => {
+            Err(Error::Malformed("a content block has another `type` than `text`, `tool_use` and `thinking`"))
+        }
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
         Some("tool_use") => Ok(Stop::Calls),
         Some("max_tokens" | "model_context_window_exceeded") => Ok(Stop::Length),
         Some("refusal") => Ok(Stop::Refused),
-        _ => Err(Error::Malformed("its `stop_reason` is not known")),
+        _ => Err(Error::Malformed("the `stop_reason` is missing or unknown")),
     }
 }
 
@@ -130,7 +132,9 @@ mod tests {
 
     #[test]
     fn answers() {
-        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
         check(
             r#"{"content":[{"type":"thinking","thinking":"t"},{"type":"text","text":"a","citations":null},{"type":"text","text":"b"}],"stop_reason":"stop_sequence",
                 "usage":{"input_tokens":1,"cache_read_input_tokens":10,"cache_creation_input_tokens":100,"output_tokens":5}}"#,
@@ -140,18 +144,27 @@ mod tests {
             r#"{"content":[{"type":"tool_use","id":"","name":"f","input":{"a": 1}}],"stop_reason":"tool_use"}"#,
             r#"Calls "" 0+0 call_0=f{"a":1}"#,
         );
-        check(r#"{"content":[],"stop_reason":"tool_use"}"#, &bad("it announces calls and has none"));
-        check(r#"{"content":[],"stop_reason":"pause_turn"}"#, &bad("its `stop_reason` is not known"));
+        check(
+            r#"{"content":[],"stop_reason":"tool_use"}"#,
+            &bad("the answer ends with a request for tool calls, but contains no call"),
+        );
+        check(
+            r#"{"content":[],"stop_reason":"pause_turn"}"#,
+            &bad("the `stop_reason` is missing or unknown"),
+        );
         check(r#"{"content":[],"stop_reason":"model_context_window_exceeded"}"#, "Length \"\" 0+0");
-        check(r#"{"content":[{"type":"server_tool_use"}]}"#, &bad("it has a block of an unknown kind"));
+        check(
+            r#"{"content":[{"type":"server_tool_use"}]}"#,
+            &bad("a content block has another `type` than `text`, `tool_use` and `thinking`"),
+        );
         check(
             r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#,
-            &bad("a call's `input` must be an object"),
+            &bad("the `input` of a tool call is not an object"),
         );
         check(
             r#"{"type":"error","error":{"type":"authentication_error"}}"#,
             "the model's server rejected the request (401): authentication_error",
         );
-        check("3", &bad("it has no `content`"));
+        check("3", &bad("the answer has no list `content`"));
     }
 }

@@ -96,7 +96,7 @@ impl StreamDecoder {
         }
         let body = data(event)?;
         let name = body.get("type").and_then(Value::as_str);
-        let name = name.ok_or(Error::Malformed("an event has no type"))?;
+        let name = name.ok_or(Error::Malformed("an event has no `type`"))?;
         let needs_start = matches!(
             name,
             "content_block_start"
@@ -106,10 +106,12 @@ impl StreamDecoder {
                 | "message_stop"
         );
         if needs_start && !self.begun {
-            return Err(Error::Malformed("the stream has no beginning"));
+            return Err(Error::Malformed("an event of the content came before `message_start`"));
         }
         match name {
-            "message_start" if self.begun => Err(Error::Malformed("the stream begins twice")),
+            "message_start" if self.begun => {
+                Err(Error::Malformed("the stream has two events `message_start`"))
+            }
             "message_start" => {
                 self.begun = true;
                 let usage = body.get("message").and_then(|message| message.get("usage"));
@@ -143,9 +145,13 @@ impl StreamDecoder {
 
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         if index(body)? != self.blocks.len() || self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed("the blocks are not in order"));
+            return Err(Error::Malformed(
+                "the indices of the content blocks are not consecutive, or there are too many blocks",
+            ));
         }
-        let block = body.get("content_block").ok_or(Error::Malformed("a block has no content"))?;
+        let block = body
+            .get("content_block")
+            .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
         let mut call = 0;
@@ -168,8 +174,11 @@ impl StreamDecoder {
 
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
-        let block = block.ok_or(Error::Malformed("a piece is of no open block"))?;
-        let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
+        let block = block.ok_or(Error::Malformed(
+            "a `content_block_delta` event has the index of a block that is not open",
+        ))?;
+        let delta =
+            body.get("delta").ok_or(Error::Malformed("a `content_block_delta` event has no `delta`"))?;
         let field = |key: &str| fields::text(delta, key);
         match (field("type"), block.kind) {
             ("text_delta", BlockKind::Text) => self.assembly.text(field("text"), listener),
@@ -178,7 +187,7 @@ impl StreamDecoder {
                 self.assembly.arguments(call, field("partial_json"), listener)
             }
             ("text_delta" | "input_json_delta", _) => {
-                Err(Error::Malformed("a piece is not of its block's kind"))
+                Err(Error::Malformed("the `delta` of a content block has another type than the block"))
             }
             // Reasoning, citations, and kinds of future versions.
             _ => Ok(()),
@@ -187,7 +196,9 @@ impl StreamDecoder {
 
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
-        let block = block.ok_or(Error::Malformed("an end is of no open block"))?;
+        let block = block.ok_or(Error::Malformed(
+            "a `content_block_stop` event has the index of a block that is not open",
+        ))?;
         block.ended = true;
         let (kind, call) = (block.kind, block.call);
         let calls = &self.assembly.completion.calls;
@@ -207,7 +218,7 @@ impl StreamDecoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended early.
+    /// If the stream ended before the answer was complete.
     pub fn finish(mut self) -> Result<Completion, Error> {
         if !self.done {
             return Err(EARLY);
@@ -219,7 +230,7 @@ impl StreamDecoder {
 
 fn index(body: &Value) -> Result<usize, Error> {
     let index = fields::count(body, "index").and_then(|index| usize::try_from(index).ok());
-    index.ok_or(Error::Malformed("a block has no index"))
+    index.ok_or(Error::Malformed("an event of a content block has no valid `index`"))
 }
 
 #[cfg(test)]
@@ -246,7 +257,9 @@ mod tests {
 
     #[test]
     fn streams_of_servers() {
-        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
         let new = r#"{"type":"new"}"#;
         check(&[START, TEXT, A, new, A, END, DELTA, STOP], "End \"aa\" 3+7");
         check(&[START, USE, JSON, END, DELTA, STOP], r#"Calls "" 3+7 u=f{"a": 1}"#);
@@ -254,19 +267,25 @@ mod tests {
         let thought = TEXT.replace(r#""type":"text","text":"""#, r#""type":"thinking""#);
         let think = A.replace("text_delta", "thinking_delta");
         check(&[START, &thought, &think, END, DELTA, STOP], "End \"\" 3+7");
-        check(&[TEXT], &bad("the stream has no beginning"));
-        check(&[START, START], &bad("the stream begins twice"));
-        check(&[START, A], &bad("a piece is of no open block"));
-        check(&[START, TEXT, JSON], &bad("a piece is not of its block's kind"));
-        check(&[START, TEXT, TEXT], &bad("the blocks are not in order"));
-        check(&[START, TEXT, END, A], &bad("a piece is of no open block"));
-        check(&[START, TEXT, A, DELTA, STOP], &bad("the stream ended early"));
-        check(&[START, TEXT, A, END, STOP], &bad("the stream ended early"));
-        check(&[START, TEXT, A, END, DELTA], &bad("the stream ended early"));
+        check(&[TEXT], &bad("an event of the content came before `message_start`"));
+        check(&[START, START], &bad("the stream has two events `message_start`"));
+        check(&[START, A], &bad("a `content_block_delta` event has the index of a block that is not open"));
+        check(&[START, TEXT, JSON], &bad("the `delta` of a content block has another type than the block"));
+        check(
+            &[START, TEXT, TEXT],
+            &bad("the indices of the content blocks are not consecutive, or there are too many blocks"),
+        );
+        check(
+            &[START, TEXT, END, A],
+            &bad("a `content_block_delta` event has the index of a block that is not open"),
+        );
+        check(&[START, TEXT, A, DELTA, STOP], &bad("the stream ended before the answer was complete"));
+        check(&[START, TEXT, A, END, STOP], &bad("the stream ended before the answer was complete"));
+        check(&[START, TEXT, A, END, DELTA], &bad("the stream ended before the answer was complete"));
         check(
             &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
             "the model is busy",
         );
-        check(&["{}"], &bad("an event has no type"));
+        check(&["{}"], &bad("an event has no `type`"));
     }
 }

@@ -186,7 +186,12 @@ fn read_item(
                     for part in parts {
                         match part {
                             Part::Text(piece) => text.push_str(&piece),
-                            _ => return item.field_error("content", "has an image"),
+                            _ => {
+                                return item.field_error(
+                                    "content",
+                                    "has an image, which an assistant message cannot contain",
+                                );
+                            }
                         }
                     }
                     Message::Assistant { text, calls: Vec::new() }
@@ -364,7 +369,7 @@ mod tests {
         );
         check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
         check(r#""input":[{"type":"reasoning","id":"i"}]"#, "`input[0].type` is not supported");
-        check(r#""input":3"#, "`input` must be a list");
+        check(r#""input":3"#, "`input` is not a list");
         check(r#""input":null"#, "`input` is missing");
         check(
             r#""input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#,

@@ -140,13 +140,13 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     }
     let mut completion = Completion::default();
     let mut refused = false;
-    for item in fields::list(body, "output").ok_or(Error::Malformed("it has no `output`"))? {
+    for item in fields::list(body, "output").ok_or(Error::Malformed("the answer has no list `output`"))? {
         match item_kind(item)? {
             OutputItemKind::Message => refused |= read_message(item, &mut completion.text)?,
             OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("it has too many calls"));
+                    return Err(Error::Malformed("the answer has more than 256 tool calls"));
                 }
                 completion.calls.push(ToolCall {
                     id: call_id_or_index(fields::text(item, "call_id"), index),
@@ -173,7 +173,9 @@ fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Er
         ("completed", _) => Ok(Stop::End),
         ("incomplete", "max_output_tokens") => Ok(Stop::Length),
         ("incomplete", "content_filter") => Ok(Stop::Refused),
-        _ => Err(Error::Malformed("its `status` is not known")),
+        _ => Err(Error::Malformed(
+            "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+        )),
     }
 }
 
@@ -192,7 +194,9 @@ pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
         "message" => Ok(OutputItemKind::Message),
         "function_call" => Ok(OutputItemKind::Call),
         "reasoning" => Ok(OutputItemKind::Thought),
-        _ => Err(Error::Malformed("it has an item of an unknown kind")),
+        _ => Err(Error::Malformed(
+            "an output item has another `type` than `message`, `function_call` and `reasoning`",
+        )),
     }
 }
 
@@ -207,7 +211,11 @@ fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
                 refused = true;
                 text.push_str(field("refusal"));
             }
-            _ => return Err(Error::Malformed("it has a part of an unknown kind")),
+            _ => {
+                return Err(Error::Malformed(
+                    "a part of a message has another `type` than `output_text` and `refusal`",
+                ));
+            }
         }
     }
     Ok(refused)
@@ -236,7 +244,9 @@ mod tests {
 
     #[test]
     fn answers() {
-        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
         let text = r#"{"type":"message","content":[{"type":"output_text","text":"a","new":1}]}"#;
         let call = r#"{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":"{}"}"#;
         check(
@@ -256,17 +266,24 @@ mod tests {
         );
         check(
             r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#,
-            &bad("its `status` is not known"),
+            &bad(
+                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+            ),
         );
-        check(r#"{"status":"queued","output":[]}"#, &bad("its `status` is not known"));
+        check(
+            r#"{"status":"queued","output":[]}"#,
+            &bad(
+                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+            ),
+        );
         check(
             r#"{"status":"completed","output":[{"type":"mcp_call"}]}"#,
-            &bad("it has an item of an unknown kind"),
+            &bad("an output item has another `type` than `message`, `function_call` and `reasoning`"),
         );
         check(
             r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,
             "the model is busy",
         );
-        check("{}", &bad("it has no `output`"));
+        check("{}", &bad("the answer has no list `output`"));
     }
 }

@@ -109,17 +109,21 @@ impl StreamDecoder {
         let body = data(event)?;
         let text = |key: &str| fields::text(&body, key);
         match text("type") {
-            "" => Err(Error::Malformed("an event has no type")),
+            "" => Err(Error::Malformed("an event has no `type`")),
             "response.output_item.added" => self.begin(&body, listener),
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.assembly.text(text("delta"), listener)
             }
             "response.function_call_arguments.delta" => {
-                let call = self.call(&body).ok_or(Error::Malformed("a piece is of no open call"))?;
+                let call = self
+                    .call(&body)
+                    .ok_or(Error::Malformed("an event adds arguments to a tool call that did not begin"))?;
                 self.assembly.arguments(call, text("delta"), listener)
             }
             "response.function_call_arguments.done" => {
-                let call = self.call(&body).ok_or(Error::Malformed("an end is of no open call"))?;
+                let call = self
+                    .call(&body)
+                    .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
                 self.assembly.complete_arguments(call, text("arguments"), listener)
             }
             "response.output_item.done" => self.end(&body, listener),
@@ -147,7 +151,7 @@ impl StreamDecoder {
     }
 
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
+        let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
@@ -155,7 +159,7 @@ impl StreamDecoder {
         let output_index = fields::count(body, "output_index");
         let known = |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(known) {
-            return Err(Error::Malformed("two calls have one index"));
+            return Err(Error::Malformed("two tool calls have the same `output_index`"));
         }
         let call = self.assembly.call(field("call_id"), field("name"), listener)?;
         let (id, call_id) = (field("id").to_owned(), field("call_id").to_owned());
@@ -165,7 +169,7 @@ impl StreamDecoder {
 
     /// Takes a finished item, which repeats its content.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
+        let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
@@ -174,17 +178,24 @@ impl StreamDecoder {
             let same = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
             self.calls.iter().find(same).map(|begun| begun.call)
         };
-        let call = self.call(body).or_else(by_id).ok_or(Error::Malformed("an end is of no open call"))?;
+        let call = self
+            .call(body)
+            .or_else(by_id)
+            .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
     /// Takes the final event, which repeats the whole answer: it must equal what the listener received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
-        let response = body.get("response").ok_or(Error::Malformed("the end has no answer"))?;
+        let response = body
+            .get("response")
+            .ok_or(Error::Malformed("the final event of the stream has no `response`"))?;
         let end = decode_response(response)?;
         let heard = &self.assembly.completion;
         if end.text != heard.text || end.calls != heard.calls {
-            return Err(Error::Malformed("the stream and its end differ"));
+            return Err(Error::Malformed(
+                "the final event of the stream does not repeat the text and the calls that were streamed",
+            ));
         }
         self.done = Some(end);
         Ok(())
@@ -199,7 +210,7 @@ impl StreamDecoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended early.
+    /// If the stream ended before the answer was complete.
     pub fn finish(self) -> Result<Completion, Error> {
         self.done.ok_or(EARLY)
     }
@@ -229,34 +240,45 @@ mod tests {
 
     #[test]
     fn streams_of_servers() {
-        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
         let a = r#"{"type":"message","content":[{"type":"output_text","text":"a"}]}"#;
         let f = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
         check(&[r#"{"type":"response.new"}"#, TEXT, &end(a)], "End \"a\" 1+2");
         check(&[TEXT, CALL, MORE, &end(&format!("{a},{f}")), "[DONE]"], "Calls \"a\" 1+2 c=f{}");
-        check(&[TEXT, TEXT, &end(a)], &bad("the stream and its end differ"));
-        check(&[CALL, &end(f)], &bad("the stream and its end differ"));
-        check(&[TEXT], &bad("the stream ended early"));
-        check(&[MORE], &bad("a piece is of no open call"));
-        check(&[CALL, CALL], &bad("two calls have one index"));
+        check(
+            &[TEXT, TEXT, &end(a)],
+            &bad("the final event of the stream does not repeat the text and the calls that were streamed"),
+        );
+        check(
+            &[CALL, &end(f)],
+            &bad("the final event of the stream does not repeat the text and the calls that were streamed"),
+        );
+        check(&[TEXT], &bad("the stream ended before the answer was complete"));
+        check(&[MORE], &bad("an event adds arguments to a tool call that did not begin"));
+        check(&[CALL, CALL], &bad("two tool calls have the same `output_index`"));
         let done = r#"{"type":"response.function_call_arguments.done","output_index":1,"item_id":"fc","arguments":"{}"}"#;
         check(&[CALL, done, &end(f)], "Calls \"\" 1+2 c=f{}");
         check(&[CALL, MORE, done, &end(f)], "Calls \"\" 1+2 c=f{}");
         let other = done.replace("{}", "{ }");
-        check(&[CALL, MORE, &other], &bad("the arguments of a call and their end differ"));
+        check(
+            &[CALL, MORE, &other],
+            &bad("the final arguments of a tool call differ from the arguments that were streamed"),
+        );
         let item = r#"{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}}"#;
         check(&[CALL, item, &end(f)], "Calls \"\" 1+2 c=f{}");
         let by_id = MORE.replace(r#""output_index":1,"#, "");
         check(&[CALL, &by_id, &end(f)], "Calls \"\" 1+2 c=f{}");
         check(
             &[r#"{"type":"response.output_item.added","item":{"type":"mcp_call"}}"#],
-            &bad("it has an item of an unknown kind"),
+            &bad("an output item has another `type` than `message`, `function_call` and `reasoning`"),
         );
         check(
             &[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#],
             "the model is busy",
         );
         check(&[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#], "the model is busy");
-        check(&["{}"], &bad("an event has no type"));
+        check(&["{}"], &bad("an event has no `type`"));
     }
 }

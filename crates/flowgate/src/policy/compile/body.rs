@@ -32,21 +32,26 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
     match declared {
         [(name, ty)] => {
             let fitting = types.first().map_or("event", |ty| ty.name());
-            let message = format!("the statement is about {expected}, and `{name}` is a {}", ty.name());
+            let message = format!("the statement applies to {expected}, but `{name}` is a {}", ty.name());
             (
                 message,
-                format!("declare `({name}: {fitting})`, or write another statement about a {}", ty.name()),
+                format!(
+                    "declare `({name}: {fitting})`, or write a statement that applies to a {}",
+                    ty.name()
+                ),
             )
         }
         [] => (
-            format!("the statement is about one event, {expected}, and declares none"),
+            format!("the statement applies to one event, {expected}, but declares none"),
             format!("declare it in the first condition, such as `{example}`"),
         ),
         several => {
             let names: Vec<String> = several.iter().map(|(name, _)| format!("`{name}`")).collect();
-            let message =
-                format!("the statement is about one event, {expected}, and declares {}", names.join(" and "));
-            (message, "keep one of them; a rule (`raise`, `ask`) may be about several events".to_owned())
+            let message = format!(
+                "the statement applies to one event, {expected}, but declares several: {}",
+                names.join(" and ")
+            );
+            (message, "keep one of them; only a rule (`raise`, `ask`) may declare several events".to_owned())
         }
     }
 }
@@ -132,8 +137,8 @@ impl Compiler<'_> {
         let how = match quantifier {
             Quantifier::ForAll => QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat },
             Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
-                let message = "`count:` without bounds holds if anything is found";
-                let help = "write `count(min=1):`; invariant-ai lets it hold always";
+                let message = "`count:` has no bounds, so it holds if anything matches";
+                let help = "write `count(min=1):`; in invariant-ai `count:` always holds";
                 self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
                 QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None }
             }
@@ -208,8 +213,8 @@ impl Compiler<'_> {
         let forbidden =
             forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
         if let Some(span) = forbidden {
-            let message = "other events are counted or searched, and the statement is about one event alone";
-            let help = "write a rule (`raise`, `ask`) that looks at them instead";
+            let message = "the block searches other events, but the statement may depend on one event only";
+            let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
             return self.fail("one-event", &span, message, help);
         }
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
@@ -262,7 +267,8 @@ impl Compiler<'_> {
             ExprKind::Typed(name, ty) => {
                 let ty = self.variable_type(name, ty)?;
                 if ty == Type::Any {
-                    let message = format!("`{}` may be anything, so it must range over something", name.text);
+                    let message =
+                        format!("the variable `{}` has the type `any`, but no list to range over", name.text);
                     let help = format!("write `({}: any) in LIST`", name.text);
                     return self.fail("no-domain", &expr.span, message, help);
                 }
@@ -411,8 +417,13 @@ impl Compiler<'_> {
     pub(super) fn check_single_event(&mut self, body: &ConditionBody, span: &Span) -> CompileResult<()> {
         if has_flow(body) || self.calls_trace_reading_predicate(body) {
             let help =
-                "labels come before influence: write a rule (`raise`, `ask`) that uses the flow instead";
-            return self.fail("label-flow", span, "a label must not depend on flows between events", help);
+                "labels are computed before flows: write a rule (`raise`, `ask`) that uses the flow instead";
+            return self.fail(
+                "label-flow",
+                span,
+                "the condition of a label depends on a flow between events",
+                help,
+            );
         }
         Ok(())
     }

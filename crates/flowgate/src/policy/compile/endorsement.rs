@@ -43,7 +43,12 @@ impl Compiler<'_> {
         }
         let help =
             "write `call.arguments.NAME`, or declare `(item: str) in call.arguments.NAME` and write `item`";
-        self.fail("region", &expr.span, "this is no argument of the call, and no item of one", help)
+        self.fail(
+            "region",
+            &expr.span,
+            "the expression is neither an argument of the call nor an item of one",
+            help,
+        )
     }
 
     /// Checks that an endorsement restricts the value to a harmless set, and returns what it establishes.
@@ -93,9 +98,11 @@ impl Compiler<'_> {
             let is_long =
                 endorsed.canonical.is_none() && endorsed.bits.is_some_and(|bits| bits > MAX_PATTERN_BITS);
             if let (true, Some(bits)) = (is_long, endorsed.bits) {
-                let message = format!("the pattern leaves {bits} bits to the author of the value");
-                let help =
-                    format!("shorten it to at most {MAX_PATTERN_BITS} bits, or write `unsafe endorse`");
+                let message =
+                    format!("the pattern lets the author of the value choose {bits} bits, which is too many");
+                let help = format!(
+                    "write a pattern that leaves at most {MAX_PATTERN_BITS} bits, or write `unsafe endorse`"
+                );
                 return self.fail("endorse-untyped", &expr.span, message, help);
             }
             return Ok(endorsed);
@@ -108,8 +115,8 @@ impl Compiler<'_> {
             let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
             return self.fail("endorse-sensitive", &expr.span, message, help);
         }
-        let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, `is_bool`, \
-                    `in [...]` or a bounded `fullmatch`, or write `unsafe endorse`";
+        let help = "test this argument itself with `is_date`, `is_datetime`, `is_time`, `is_integer`, \
+            `is_number`, `is_bool`, `in [...]` or a bounded `fullmatch`, or write `unsafe endorse`";
         self.fail("endorse-untyped", &expr.span, "no condition limits the argument to a harmless type", help)
     }
 }

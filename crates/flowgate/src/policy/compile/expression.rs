@@ -46,11 +46,11 @@ impl Compiler<'_> {
             ExprKind::Typed(name, _) => match scope.slot(&name.text) {
                 Some(slot) => CompiledExpr::Slot(slot),
                 None => {
-                    let help = "put the declaration on a separate line: `(x: str) in LIST`";
+                    let help = "write the declaration on a line of its own: `(x: str) in LIST`";
                     return self.fail(
                         "no-domain",
                         &expr.span,
-                        format!("`{}` has nothing to range over", name.text),
+                        format!("the variable `{}` has no list to range over", name.text),
                         help,
                     );
                 }
@@ -80,7 +80,12 @@ impl Compiler<'_> {
             }
             ExprKind::Each(_) => {
                 let help = "bind a variable to the items: `(row: dict) in out.content`";
-                return self.fail("each", &expr.span, "`[*]` belongs in regions, not in conditions", help);
+                return self.fail(
+                    "each",
+                    &expr.span,
+                    "the condition contains `[*]`, which only regions may contain",
+                    help,
+                );
             }
             ExprKind::Slice(object, from, to) => {
                 let mut bound = |expr: &Option<Expr>| {
@@ -129,13 +134,18 @@ impl Compiler<'_> {
                 return self.fail(
                     "tool",
                     &expr.span,
-                    "a tool pattern belongs after `is`",
+                    "a tool pattern is at a place other than after `is`",
                     "write `call is tool:NAME`",
                 );
             }
             ExprKind::Anything | ExprKind::Matcher(_) => {
                 let help = "write it as an argument in `tool:NAME({...})`";
-                return self.fail("matcher", &expr.span, "a matcher belongs in a tool pattern", help);
+                return self.fail(
+                    "matcher",
+                    &expr.span,
+                    "a matcher of arguments is outside a tool pattern",
+                    help,
+                );
             }
         })
     }
@@ -150,7 +160,8 @@ impl Compiler<'_> {
             None => self.fail(
                 "too-large",
                 span,
-                "the expressions of the policy are too large",
+                "the expressions of the policy exceed the size limit after constants were replaced by their \
+                definitions",
                 "use predicates instead of constants",
             ),
         }
@@ -172,12 +183,17 @@ impl Compiler<'_> {
         }
         if let Some(value) = self.constants.get(name).copied() {
             if self.open.iter().any(|open| open == name) {
-                let message = format!("`{name}` is defined by itself");
-                return self.fail("cycle", &expr.span, message, "define it by other constants");
+                let message = format!("the definition of `{name}` refers to itself");
+                return self.fail("cycle", &expr.span, message, "define it without the constant itself");
             }
             if self.open.len() >= MAX_OPEN {
                 let message = format!("`{name}` is defined by a chain of more than {MAX_OPEN} constants");
-                return self.fail("too-deep", &expr.span, message, "define it more directly");
+                return self.fail(
+                    "too-deep",
+                    &expr.span,
+                    message,
+                    "define it by fewer intermediate constants",
+                );
             }
             self.open.push(name.to_owned());
             let compiled = self.expression(value, &mut Scope::default());
@@ -225,7 +241,7 @@ impl Compiler<'_> {
                             }
                             _ => "write `call is tool:NAME`",
                         };
-                        let message = "a tool pattern belongs after `is`";
+                        let message = "a tool pattern is at a place other than after `is`";
                         return self.fail("tool", &right_expr.span, message, help);
                     }
                 }
@@ -373,7 +389,12 @@ impl Compiler<'_> {
                 let compiled = std::iter::once(object).chain(arguments).collect();
                 self.builtin(expr, found, compiled, named, scope)
             }
-            _ => self.fail("call", &function.span, "this is not a function", "call a function by its name"),
+            _ => self.fail(
+                "call",
+                &function.span,
+                "the expression before the parentheses is not the name of a function",
+                "call a function by its name",
+            ),
         }
     }
 
@@ -538,7 +559,12 @@ impl Compiler<'_> {
             Err(problem) => {
                 let span = arguments.first().map_or(expr.span.clone(), |pattern| pattern.span.clone());
                 let message = format!("the pattern is malformed: {problem}");
-                self.fail("pattern", &span, message, "write it as Python's `re` has it, best in r\"...\"")
+                self.fail(
+                    "pattern",
+                    &span,
+                    message,
+                    "write it in the syntax of Python's `re`, preferably as r\"...\"",
+                )
             }
         }
     }
@@ -567,7 +593,7 @@ impl Compiler<'_> {
                 return self.fail(
                     "unknown-type",
                     &name.span,
-                    "this is not a type",
+                    "the expression is not the name of a type",
                     format!("known are: {names}"),
                 );
             };

@@ -96,17 +96,17 @@ const DETECTORS: &[&str] = &[
 
 /// Functions of the analyzer that are not available here, with the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    ("llm", "it asks a model, and a policy has none"),
-    ("llm_confirm", "it asks a model, and a policy has none"),
-    ("is_similar", "it asks a model for embeddings, and a policy has none"),
-    ("embedding_similarity", "it asks a model for embeddings, and a policy has none"),
-    ("ocr", "it starts a program, and a policy cannot"),
-    ("get_files", "it reads files, and a policy cannot"),
-    ("get_tree_files", "it reads files, and a policy cannot"),
-    ("get_file_content", "it reads files, and a policy cannot"),
-    ("get_file_contents", "it reads files, and a policy cannot"),
-    ("is_sensitive", "it reads files, and a policy cannot"),
-    ("is_sensitive_dir", "it reads files, and a policy cannot"),
+    ("llm", "it asks a model, which a policy cannot do"),
+    ("llm_confirm", "it asks a model, which a policy cannot do"),
+    ("is_similar", "it asks a model for embeddings, which a policy cannot do"),
+    ("embedding_similarity", "it asks a model for embeddings, which a policy cannot do"),
+    ("ocr", "it starts a program, which a policy cannot do"),
+    ("get_files", "it reads files, which a policy cannot do"),
+    ("get_tree_files", "it reads files, which a policy cannot do"),
+    ("get_file_content", "it reads files, which a policy cannot do"),
+    ("get_file_contents", "it reads files, which a policy cannot do"),
+    ("is_sensitive", "it reads files, which a policy cannot do"),
+    ("is_sensitive_dir", "it reads files, which a policy cannot do"),
 ];
 
 impl Compiler<'_> {
@@ -127,14 +127,14 @@ impl Compiler<'_> {
                 "unavailable",
                 &name.span,
                 message,
-                "declare a predicate that your program implements",
+                "declare an extern predicate, and implement it as a service or a module",
             );
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);
             let known: Vec<&str> =
                 MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
-            let help = format!("a policy imports nothing but: {}", known.join(", "));
+            let help = format!("only these modules can be imported: {}", known.join(", "));
             return self.fail("unavailable", &module.span, message, help);
         };
         let Some(names) = names else {
@@ -178,7 +178,12 @@ impl Compiler<'_> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {
                 let message = format!("`{name}` is not available: {why}");
-                self.fail("unavailable", span, message, "declare a predicate that your program implements")
+                self.fail(
+                    "unavailable",
+                    span,
+                    message,
+                    "declare an extern predicate, and implement it as a service or a module",
+                )
             }
             None => Ok(()),
         }

@@ -73,7 +73,8 @@ impl Compiler<'_> {
                 if let Some(reserved) =
                     elements.iter().find(|element| RESERVED.contains(&element.text.as_str()))
                 {
-                    let message = format!("`{}` cannot name an element", reserved.text);
+                    let message =
+                        format!("`{}` is reserved, and cannot be the name of an element", reserved.text);
                     return self.fail("reserved", &reserved.span, message, "choose another name");
                 }
                 let names: Vec<&str> = elements.iter().map(|element| element.text.as_str()).collect();
@@ -136,7 +137,7 @@ impl Compiler<'_> {
         let again = label.dims.without(label.dims.without(dims));
         if !again.is_empty() {
             let help = "name one element of each dimension";
-            return self.fail("label", &part.span, "the label names a dimension twice", help);
+            return self.fail("label", &part.span, "the label has two elements of one dimension", help);
         }
         label.dims = label.dims.union(dims);
         Ok(())
@@ -144,7 +145,7 @@ impl Compiler<'_> {
 
     fn not_an_element<T>(&mut self, part: &Expr) -> CompileResult<T> {
         let help = "write elements (`trusted`), `DIMENSION(names)`, `top` or `bottom`, separated by commas";
-        self.fail("label", &part.span, "this is not an element of a dimension", help)
+        self.fail("label", &part.span, "the expression is not an element of a dimension", help)
     }
 
     fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {
@@ -264,7 +265,7 @@ impl Compiler<'_> {
             && crate::builtin::seconds(text).is_none()
         {
             let help = "write `2024-05-19` or `2024-05-19 12:00`";
-            return self.fail("label", &part.span, "this is not a date", help);
+            return self.fail("label", &part.span, "the expression is not a date", help);
         }
         Ok(Err((dimension.to_owned(), compiled)))
     }

@@ -15,8 +15,9 @@ impl Compiler<'_> {
         let is_about_tools =
             query.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))));
         if !is_about_tools {
-            let help = "keep the condition about the tool, such as `(call: ToolCall) is tool:NAME`";
-            let message = "an argument has one role in every call of its tool";
+            let help = "keep only conditions on the tool, such as `(call: ToolCall) is tool:NAME`";
+            let message = "the role depends on more than the tool, but an argument has the same role in \
+                every call of its tool";
             return self.fail("role-condition", &target.span, message, help);
         }
         let Some(found) = ArgumentRole::from_name(&role.text) else {

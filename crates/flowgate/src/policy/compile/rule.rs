@@ -190,14 +190,16 @@ impl Compiler<'_> {
             (
                 "superlinear",
                 message,
-                "name the tools of its variables, or split it; a step that takes too long is denied",
+                "name the tools of its variables, or split the rule; a call whose evaluation exceeds its \
+                fuel is denied",
             )
         } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
-            let message = "the block is counted again for each event that it may concern, so the cost can grow faster than the trace";
+            let message = "the block is evaluated again for each event that it refers to, so its cost can \
+                grow faster than the trace";
             (
                 "superlinear",
                 message.to_owned(),
-                "name the tools of its variables; a step that takes too long is denied",
+                "name the tools of its variables; a call whose evaluation exceeds its fuel is denied",
             )
         } else if events.is_empty() && query.items.is_empty() {
             (
@@ -206,7 +208,7 @@ impl Compiler<'_> {
                 "declare a variable, such as `(call: ToolCall)`",
             )
         } else if events.is_empty() {
-            let message = "the rule is about no event, so it holds always or never".to_owned();
+            let message = "the rule declares no event, so it holds always or never".to_owned();
             ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
         } else {
             return;

@@ -44,7 +44,7 @@ impl Compiler<'_> {
             return self.fail(
                 "open-capture",
                 &pattern.span,
-                format!("the place of `{group_name}` is not determined"),
+                format!("the position of the group `{group_name}` in the text is not fixed"),
                 help,
             );
         }
@@ -54,7 +54,7 @@ impl Compiler<'_> {
 
     fn not_a_region<T>(&mut self, expr: &Expr) -> CompileResult<T> {
         let help = "write a path such as `out.content[*].subject`, or `capture(PATH, r\"...(?<name>...)\", \"name\")`";
-        self.fail("region", &expr.span, "this is not a region", help)
+        self.fail("region", &expr.span, "the expression is not a region", help)
     }
 
     fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
@@ -68,7 +68,7 @@ impl Compiler<'_> {
                         return self.unknown_name("variable", name, &here.span, &known);
                     };
                     if self.variable(scope, root).is_none() {
-                        let help = "write the path from the variable of an event or of its rows";
+                        let help = "write a path from a variable of an event or of its items";
                         return self.fail("region", &here.span, format!("`{name}` is not a region"), help);
                     }
                     steps.reverse();
@@ -105,7 +105,12 @@ impl Compiler<'_> {
         if target.root == 0 && named {
             return Ok(target);
         }
-        self.fail("region", &expr.span, "this is not an argument of the call", "write `call.arguments.NAME`")
+        self.fail(
+            "region",
+            &expr.span,
+            "the expression is not an argument of the call",
+            "write `call.arguments.NAME`",
+        )
     }
 
     /// Warns of a payload whose value decides where something goes or what runs.

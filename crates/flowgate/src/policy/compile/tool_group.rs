@@ -56,8 +56,8 @@ impl Compiler<'_> {
             ToolName::Exact(_) => false,
         };
         if others.iter().any(|name| names_server(name) != names_server(first)) {
-            let help = "name the server of each tool, such as `tool:bank/send_money`, or of none";
-            let message = "the group names the servers of some of its tools";
+            let help = "write the server of every tool, such as `tool:bank/send_money`, or of none";
+            let message = "the group names the servers of some of its tools, but not of all";
             return self.fail("tool", &value.span, message, help);
         }
         let alternatives: Vec<String> = names.iter().map(as_regex).collect();
@@ -76,11 +76,11 @@ impl Compiler<'_> {
                 ExprKind::Tool(ToolRef { name, arguments: None }) => names.push(name.clone()),
                 ExprKind::Tool(_) => {
                     let help = "test the arguments where the group is used: `call.arguments.NAME == ...`";
-                    return self.fail("tool", &item.span, "a group cannot test arguments", help);
+                    return self.fail("tool", &item.span, "an item of the group tests arguments", help);
                 }
                 _ => {
                     let help = "write each item as `tool:NAME`";
-                    return self.fail("tool", &item.span, "a group of tools holds only tools", help);
+                    return self.fail("tool", &item.span, "an item of the group is not a tool", help);
                 }
             }
         }

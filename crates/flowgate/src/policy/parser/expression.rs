@@ -23,7 +23,7 @@ impl Parser<'_> {
             }
             parser.advance();
             let condition = parser.disjunction()?;
-            parser.expect_word("else", "a choice is `value if condition else other`")?;
+            parser.expect_word("else", "write `VALUE if CONDITION else VALUE`")?;
             let other = parser.expression()?;
             parser.node(start, ExprKind::Choice { value, condition, other })
         })
@@ -117,7 +117,7 @@ impl Parser<'_> {
                 "not" => {
                     self.advance();
                     if !self.eat_word("in") {
-                        self.expected("`in`", Some("`not` between two values is `not in`"));
+                        self.expected("`in`", Some("between two values, only `not in` begins with `not`"));
                     }
                     return Some(Comparison::NotIn);
                 }
@@ -354,7 +354,7 @@ impl Parser<'_> {
         let value = self.expression()?;
         if self.eat_word("for") {
             let name = self.name("a name")?;
-            self.expect_word("in", "a comprehension is `[value for name in list if condition]`")?;
+            self.expect_word("in", "write `[VALUE for NAME in LIST if CONDITION]`")?;
             let list = self.disjunction()?;
             let condition = if self.eat_word("if") { Some(self.disjunction()?) } else { None };
             self.expect(Token::BracketClose, "`]`")?;
@@ -536,9 +536,9 @@ mod tests {
         check("99999999999999999999", "the number does not fit into 64 bits");
         check("a not b", "expected `in`, found `b`");
         check("", "expected a value, found the end of the policy");
-        check("f\"{a\"", "the `{` is not closed");
+        check("f\"{a\"", "the `{` has no `}` after it");
         check("f\"{a b}\"", "expected `}`, found `b`");
-        check("f\"}\"", "the `}` closes nothing");
+        check("f\"}\"", "the `}` has no `{` before it");
         check("[1 for x of y]", "expected `in`, found `of`");
     }
 }

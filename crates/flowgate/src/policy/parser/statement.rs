@@ -111,7 +111,8 @@ impl Parser<'_> {
                 self.expect_word("endorse", "write `unsafe endorse ARGUMENT as LABEL if:`")?;
                 let target = self.target("an argument of the call")?;
                 if self.peek() == Token::Comma {
-                    let help = "write one `endorse` for each argument: its conditions are about that value";
+                    let help =
+                        "write one `endorse` for each argument, since its conditions apply to one value";
                     return Err(self.expected("`as`", Some(help)));
                 }
                 self.expect_word("as", "write `endorse ARGUMENT as LABEL if:`")?;
@@ -178,7 +179,7 @@ impl Parser<'_> {
     /// Parses `extern NAME(PARAMETERS) -> TYPE`.
     fn external(&mut self) -> ParseResult<StatementKind> {
         self.advance();
-        let help = "write `extern NAME(PARAMETER: TYPE) -> bool`";
+        let help = "write `extern NAME(PARAMETER: TYPE) -> TYPE`, such as `-> bool`";
         let name = self.name("the name of a predicate")?;
         self.expect(Token::ParenOpen, "`(`")?;
         let mut parameters = Vec::new();
@@ -252,7 +253,9 @@ impl Parser<'_> {
             let value = self.expression()?;
             self.end_of_line()?;
             if block && !self.eat(Token::Dedent) {
-                return Err(self.expected("the end of the block", Some("a constant is one expression")));
+                return Err(
+                    self.expected("the end of the block", Some("write the constant as one expression"))
+                );
             }
             return Ok(StatementKind::Constant { name, value });
         }
@@ -405,7 +408,7 @@ impl Parser<'_> {
         if is_grantable {
             self.expect_word(
                 "conversation",
-                "a grant holds for one conversation: write `grant conversation`",
+                "write `grant conversation`; a grant always holds for one conversation",
             )?;
         }
         Ok(is_grantable)
@@ -414,7 +417,7 @@ impl Parser<'_> {
     /// Parses a region: a postfix expression.
     fn target(&mut self, what: &str) -> ParseResult<Expr> {
         if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
-            let help = "a region is a path from a variable, such as `out.content[*].subject`";
+            let help = "write a path from a variable, such as `out.content[*].subject`";
             return Err(self.expected(what, Some(help)));
         }
         self.postfix()
@@ -425,8 +428,9 @@ impl Parser<'_> {
         let mut targets = vec![self.target(what)?];
         while self.eat(Token::Comma) {
             if targets.len() == MAX_TARGETS {
-                let help =
-                    format!("a statement is about at most {MAX_TARGETS} regions; write another statement");
+                let help = format!(
+                    "write at most {MAX_TARGETS} regions in one statement, and the others in another"
+                );
                 return Err(self.expected("the end of the list", Some(&help)));
             }
             targets.push(self.target(what)?);
@@ -445,9 +449,9 @@ impl Parser<'_> {
 
     /// Parses `if:` and the conditions.
     fn body(&mut self) -> ParseResult<ConditionBody> {
-        self.expect_word("if", "a statement ends with `if:` and its conditions")?;
+        self.expect_word("if", "write `if:` at the end of the line, and the conditions below it")?;
         if !self.eat(Token::Colon) {
-            return Err(self.expected("`:`", Some("the first line of a statement ends with `if:`")));
+            return Err(self.expected("`:`", Some("end the first line of the statement with `if:`")));
         }
         self.block_or_line()
     }
@@ -462,7 +466,7 @@ impl Parser<'_> {
         if !self.eat(Token::Indent) {
             let diagnostic =
                 Diagnostic::error("no-conditions", self.next_span(), "the statement has no conditions")
-                    .help("write its conditions on the following lines, deeper than the statement");
+                    .help("write its conditions on the following lines, indented more than the statement");
             return Err(self.report(diagnostic));
         }
         let mut deeper = 0;
@@ -477,9 +481,9 @@ impl Parser<'_> {
                 }
                 Token::Indent => {
                     let here = self.next_span();
-                    let message = "the line is deeper than the one above, which opens no block";
+                    let message = "the line is indented more than the one above, which begins no block";
                     let warning = Diagnostic::warning("indentation", here, message)
-                        .help("it is read as one more condition; write it below the one above");
+                        .help("it counts as one more condition; indent it like the line above");
                     self.report(warning);
                     deeper += 1;
                     self.advance();
@@ -514,7 +518,7 @@ impl Parser<'_> {
             let value = self.expression()?;
             self.end_of_line()?;
             if block && !self.eat(Token::Dedent) {
-                return Err(self.expected("the end of the block", Some("a name denotes one expression")));
+                return Err(self.expected("the end of the block", Some("write one expression after `:=`")));
             }
             return Ok(BodyLine::Let(name, value));
         }
@@ -560,8 +564,8 @@ impl Parser<'_> {
                 Quantifier::Count { min: bound("min"), max: bound("max") }
             }
             _ => {
-                let help =
-                    "a block follows `forall:`, `count(min=1, max=2):`, `not:` or one of them with `not`";
+                let help = "only `forall:`, `count(min=1, max=2):`, `not:`, `not forall:` and `not \
+                    count(...):` begin a block; remove the colon, or write one of them";
                 return Err(self.expected("the end of the line", Some(help)));
             }
         };
@@ -579,7 +583,7 @@ impl Parser<'_> {
             Token::End | Token::Dedent => Ok(()),
             Token::Assign => Err(self.expected("the end of the line", Some("`==` compares, `:=` defines"))),
             _ => {
-                let help = "a condition ends with its line; join two with `and` or `or`";
+                let help = "write each condition on a line of its own, or join two with `and` or `or`";
                 Err(self.expected("the end of the line", Some(help)))
             }
         }

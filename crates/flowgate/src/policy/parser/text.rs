@@ -34,11 +34,11 @@ impl Parser<'_> {
                 continue;
             }
             if !opens {
-                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `}` closes nothing");
+                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `}` has no `{` before it");
                 return Err(self.report(diagnostic.help("write `}}` for a brace")));
             }
             let Some(length) = after.find('}') else {
-                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `{` is not closed");
+                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `{` has no `}` after it");
                 return Err(self.report(diagnostic.help("write `{{` for a brace")));
             };
             parts.push(FormatPart::Text(unescape(&std::mem::take(&mut text))));

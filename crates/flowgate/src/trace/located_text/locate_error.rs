@@ -49,9 +49,11 @@ impl fmt::Display for LocateError {
             Self::DuplicateKey { span } => {
                 write!(f, "duplicate key at bytes {} to {}", span.start, span.end)
             }
-            Self::Alias { offset } => write!(f, "anchor or alias at byte {offset}"),
-            Self::TooDeep { offset } => write!(f, "nesting too deep at byte {offset}"),
-            Self::TooLarge => write!(f, "the text is too large"),
+            Self::Alias { offset } => {
+                write!(f, "an anchor or an alias at byte {offset}, which is not supported")
+            }
+            Self::TooDeep { offset } => write!(f, "the nesting at byte {offset} is too deep"),
+            Self::TooLarge => write!(f, "the text is larger than the limit for parsing"),
         }
     }
 }

@@ -98,7 +98,7 @@ impl CallIds {
 }
 
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
-    let object = item.as_object().ok_or("a message is a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object")?;
     let mut object = object.clone();
     if let Some(content) = object.get_mut("content") {
         rename_text(content);
@@ -107,8 +107,10 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
         ids.open.clear();
         for call in calls {
             let id = ids.of_call(call);
-            let function =
-                call.get("function").and_then(Value::as_str).ok_or("a tool call has no `function`")?;
+            let function = call
+                .get("function")
+                .and_then(Value::as_str)
+                .ok_or("a tool call of the message has no name under `function`")?;
             let arguments = call.get("args").cloned().unwrap_or_else(|| json!({}));
             *call =
                 json!({"id": id, "type": "function", "function": {"name": function, "arguments": arguments}});
@@ -234,11 +236,14 @@ mod tests {
     #[test]
     fn odd_logs_are_errors_with_a_position() {
         for (items, expected) in [
-            (vec![json!(3)], "a message is a JSON object"),
-            (vec![json!({"role": "assistant", "tool_calls": [3]})], "a tool call has no `function`"),
+            (vec![json!(3)], "the message is not a JSON object"),
+            (
+                vec![json!({"role": "assistant", "tool_calls": [3]})],
+                "a tool call of the message has no name under `function`",
+            ),
             (
                 vec![json!({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]})],
-                "a tool call has no `function`",
+                "a tool call of the message has no name under `function`",
             ),
         ] {
             assert_eq!(messages(&items), Err((Some(0), expected.to_owned())));

@@ -37,8 +37,9 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         let body = match kind(block) {
             Some("tool_use") => {
                 let field = |name: &str| block.get(name).and_then(Value::as_str);
-                let id = field("id").ok_or("a `tool_use` block has no `id`")?.to_owned();
-                let name = field("name").ok_or("a `tool_use` block has no `name`")?;
+                let missing = |name: &str| format!("block {index} of the type `tool_use` has no `{name}`");
+                let id = field("id").ok_or_else(|| missing("id"))?.to_owned();
+                let name = field("name").ok_or_else(|| missing("name"))?;
                 let server = block.as_object().and_then(server).map(Into::into);
                 let tool = Tool { server, name: name.into() };
                 EventBody::Call(to_call(id, tool, block.get("input").unwrap_or(&Value::Null)))

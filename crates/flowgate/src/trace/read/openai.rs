@@ -48,11 +48,12 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         None | Some(Value::Null) => {}
         Some(Value::Array(calls)) => {
             for (index, proposed) in calls.iter().enumerate() {
-                let proposed = proposed.as_object().ok_or("a tool call is a JSON object")?;
+                let proposed =
+                    proposed.as_object().ok_or_else(|| format!("tool call {index} is not a JSON object"))?;
                 entries.push(call(proposed, extra.clone(), OriginPart::Call(index))?);
             }
         }
-        Some(_) => return Err("`tool_calls` is a list".to_owned()),
+        Some(_) => return Err("`tool_calls` is not a list".to_owned()),
     }
     if let Some(function) = object.get("function_call").and_then(Value::as_object) {
         let name = function.get("name").and_then(Value::as_str).ok_or("`function_call` has no `name`")?;
@@ -67,7 +68,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
 
 /// Returns the tool descriptions that the agent receives, one event each.
 fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
-    let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is a list")?;
+    let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is not a list")?;
     list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
@@ -77,7 +78,8 @@ fn read_tool_description(
     index: usize,
     item: &Value,
 ) -> Result<TraceEntry, String> {
-    let object = item.as_object().ok_or("a tool is a JSON object")?;
+    let no_object = || format!("tool {index} is not a JSON object; write an object with a `name`");
+    let object = item.as_object().ok_or_else(no_object)?;
     let function = object.get("function").and_then(Value::as_object);
     let (fields, by, key) = match function {
         Some(function) => (function, ToolDescriptionFormat::OpenAi, "parameters"),
@@ -86,7 +88,8 @@ fn read_tool_description(
         }
         None => (object, ToolDescriptionFormat::Mcp, "inputSchema"),
     };
-    let name = fields.get("name").and_then(Value::as_str).ok_or("a tool has no `name`")?;
+    let name = fields.get("name").and_then(Value::as_str);
+    let name = name.ok_or_else(|| format!("tool {index} has no `name`"))?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     let input_schema = fields.get(key).cloned().unwrap_or_default().into();
     let output_schema = fields.get("outputSchema").filter(|_| by == ToolDescriptionFormat::Mcp).cloned();
@@ -108,7 +111,7 @@ fn call(
 ) -> Result<TraceEntry, String> {
     let function = object.get("function").and_then(Value::as_object);
     let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
-    let name = name.ok_or("a tool call has no `function.name`")?;
+    let name = name.ok_or("a tool call of the message has no `function.name`")?;
     let arguments = function.and_then(|f| f.get("arguments")).cloned().unwrap_or_default();
     let id = object.get("id").and_then(Value::as_str).unwrap_or_default();
     extra.extend(unknown_fields(object, &["id", "type", "function", "metadata"]));
