@@ -364,7 +364,7 @@ fn every_failure_denies() {
     asked(&whole, json!({"tool_name": 1}), &[], "`tool_name` is missing");
     asked("{\"type\":\"user\"", json!({}), &[], "line 1 of the transcript is not valid JSON");
     asked("{\"type\":\"user\",\"type\":\"meta\"}\n", json!({}), &[], "duplicate key");
-    asked("[]\n", json!({}), &[], "line 1: not a JSON object");
+    asked("[]\n", json!({}), &[], "line 1 of the transcript is not a JSON object");
     asked("{\"type\":\"user\"}\n", json!({}), &[], "an entry of the transcript has no object `message`");
     asked(&whole, json!({}), &["--predicate", "known=http://127.0.0.1:9/"], "declares no `extern known`");
     let long = format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n", "y".repeat(1 << 20));
@@ -394,8 +394,8 @@ fn every_failure_denies() {
         ("", 2, "not valid JSON"),
         ("[]", 2, "not a JSON object"),
         ("{\"hook_event_name\":\"PreToolUse\",\"hook_event_name\":\"Stop\"}", 2, "duplicate key"),
-        ("{}", 2, "this event is not judged"),
-        ("{\"hook_event_name\":\"Stop\"}", 1, "this event is not judged"),
+        ("{}", 2, "an event that it does not judge"),
+        ("{\"hook_event_name\":\"Stop\"}", 1, "an event that it does not judge"),
     ] {
         let output = hook(&folder, text, &[]);
         assert_eq!(decision(&output), format!("nothing, {code}"), "{text}");

@@ -140,7 +140,13 @@ impl ApprovalService {
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         // Only calls of the chat are compared with what was granted.
         let may_grant = ask.is_grantable && turns >= 0;
-        let (shown, content) = (shown_content(ask), stored_content(ask, may_grant));
+        let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
+        if turns < 0
+            && let Some(content) = content.as_object_mut()
+        {
+            // Such a question stays open while other answers arrive, and a repeated call must find it.
+            content.remove("evidence");
+        }
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,

@@ -23,6 +23,7 @@ mod question_summary;
 mod reasons;
 mod referenced_state;
 mod regions;
+pub(crate) use requirement::MAX_ENDORSED_ITEMS;
 mod requirement;
 mod stores;
 mod tool_bounds;

@@ -34,7 +34,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
         return Err(InputError(format!(
-            "{}: the folder is nested more than {MAX_DEPTH} levels deep; name a folder below it",
+            "{}: the depth of the folder exceeds {MAX_DEPTH}; name a folder below it",
             folder.display()
         )));
     }

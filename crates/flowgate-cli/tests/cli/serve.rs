@@ -177,14 +177,14 @@ fn a_configuration_is_checked_before_it_serves() {
             policy,
             quiet,
             2,
-            &["no-such.flow: there is no such file"],
+            &["no-such.flow: there is no file of this name"],
         ),
         (
             &format!("{whole}[tls]\ncertificate = \"no-such.pem\"\nkey = \"no-such.key\"\n"),
             &labelled,
             quiet,
             2,
-            &["checked.toml: tls.certificate: ", "no-such.pem: there is no such file"],
+            &["checked.toml: tls.certificate: ", "no-such.pem: there is no file of this name"],
         ),
     ];
     for (config, policy, more, code, parts) in rows {
@@ -196,6 +196,6 @@ fn a_configuration_is_checked_before_it_serves() {
     }
     let (code, said) = run(&whole, &labelled, quiet, None);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("the variable FLOWGATE_TEST_KEY is not set: export it"), "{said}");
+    assert!(said.contains("the environment variable FLOWGATE_TEST_KEY is not set: export it"), "{said}");
     check(&["serve", "--check"], 2, "--config");
 }

@@ -119,7 +119,7 @@ fn conversations_in_use_share_one_budget() {
         let first = scope.spawn(|| post("a", "HANG".into()));
         has_begun.recv().unwrap();
         let (status, text) = post("b", "And?".into());
-        assert!(status == 503 && text.contains("too much to do"), "{status} {text}");
+        assert!(status == 503 && text.contains("overloaded"), "{status} {text}");
         let line = log.next("limit");
         assert_eq!(
             (&line["setting"], &line["conversation"]),

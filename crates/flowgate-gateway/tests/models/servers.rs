@@ -125,7 +125,7 @@ fn each_client_has_its_own_servers() {
     };
     let check = |key, server, status, says| asks(key, server, &[], status, says);
     check(KEY, "web", 200, "result");
-    check(KEY, "mail", 404, "it has: web, bank");
+    check(KEY, "mail", 404, "it may use: web, bank");
     check(OTHER_KEY, "web", 404, "may not use an MCP server of this name");
     check("nobody", "web", 401, "the key is that of no client");
     // A web page could use a key that a proxy adds, so only pages of this machine are accepted.

@@ -146,7 +146,7 @@ fn messages_beyond_the_bound_are_refused() {
         let asked = scope.spawn(|| client(&gateway, "one").send("bank", &balance(100), &[]));
         assert!(until(|| bank.calls().len() == 1));
         let (status, told) = one.send("bank", &balance(101), &[]);
-        assert!(status == 429 && told[0].to_string().contains("too much to do"), "{status} {told:?}");
+        assert!(status == 429 && told[0].to_string().contains("overloaded"), "{status} {told:?}");
         assert_eq!(log.next("limit")["limit"], "messages to MCP servers at the same time");
         drop(release);
         let (status, told) = asked.join().unwrap();

@@ -103,7 +103,7 @@ fn input_parameters_are_valid_for_one_call_only() {
     let check = |conversation: &'static str, server: &str, message: &Value| {
         let other = McpTestClient { gateway: &gateway, key: KEY, conversation, next: 0 };
         let told = other.send(server, message, &[]).1.remove(0).to_string();
-        assert!(told.contains("unknown or has expired") || told.contains("another call"), "{told}");
+        assert!(told.contains("unknown or has expired") || told.contains("a call of another tool"), "{told}");
     };
     check("one", "bank", &pay(60, "mallory", &more));
     let mut read = pay(60, "bob", &more);

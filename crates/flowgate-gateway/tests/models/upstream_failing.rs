@@ -157,7 +157,7 @@ fn no_other_attempt_follows_text_that_went_out() {
             // A broken response consists of the released text and an error.
             assert_eq!(heard.contains("Mallory wants"), is_whole, "{path}: {heard}");
             assert_eq!(heard.contains("Once upon a time"), !is_whole, "{path}: {heard}");
-            assert_eq!(heard.contains("gave no answer"), !is_whole, "{path}: {heard}");
+            assert_eq!(heard.contains("sent no answer"), !is_whole, "{path}: {heard}");
         }
     }
 }

@@ -186,6 +186,8 @@ impl Conversation {
         let judged_arguments = arguments.clone();
         let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
+        let slot_labels: Vec<(String, Label)> =
+            sources.iter().map(|(argument, _, label)| (argument.clone(), *label)).collect();
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
@@ -194,7 +196,12 @@ impl Conversation {
         // questions, and a question about a value that is too confidential would show which regions of the text are.
         let is_about_endorsed = |reason: &Reason| {
             let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
-            argument.is_some_and(|argument| endorsed.contains_key(argument))
+            // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
+            let is_lowered = |argument: &str| {
+                let mut slots = slot_labels.iter().filter(|(name, _)| name == argument);
+                slots.any(|(_, label)| !label.flows_to(&judgement.decided))
+            };
+            argument.is_some_and(|argument| endorsed.contains_key(argument) || is_lowered(argument))
         };
         let failed = failed.map(|message| (message, "leave out `fill`, to copy the region")).or_else(|| {
             let message =

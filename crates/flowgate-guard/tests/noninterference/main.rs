@@ -159,7 +159,7 @@ fn what_never_look_hides_decides_nothing() {
 }
 
 /// Cases in which something hidden showed once: the form of one field in the labels of others, a part of an answer in
-/// what a question carries, whether a question could be granted, which regions a question about an endorsed value names, and
+/// what a question carries, whether a question could be granted, which regions a question about an endorsed value names (twice), and
 /// that a call above a step ran.
 #[test]
 fn what_showed_once_shows_no_more() {
@@ -171,6 +171,7 @@ fn what_showed_once_shows_no_more() {
         (Method::LowestFirst, 3_004_569),
         (Method::LowestFirst, 3_012_767),
         (Method::LowestFirst, 3_025_162),
+        (Method::LowestFirst, 8_008_101),
     ];
     for (method, seed) in seeds {
         let case = NoninterferenceCase::case(seed, method);

@@ -15,11 +15,12 @@ const MAX_LISTED: usize = 1 << 16;
 
 impl Evaluator<'_> {
     /// Returns whether an answer of a tool that the pattern matches, seen by the agent before the call in slot 0, contains the
-    /// value as a whole text or number, with the lists and maps around it trusted.
+    /// value as a whole text or integer, with the lists and maps around it trusted.
     pub(super) fn is_answered(&mut self, value: &Value, pattern: PatternId, frame: &Frame) -> Result<bool> {
         let Some(Value::Event(call)) = frame.first() else { return Ok(false) };
         let value = self.resolve(value)?;
-        if !matches!(value, Value::Str(_) | Value::Int(_) | Value::Float(_)) {
+        // Numbers with a fraction are left out: two that differ could be equal as they are read.
+        if !matches!(value, Value::Str(_) | Value::Int(_)) {
             return Ok(false);
         }
         let (plan, trace) = (self.plan, self.trace);
@@ -43,15 +44,15 @@ impl Evaluator<'_> {
             {
                 continue;
             }
-            let listed = listed_nodes(&event.document, &may_decide);
-            self.spend(event.document.nodes().len())?;
+            let (listed, visited) = listed_nodes(&event.document, &may_decide);
+            self.spend(visited)?;
             if listed.len() > left {
                 return Ok(false);
             }
             left -= listed.len();
             for node in listed {
                 let found = self.resolve(&Value::Node(EventId(index), node))?;
-                if found.equals(&value) {
+                if std::mem::discriminant(&found) == std::mem::discriminant(&value) && found.equals(&value) {
                     return Ok(true);
                 }
             }
@@ -60,10 +61,12 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition.
-fn listed_nodes(document: &Document, may_decide: &impl Fn(&Label) -> bool) -> Vec<NodeId> {
-    let (mut listed, mut next) = (Vec::new(), 0);
+/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition; and how many
+/// nodes were visited. Regions on which the result does not depend are not counted.
+fn listed_nodes(document: &Document, may_decide: &impl Fn(&Label) -> bool) -> (Vec<NodeId>, usize) {
+    let (mut listed, mut next, mut visited) = (Vec::new(), 0, 0);
     while let Some(node) = document.node(next) {
+        visited += 1;
         if !may_decide(&node.label) {
             next = node.end;
             continue;
@@ -73,7 +76,7 @@ fn listed_nodes(document: &Document, may_decide: &impl Fn(&Label) -> bool) -> Ve
         }
         next += 1;
     }
-    listed
+    (listed, visited)
 }
 
 fn secrecy(space: &Space) -> DimensionSet {

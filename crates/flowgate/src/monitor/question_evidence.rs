@@ -4,6 +4,9 @@
 //! Each sentence states where a text was found, and gives no verdict. Invariant: the evidence depends on regions alone whose labels
 //! flow to the label of the verdict, which the question carries.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Monitor, Question, Reason};
@@ -15,8 +18,10 @@ use crate::trace::{Event, EventBody, NodeContent, NodeId};
 const MAX_VALUES: usize = 8;
 /// The least and the most characters of a value that is searched for.
 const LENGTHS: std::ops::RangeInclusive<usize> = 2..=200;
-/// The most bytes of texts that are searched for one question; evidence in later texts is not found.
+/// The most bytes that are searched for one question, with [`NODE_COST`] for each region.
 const MAX_SEARCHED: usize = 1 << 20;
+/// The cost of a region besides its text, in bytes.
+const NODE_COST: usize = 32;
 /// The least characters of a value that is compared with similar ones.
 const LEAST_SIMILAR: usize = 5;
 
@@ -33,34 +38,40 @@ struct Occurrences {
 }
 
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value. Content, such as
-    /// the body of a mail, is left out.
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value, and
+    /// what was left out. Content, such as the body of a mail, is left out.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
-        let Some(Ok(arguments)) = question.call().map(|call| call.arguments.as_ref()) else {
-            return Vec::new();
-        };
-        let mut values: Vec<&str> = Vec::new();
-        let tool = question.call().map(|call| &call.tool);
-        let is_content = |name: &&str| {
-            tool.and_then(|tool| self.policy.argument_role(tool, name)) == Some(ArgumentRole::Content)
-        };
-        let names = question.judgement().reasons.iter().filter_map(untrusted_argument);
-        for name in names.filter(|name| !is_content(name)) {
-            let texts = arguments.get(name).map(texts_of).unwrap_or_default();
-            for text in texts.into_iter().filter(|text| LENGTHS.contains(&text.chars().count())) {
-                if values.len() < MAX_VALUES && !values.contains(&text) {
-                    values.push(text);
+        let Some(call) = question.call() else { return Vec::new() };
+        let Ok(arguments) = &call.arguments else { return Vec::new() };
+        let is_content =
+            |name: &&str| self.policy.argument_role(&call.tool, name) == Some(ArgumentRole::Content);
+        let (mut values, mut left_out): (Vec<String>, usize) = (Vec::new(), 0);
+        let names: BTreeSet<&str> =
+            question.judgement().reasons.iter().filter_map(untrusted_argument).collect();
+        for name in names.into_iter().filter(|name| !is_content(name)) {
+            for text in arguments.get(name).map(texts_of).unwrap_or_default() {
+                if values.contains(&text) {
+                    continue;
+                }
+                match values.len() < MAX_VALUES && LENGTHS.contains(&text.chars().count()) {
+                    true => values.push(text),
+                    false => left_out += 1,
                 }
             }
         }
-        let visible = question.judgement().decided;
-        let mut left = MAX_SEARCHED;
-        values.into_iter().map(|value| self.occurrences(value, &visible, &mut left).sentence(value)).collect()
+        let (found, is_complete) = self.occurrences(&values, &question.judgement().decided);
+        let mut evidence: Vec<String> =
+            values.iter().zip(found).map(|(value, found)| found.sentence(value, is_complete)).collect();
+        if left_out > 0 {
+            evidence.push(format!("{left_out} of the values were not searched for."));
+        }
+        evidence
     }
 
-    /// Searches the regions that flow to `visible`, and at most `left` bytes of them.
-    fn occurrences(&self, value: &str, visible: &Label, left: &mut usize) -> Occurrences {
-        let mut found = Occurrences::default();
+    /// Searches the regions that flow to `visible` for each value. Returns whether all of them were searched.
+    fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<Occurrences>, bool) {
+        let mut found: Vec<Occurrences> = values.iter().map(|_| Occurrences::default()).collect();
+        let mut left = MAX_SEARCHED;
         for event in self.trace().events() {
             let document = &event.document;
             if !document.frame_label().flows_to(visible) {
@@ -72,15 +83,23 @@ impl Monitor {
                     next = node.end;
                     continue;
                 }
-                if let NodeContent::Scalar(Value::String(text)) = &node.content {
-                    let Some(rest) = left.checked_sub(text.len()) else { return found };
-                    *left = rest;
-                    self.compare_text(event, next, text, value, &mut found);
+                let text = match &node.content {
+                    NodeContent::Scalar(Value::String(text)) => Some(Cow::Borrowed(text.as_str())),
+                    NodeContent::Scalar(Value::Number(number)) => Some(Cow::Owned(number.to_string())),
+                    _ => None,
+                };
+                let cost = NODE_COST + text.as_ref().map_or(0, |text| text.len());
+                let Some(rest) = left.checked_sub(cost) else { return (found, false) };
+                left = rest;
+                if let Some(text) = text {
+                    for (value, found) in values.iter().zip(&mut found) {
+                        self.compare_text(event, next, &text, value, found);
+                    }
                 }
                 next += 1;
             }
         }
-        found
+        (found, true)
     }
 
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
@@ -108,24 +127,25 @@ impl Monitor {
 }
 
 impl Occurrences {
-    fn sentence(self, value: &str) -> String {
+    fn sentence(self, value: &str, is_complete: bool) -> String {
         let mut clauses: Vec<String> = Vec::new();
         if self.is_in_user_words {
             clauses.push("is in a message of the user".to_owned());
         }
         clauses.extend(self.trusted_answer.map(|tool| format!("is in a trusted answer of {tool}")));
-        if clauses.is_empty() {
-            let similar =
-                self.similar.map(|text| format!("differs in one character from the trusted {text:?}"));
-            clauses.extend(similar);
-            clauses.extend(
-                self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
-            );
+        clauses
+            .extend(self.similar.map(|text| format!("differs in one character from the trusted {text:?}")));
+        clauses.extend(
+            self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
+        );
+        match (clauses.as_slice(), is_complete) {
+            ([], true) => format!("{value:?} is in no text that this question may show."),
+            ([], false) => {
+                format!("{value:?} was not found in the texts that were searched, which are not all.")
+            }
+            (clauses, true) => format!("{value:?} {}.", clauses.join(" and ")),
+            (clauses, false) => format!("{value:?} {}; not all texts were searched.", clauses.join(" and ")),
         }
-        if clauses.is_empty() {
-            clauses.push("is in no text that this question may show".to_owned());
-        }
-        format!("{value:?} {}.", clauses.join(" and "))
     }
 }
 
@@ -136,23 +156,33 @@ fn untrusted_argument(reason: &Reason) -> Option<&str> {
     is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
 }
 
-/// Returns the texts in a value.
-fn texts_of(value: &Value) -> Vec<&str> {
+/// Returns the texts and numbers in a value.
+fn texts_of(value: &Value) -> Vec<String> {
     match value {
-        Value::String(text) => vec![text],
+        Value::String(text) => vec![text.clone()],
+        Value::Number(number) => vec![number.to_string()],
         Value::Array(items) => items.iter().flat_map(texts_of).collect(),
         Value::Object(map) => map.values().flat_map(texts_of).collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) => Vec::new(),
     }
 }
 
-/// Returns whether a text contains a value between other characters than letters and digits.
+/// Returns whether a text contains a value as a whole word. `pay@x.org` is not a whole word in `finance-pay@x.org`.
 fn contains_words(text: &str, value: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
-        let before = text.get(..at).and_then(|before| before.chars().next_back());
-        let after = text.get(at + value.len()..).and_then(|after| after.chars().next());
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+        let before = text.get(..at).unwrap_or_default().chars().rev();
+        let after = text.get(at + value.len()..).unwrap_or_default().chars();
+        !continues_word(before) && !continues_word(after)
     })
+}
+
+/// Returns whether a word goes on with these characters: with a letter or a digit, at once or behind a sign that addresses and paths
+/// contain.
+fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
+    let next = characters.next();
+    let is_joined = next.is_some_and(|c| ".-_@+/:#%&=?~".contains(c));
+    next.is_some_and(char::is_alphanumeric)
+        || (is_joined && characters.next().is_some_and(char::is_alphanumeric))
 }
 
 /// Returns whether two texts differ in exactly one character: one is replaced, added or left out. Upper and lower case are equal.
@@ -242,6 +272,7 @@ require trusted, private if:
                 vec![
                     r#""mallory@evil.example" is in an answer of read_page that is not trusted."#,
                     r#""bob" is in a trusted answer of get_contacts."#,
+                    "1 of the values were not searched for.",
                 ],
             ),
             (
@@ -250,7 +281,15 @@ require trusted, private if:
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.
             (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),
-            (r#"{"to": "x", "n": 5}"#, vec![]),
+            (
+                r#"{"to": "x", "n": 4711}"#,
+                vec![
+                    r#""4711" is in no text that this question may show."#,
+                    "1 of the values were not searched for.",
+                ],
+            ),
+            // A part of an address that the user wrote is another address.
+            (r#"{"to": "example.org"}"#, vec![r#""example.org" is in no text that this question may show."#]),
         ] {
             assert_eq!(evidence(arguments), expected, "{arguments}");
         }

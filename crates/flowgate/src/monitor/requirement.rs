@@ -7,6 +7,8 @@
 //! declassification: an attacker who could choose the destination, or what is released, could otherwise
 //! exploit the consent).
 
+use std::collections::{BTreeMap, HashSet};
+
 use serde_json::Value as Json;
 
 use super::computed_label::compute_label;
@@ -23,7 +25,7 @@ use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, 
 const MAX_REASONS: usize = 50;
 
 /// The most items of a list that is endorsed item by item.
-const MAX_ENDORSED_ITEMS: usize = 16;
+pub(crate) const MAX_ENDORSED_ITEMS: usize = 16;
 
 /// The result of comparing a call with its requirements.
 pub(super) struct RequirementOutcome {
@@ -502,18 +504,16 @@ impl Monitor {
 /// Returns the lists of which every item is endorsed, with the label of their items. The number of items is the author's choice,
 /// which [`MAX_ENDORSED_ITEMS`] bounds.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
-    let mut lists: Vec<(NodeId, PartialLabel)> = Vec::new();
-    for (item, label) in items {
-        let Some(list) = document.node(*item).map(|node| node.parent) else { continue };
-        let is_list = document.node(list).is_some_and(|node| matches!(node.content, NodeContent::List));
-        let mut children = document.children(list);
-        let are_endorsed = children.all(|child| items.iter().any(|(item, _)| *item == child));
-        let is_short = document.children(list).count() <= MAX_ENDORSED_ITEMS;
-        if is_list && is_short && are_endorsed && !lists.iter().any(|(known, _)| *known == list) {
-            lists.push((list, *label));
-        }
-    }
-    lists
+    let endorsed: HashSet<NodeId> = items.iter().map(|(item, _)| *item).collect();
+    let parents = items.iter().filter_map(|(item, label)| Some((document.node(*item)?.parent, *label)));
+    let lists: BTreeMap<NodeId, PartialLabel> = parents.collect();
+    let is_endorsed = |(list, _): &(NodeId, PartialLabel)| {
+        let children: Vec<NodeId> = document.children(*list).take(MAX_ENDORSED_ITEMS + 1).collect();
+        document.node(*list).is_some_and(|node| matches!(node.content, NodeContent::List))
+            && children.len() <= MAX_ENDORSED_ITEMS
+            && children.iter().all(|child| endorsed.contains(child))
+    };
+    lists.into_iter().filter(is_endorsed).collect()
 }
 
 /// Returns the path of the top-level argument that a node belongs to.

@@ -113,6 +113,27 @@ impl ToolPattern {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
+    /// Returns whether no tool matches both patterns. `false` if that is unknown.
+    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
+        let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
+        let names_all = |named: &Self, pattern: &Self| {
+            // A name without a server may be that of any server, which only a pattern without a server ignores as well.
+            let tool = named.tool().filter(|_| named.qualified || !pattern.qualified);
+            tool.is_some_and(|tool| !pattern.matches(&tool))
+        };
+        match (self.tool(), other.tool()) {
+            (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
+            _ if names_all(self, other) || names_all(other, self) => true,
+            _ if self.qualified == other.qualified && is_glob(self) && is_glob(other) => {
+                let before_star =
+                    |pattern: &Self| pattern.source.split('*').next().unwrap_or_default().to_owned();
+                let (one, two) = (before_star(self), before_star(other));
+                !one.starts_with(&two) && !two.starts_with(&one)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)

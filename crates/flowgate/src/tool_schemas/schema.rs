@@ -11,6 +11,19 @@ const MAX_REFERENCES: usize = 16;
 /// The most schemas that are followed at a time.
 const MAX_SCHEMAS: usize = 5_000;
 
+/// Keywords beside a reference that say nothing about the value.
+const BESIDE_REFERENCES: [&str; 9] = [
+    "$comment",
+    "$defs",
+    "default",
+    "definitions",
+    "deprecated",
+    "description",
+    "examples",
+    "nullable",
+    "title",
+];
+
 /// Keywords that can permit names beyond `properties`.
 const OPENING: [&str; 10] = [
     "$dynamicRef",
@@ -163,8 +176,16 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // A keyword beside a reference restricts the value further.
-            match next.filter(|_| !fields.contains_key("properties") && !fields.contains_key("enum")) {
+            // Another keyword beside a reference or an alternative says more about the value than what is referred to.
+            let is_alone = fields.keys().all(|key| {
+                BESIDE_REFERENCES.contains(&key.as_str())
+                    || matches!(key.as_str(), "$ref" | "anyOf" | "oneOf" | "allOf")
+            }) && ["$ref", "anyOf", "oneOf", "allOf"]
+                .iter()
+                .filter(|key| fields.contains_key(**key))
+                .count()
+                == 1;
+            match next.filter(|_| is_alone) {
                 Some(next) => schema = next,
                 None => return schema,
             }

@@ -86,10 +86,11 @@ impl QuestionToAsk {
         })
     }
 
-    /// Returns how many questions the conversation has asked within the last hour.
+    /// Returns how many questions the conversation has asked within the last hour. Leaves out those of a future that a
+    /// clock showed before it was corrected.
     async fn asked_in_an_hour(&self, tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
         let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 \
-                   AND asked > {now} - 3600000";
+                   AND asked > {now} - 3600000 AND asked <= {now} + 60000";
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(sql, &values).await?;
         let row = rows.first();

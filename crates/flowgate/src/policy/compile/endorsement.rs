@@ -9,6 +9,7 @@ use super::body::Scope;
 use super::target::{argument_name, path_of};
 use super::{CompileResult, Compiler};
 use crate::builtin::FUNCTIONS;
+use crate::monitor::MAX_ENDORSED_ITEMS;
 use crate::value::Value;
 
 /// The most bits that a pattern may leave to the author of a value. A longer text could be read as an instruction.
@@ -69,6 +70,17 @@ impl Compiler<'_> {
                 QueryItem::Let(..) => None,
             })
             .collect();
+        if query.items.iter().any(contains_answered_value) {
+            let help = "write `VALUE in tool:NAME` as a condition of its own: it does not hold while the tool has not answered, \
+                        so its negation would";
+            return self.fail(
+                "tool",
+                &expr.span,
+                "a part of a condition asks for the answer of a tool",
+                help,
+            );
+        }
+        let is_listed = restrictions.iter().any(|found| matches!(found, Restriction::Listed(_)));
         let mut endorsed = EndorsedValue::default();
         for restriction in &restrictions {
             let bits = match restriction {
@@ -86,18 +98,22 @@ impl Compiler<'_> {
             return Ok(endorsed);
         }
         let name = endorsed_name(target, query);
-        let role = self.declared_role(&name, query);
-        let word = decisive_word(&name).filter(|_| role.is_none());
-        let role = role.or(word.as_ref().map(|(role, _)| *role));
+        let word = decisive_word(&name);
+        let roles = self.roles_of(&name, query, |_| word.as_ref().map(|(role, _)| *role));
         let suffices = |restriction: &Restriction| match restriction {
             Restriction::Listed(_) => true,
-            Restriction::Typed(_) => role.is_none_or(|role| !role.needs_listed_values()),
-            Restriction::InFolder => role == Some(ArgumentRole::Path),
+            Restriction::Typed(_) => !roles.iter().any(|role| role.needs_listed_values()),
+            Restriction::InFolder => {
+                !roles.is_empty() && roles.iter().all(|role| *role == ArgumentRole::Path)
+            }
         };
         if restrictions.iter().any(suffices) {
-            let is_long =
-                endorsed.canonical.is_none() && endorsed.bits.is_some_and(|bits| bits > MAX_PATTERN_BITS);
-            if let (true, Some(bits)) = (is_long, endorsed.bits) {
+            // Each item of a list has a value of its own.
+            let items =
+                if target.root == 0 { 1 } else { u32::try_from(MAX_ENDORSED_ITEMS).unwrap_or(u32::MAX) };
+            let bits = endorsed.bits.filter(|_| endorsed.canonical.is_none() && !is_listed);
+            let bits = bits.map(|bits| bits.saturating_mul(items)).filter(|bits| *bits > MAX_PATTERN_BITS);
+            if let Some(bits) = bits {
                 let message =
                     format!("the pattern lets the author of the value choose {bits} bits, which is too many");
                 let help = format!(
@@ -107,8 +123,8 @@ impl Compiler<'_> {
             }
             return Ok(endorsed);
         }
-        if let Some(role) = role.filter(|role| role.needs_listed_values()) {
-            let message = match word {
+        if let Some(role) = roles.into_iter().find(|role| role.needs_listed_values()) {
+            let message = match word.filter(|(known, _)| *known == role) {
                 Some((_, word)) => format!("`{name}` names a destination or a command (`{word}`)"),
                 None => format!("`{name}` has the role {role}"),
             };
@@ -159,6 +175,13 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
         CompiledExpr::AnsweredBy(value, _) if is_target(value) => Some(Restriction::Listed(ANSWERED_BITS)),
         _ => None,
     }
+}
+
+/// Returns whether a condition contains `VALUE in tool:NAME`, and is not that condition itself.
+fn contains_answered_value(item: &QueryItem) -> bool {
+    let mut found = false;
+    item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::AnsweredBy(..)));
+    found && !matches!(item, QueryItem::Test(CompiledExpr::AnsweredBy(..)))
 }
 
 /// Returns the name of the argument that a target is, or is an item of.

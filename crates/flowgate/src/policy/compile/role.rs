@@ -1,6 +1,7 @@
 //! Compiles `role`, and finds the role of an argument that another statement is about.
 
 use super::super::argument_role::ArgumentRole;
+use super::super::pattern::{PatternId, ToolPattern};
 use super::super::plan::{CompiledExpr, CompiledQuery, DeclaredRole, QueryItem, Type};
 use super::super::syntax::{ConditionBody, Expr, Name};
 use super::target::argument_name;
@@ -32,28 +33,41 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Returns the role that the policy declares for an argument of tools that a query may match. Of several, returns the one
-    /// with the most effect.
-    pub(super) fn declared_role(&self, argument: &str, query: &CompiledQuery) -> Option<ArgumentRole> {
-        let pattern = |id| self.plan.patterns.get(id);
-        let overlaps = |role: &&DeclaredRole| {
-            let pairs =
-                role.tools.iter().flat_map(|one| query.tools.iter().map(move |other| (one.0, other.0)));
-            let mut shares = pairs.map(|(one, other)| {
-                let (Some(a), Some(b)) = (pattern(one), pattern(other)) else { return false };
-                match (a.example(), b.example()) {
-                    _ if one == other => true,
-                    // Of two regular expressions it is unknown whether both match some tool. Then the role restricts, and does not
-                    // permit anything.
-                    (None, None) => role.role.needs_listed_values(),
-                    (a_tool, b_tool) => {
-                        a_tool.is_some_and(|tool| b.matches(&tool))
-                            || b_tool.is_some_and(|tool| a.matches(&tool))
-                    }
-                }
-            });
-            role.argument == argument && shares.all(|shares| shares)
+    /// Returns the roles that an argument can have in calls that a query matches: those that the policy declares and, unless a
+    /// declaration covers every such call, the one that `suggested` finds in its name.
+    ///
+    /// Where it is unknown whether two patterns match the same tool, a declared role counts: it can only restrict.
+    pub(super) fn roles_of(
+        &self,
+        argument: &str,
+        query: &CompiledQuery,
+        suggested: impl FnOnce(&str) -> Option<ArgumentRole>,
+    ) -> Vec<ArgumentRole> {
+        let pattern = |id: &PatternId| self.plan.patterns.get(id.0);
+        let is_about = |role: &&DeclaredRole| {
+            let rest = argument.strip_prefix(role.argument.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        self.plan.roles.iter().filter(overlaps).map(|role| role.role).min()
+        let may_apply = |role: &&DeclaredRole| {
+            let pairs = role.tools.iter().flat_map(|one| query.tools.iter().map(move |other| (one, other)));
+            let mut pairs = pairs.filter_map(|(one, other)| pattern(one).zip(pattern(other)));
+            !pairs.any(|(one, other)| one.is_disjoint(other))
+        };
+        let covers = |role: &DeclaredRole| {
+            role.tools.iter().all(|one| {
+                query.tools.iter().any(|other| {
+                    let tool = pattern(other).and_then(ToolPattern::tool);
+                    let matches = |tool| pattern(one).is_some_and(|pattern| pattern.matches(&tool));
+                    one == other || tool.is_some_and(matches)
+                })
+            })
+        };
+        let declared: Vec<&DeclaredRole> =
+            self.plan.roles.iter().filter(is_about).filter(may_apply).collect();
+        let suggested = match declared.iter().any(|role| covers(role)) {
+            true => None,
+            false => suggested(argument),
+        };
+        declared.into_iter().map(|role| role.role).chain(suggested).collect()
     }
 }

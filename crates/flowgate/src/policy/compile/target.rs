@@ -121,8 +121,10 @@ impl Compiler<'_> {
         query: &CompiledQuery,
     ) {
         let name = argument_name(target);
-        let declared = self.declared_role(&name, query);
-        let Some(gain) = declared.or_else(|| suggested_role(&name)).and_then(ArgumentRole::gain) else {
+        let roles = self.roles_of(&name, query, suggested_role);
+        let Some(gain) =
+            roles.into_iter().filter(|role| role.gain().is_some()).min().and_then(ArgumentRole::gain)
+        else {
             return;
         };
         let message = format!("`payload` lets untrusted text choose `{name}`");

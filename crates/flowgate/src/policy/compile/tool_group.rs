@@ -51,6 +51,11 @@ impl Compiler<'_> {
         if others.is_empty() {
             return Ok(ToolRef { name: first.clone(), arguments: None });
         }
+        if names.iter().any(|name| matches!(name, ToolName::Exact(text) if text.contains('/'))) {
+            let help = "write it in a statement of its own";
+            let message = "a quoted name with a `/` cannot be part of a group";
+            return self.fail("tool", &value.span, message, help);
+        }
         let names_server = |name: &ToolName| match name {
             ToolName::Glob(text) | ToolName::Regex(text) => text.contains('/') || text == "*",
             ToolName::Exact(_) => false,
