@@ -199,10 +199,10 @@ fn server_of(named: &str) -> Option<Arc<str>> {
 /// Returns whether a pattern is for something that no list of tools contains: an endpoint that the guard itself calls,
 /// or a method of a server.
 fn is_beyond_lists(pattern: &ToolPattern) -> bool {
-    let names = |method: &&str| pattern.to_string().contains(*method);
+    let names_method = |method: &&str| pattern.to_string().contains(*method);
     pattern.server() == Some(Tool::FLOWGATE_SERVER)
         || pattern.name_on_server().is_some_and(|name| METHODS.iter().any(|method| name.starts_with(method)))
-        || (pattern.is_qualified() && METHODS.iter().any(|method| names(method)))
+        || (pattern.is_qualified() && METHODS.iter().any(names_method))
 }
 
 /// The number of characters of a name that a message shows.

@@ -176,7 +176,7 @@ fn contains_words(text: &str, value: &str) -> bool {
     })
 }
 
-/// Returns whether a word goes on with these characters: with a letter or a digit, at once or behind a sign that addresses and paths
+/// Returns whether a word continues with these characters: with a letter or a digit, at once or behind a sign that addresses and paths
 /// contain.
 fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
     let next = characters.next();
