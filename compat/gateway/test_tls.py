@@ -130,7 +130,7 @@ def test_a_server_behind_tls(start, tmp_path, is_trusted):
             with pytest.raises(Exception) as failed:
                 says(agent, TASK)
             assert "no answer is shown" in "".join(map(str, flattened(failed.value)))
-            assert "the certificate of the server is not trusted" in gateway.logged("upstream")
+            assert "the certificate of the MCP server is not trusted" in gateway.logged("upstream")
             assert not desk.did
     finally:
         desk.stop()

@@ -76,7 +76,7 @@ test("files: without the policy's word, tools are hidden and cannot be called", 
   const client = await connect("silent.flow", "files", [server("filesystem"), path]);
   assert.deepEqual((await client.listTools()).tools, []);
   refused(await call(client, "write_file", { path: join(path, "a.txt"), content: "x" }));
-  assert.match(client.said, /write_file is hidden/);
+  assert.match(client.said, /write_file` is hidden/);
   await client.close();
 });
 

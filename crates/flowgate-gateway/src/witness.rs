@@ -353,7 +353,7 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
         }
         // The TLS library reports a rejected certificate as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            let why = format!("no trusted authority signed the certificate of its server ({error})");
+            let why = format!("the certificate of its server is not trusted ({error})");
             Err(DeliveryError::Server(why))
         }
         Err(error) => Err(DeliveryError::Server(format!("its server cannot be reached ({error})"))),

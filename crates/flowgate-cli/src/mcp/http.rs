@@ -209,7 +209,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Timeout(_) => "it did not answer in time",
         ureq::Error::HostNotFound => "its host name cannot be resolved",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            "no trusted authority signed its certificate"
+            "its certificate is not trusted"
         }
         _ => "no connection",
     }

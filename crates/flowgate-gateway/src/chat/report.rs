@@ -230,7 +230,7 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     RequestErrorCause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
         Error::Unreachable(why) if why == UNTRUSTED => {
-            "no trusted authority signed the certificate of the model's server: check `ca-file` in \
+            "the certificate of the model's server is not trusted: its issuer is unknown, or it names another host; check `ca-file` in \
             [upstreams]"
         }
         Error::Unreachable(_) => "the model's server cannot be reached: check `url` in [upstreams]",

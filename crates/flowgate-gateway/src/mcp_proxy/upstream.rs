@@ -204,9 +204,9 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
     match request.send().await {
         Ok(response) => Ok(ServerAnswerBytes::new(response, place)),
         Err(error) if error.is_timeout() => Err("the MCP server did not answer in time"),
-        Err(error) if is_tls_failure(&error) => {
-            Err("no trusted authority signed the certificate of the MCP server: check its `ca-file` in [mcp]")
-        }
+        Err(error) if is_tls_failure(&error) => Err(
+            "the certificate of the MCP server is not trusted: its issuer is unknown, or it names another host; check its `ca-file` in [mcp]",
+        ),
         Err(_) => Err(UNREACHABLE),
     }
 }

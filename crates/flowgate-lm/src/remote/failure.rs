@@ -10,8 +10,8 @@ use std::iter::successors;
 use super::retry::AttemptFailure;
 use crate::Error;
 
-/// The text of [`Error::Unreachable`] where no trusted authority signed the server's certificate.
-pub const UNTRUSTED: &str = "no trusted authority signed the certificate of the model server";
+/// The text of [`Error::Unreachable`] where the server's certificate is not trusted: its issuer is unknown, or it names another host.
+pub const UNTRUSTED: &str = "the certificate of the model server is not trusted";
 
 /// The text of [`Error::Malformed`] for what is no HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
@@ -51,7 +51,7 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     }
 }
 
-/// Returns whether TLS caused an error: usually, no trusted authority signed the server's certificate.
+/// Returns whether TLS caused an error: usually, the server's certificate is not trusted.
 #[must_use]
 pub fn is_tls_failure(error: &(dyn StdError + 'static)) -> bool {
     list_causes(error).any(|cause| cause.is::<rustls::Error>())
