@@ -21,7 +21,7 @@ pub(crate) mod syntax;
 
 use std::fmt;
 
-pub use argument_role::{ArgumentRole, suggested_role};
+pub use argument_role::{ArgumentRole, name_words, suggested_role};
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
 pub use parser::MAX_SOURCE;

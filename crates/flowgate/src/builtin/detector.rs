@@ -111,7 +111,7 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "fuzzy_contains",
             (2, 4),
-            "Whether a value contains a text of which some letters may differ: at most the part `1 - \
+            "Whether a value contains a text of which some characters may differ: at most the part `1 - \
             threshold`, or a fifth.",
             fuzzy_contains,
         )

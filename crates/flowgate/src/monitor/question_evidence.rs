@@ -187,9 +187,9 @@ fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
 
 /// Returns whether two texts differ in exactly one character: one is replaced, added or left out. Upper and lower case are equal.
 fn is_similar(one: &str, other: &str) -> bool {
-    let letters =
+    let characters =
         |text: &str| text.chars().take(LENGTHS.end() + 2).flat_map(char::to_lowercase).collect::<Vec<_>>();
-    let (one, other) = (letters(one), letters(other));
+    let (one, other) = (characters(one), characters(other));
     let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     if long.len() < LEAST_SIMILAR || long.len() - short.len() > 1 {
         return false;

@@ -147,9 +147,7 @@ const CONTENT: &[&str] =
 /// Returns the role that an argument's name suggests, and the word of the name that suggests it, in lower case.
 pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
     let words = name_words(name);
-    if let Some(last) =
-        words.iter().rfind(|word| !word.is_empty()).filter(|last| CONTENT.contains(&last.as_str()))
-    {
+    if let Some(last) = words.last().filter(|last| CONTENT.contains(&last.as_str())) {
         return Some((ArgumentRole::Content, last.clone()));
     }
     decisive_word(name)
@@ -173,7 +171,7 @@ pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
 }
 
 /// Returns the words of a name in snake, kebab or camel case, in lower case.
-fn name_words(name: &str) -> Vec<String> {
+pub fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
         if !c.is_alphanumeric() || c.is_uppercase() {
@@ -183,6 +181,7 @@ fn name_words(name: &str) -> Vec<String> {
             word.extend(c.to_lowercase());
         }
     }
+    words.retain(|word| !word.is_empty());
     words
 }
 

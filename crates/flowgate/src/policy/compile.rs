@@ -4,6 +4,7 @@
 //! policy is enforced in part.
 
 mod body;
+mod call;
 mod endorsement;
 mod expression;
 mod imports;

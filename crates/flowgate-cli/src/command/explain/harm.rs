@@ -1,5 +1,7 @@
 //! The harm that a statement could do: what an attacker would gain by it.
 
+use flowgate::policy::name_words;
+
 /// The kinds of statements that are tried, the least harmful first.
 ///
 /// The order is that of the text that an attacker must be able to write, and of what they can then do.
@@ -55,35 +57,20 @@ const MAX_PLAIN_WORDS: usize = 6;
 
 /// Returns whether the argument selects an object by its number or key, or is a sum of money.
 pub(super) fn is_decisive(argument: &str) -> bool {
-    let words = words(argument);
+    let words = name_words(argument);
     words.iter().any(|word| MONEY.contains(&word.as_str()))
         || words.last().is_some_and(|last| SELECTORS.contains(&last.as_str()))
 }
 
 /// Returns whether the tool only reads, by its name.
 pub(super) fn is_reader(tool: &str) -> bool {
-    words(tool).first().is_some_and(|first| READERS.contains(&first.as_str()))
+    name_words(tool).first().is_some_and(|first| READERS.contains(&first.as_str()))
 }
 
 /// Returns whether a text may hold an instruction to the model.
 pub(super) fn is_prose(text: &str) -> bool {
     let text = text.trim();
     text.lines().nth(1).is_some() || text.split_whitespace().count() > MAX_PLAIN_WORDS
-}
-
-/// Returns the words of a name in snake, kebab or camel case, in lower case.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    for c in name.chars() {
-        if !c.is_alphanumeric() || c.is_uppercase() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-    }
-    words.retain(|word| !word.is_empty());
-    words
 }
 
 #[cfg(test)]

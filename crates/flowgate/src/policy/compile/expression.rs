@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::dialect::Dialect;
-use super::super::pattern_bits::matched_text_bits;
-use super::super::plan::{ArgumentShape, CompiledExpr, FunctionId, QuantifierKind, RegexUse, Type};
+use super::super::plan::{ArgumentShape, CompiledExpr, QuantifierKind, Type};
 use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
-use super::imports::parses_python;
 use super::{CompileResult, Compiler};
 use crate::builtin::{self, FUNCTIONS};
-use crate::detect::python;
-use crate::eval::Function;
 use crate::value::Value;
 
 /// Maximum nesting depth of constants.
@@ -167,7 +163,11 @@ impl Compiler<'_> {
         }
     }
 
-    fn expressions(&mut self, list: &[Expr], scope: &mut Scope) -> CompileResult<Vec<CompiledExpr>> {
+    pub(super) fn expressions(
+        &mut self,
+        list: &[Expr],
+        scope: &mut Scope,
+    ) -> CompileResult<Vec<CompiledExpr>> {
         let compiled: Vec<_> = list.iter().map(|expr| self.expression(expr, scope)).collect();
         compiled.into_iter().collect()
     }
@@ -352,256 +352,6 @@ impl Compiler<'_> {
         })
     }
 
-    /// Compiles a call of a function or a method. `expr` is the whole call, for diagnostics.
-    fn call(
-        &mut self,
-        expr: &Expr,
-        function: &Expr,
-        arguments: &[Expr],
-        named: &[(Name, Expr)],
-        scope: &mut Scope,
-    ) -> CompileResult<CompiledExpr> {
-        match &*function.kind {
-            ExprKind::Name(name) => {
-                let imported = self.imports.functions.get(name).copied();
-                self.function(expr, &function.span, imported.unwrap_or(name), arguments, named, scope)
-            }
-            ExprKind::Member(object, name) => {
-                if let Some(module) = dotted_name(object).filter(|module| scope.slot(module).is_none())
-                    && let Some(canonical) = self.function_in_module(&module, name)?
-                {
-                    return self.function(expr, &name.span, canonical, arguments, named, scope);
-                }
-                if self.plan.dialect == Dialect::Compat {
-                    let object = Box::new(self.expression(object, scope)?);
-                    let arguments = self.expressions(arguments, scope)?;
-                    return Ok(CompiledExpr::CompatMethod(object, name.text.as_str().into(), arguments));
-                }
-                let Some(found) = FUNCTIONS.find(&name.text).filter(|(_, function)| function.is_method)
-                else {
-                    let methods = FUNCTIONS.all().filter(|function| function.is_method);
-                    let known: Vec<&str> = methods.map(|method| method.name).collect();
-                    return self.unknown_name("method", &name.text, &name.span, &known);
-                };
-                let object = self.expression(object, scope)?;
-                let arguments = self.expressions(arguments, scope)?;
-                // `", ".join(list)` and `"{}".format(x)` have the text first, as the functions do.
-                let compiled = std::iter::once(object).chain(arguments).collect();
-                self.builtin(expr, found, compiled, named, scope)
-            }
-            _ => self.fail(
-                "call",
-                &function.span,
-                "the expression before the parentheses is not the name of a function",
-                "call a function by its name",
-            ),
-        }
-    }
-
-    /// Compiles a call of the function `name`: a predicate of the policy or a built-in function. `expr` is the whole
-    /// call and `span` its name, for diagnostics.
-    fn function(
-        &mut self,
-        expr: &Expr,
-        span: &Span,
-        name: &str,
-        arguments: &[Expr],
-        named: &[(Name, Expr)],
-        scope: &mut Scope,
-    ) -> CompileResult<CompiledExpr> {
-        match name {
-            "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
-            "isinstance" => return self.is_instance(expr, arguments, scope),
-            _ => {}
-        }
-        if let Some(index) = self.predicates.get(name).copied() {
-            let compiled = self.expressions(arguments, scope)?;
-            let parameters =
-                self.plan.predicates.get(index).map(|p| p.parameters.clone()).unwrap_or_default();
-            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = self.append_named_arguments(name, &parameters, compiled, named, scope)?;
-            self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
-            return Ok(CompiledExpr::Predicate(index, compiled));
-        }
-        if let Some(index) = self.externs.get(name).copied() {
-            let compiled = self.expressions(arguments, scope)?;
-            let known = self.plan.externs.get(index).map_or(&[] as &[_], |known| &known.parameters);
-            let parameters: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
-            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = self.append_named_arguments(name, &parameters, compiled, named, scope)?;
-            self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
-            return Ok(CompiledExpr::Extern(index, compiled));
-        }
-        let Some(found) = FUNCTIONS.find(name) else {
-            // The arguments may contain errors.
-            let _ = self.expressions(arguments, scope);
-            self.report_unavailable(name, span)?;
-            let mut known: Vec<&str> =
-                builtin::function_names().chain(["match", "find", "fullmatch", "isinstance"]).collect();
-            let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
-            predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
-            predicates.sort_unstable();
-            known.extend(predicates.iter().map(String::as_str));
-            return self.unknown_name("function", name, span, &known);
-        };
-        let compiled = self.expressions(arguments, scope)?;
-        self.builtin(expr, found, compiled, named, scope)
-    }
-
-    /// Compiles a call of a built-in function with compiled positional arguments, after the named arguments are
-    /// appended and all are counted.
-    fn builtin(
-        &mut self,
-        expr: &Expr,
-        (id, function): (FunctionId, &Function),
-        arguments: Vec<CompiledExpr>,
-        named: &[(Name, Expr)],
-        scope: &mut Scope,
-    ) -> CompileResult<CompiledExpr> {
-        let arguments =
-            self.append_named_arguments(function.name, function.parameters, arguments, named, scope)?;
-        self.check_arity(expr, function.name, function.arguments, arguments.len())?;
-        if !python::AVAILABLE && parses_python(function.name, &arguments) {
-            let message = format!("`{}` is not available: this build has no Python parser", function.name);
-            return self.fail(
-                "unavailable",
-                &expr.span,
-                message,
-                "build `flowgate` with the feature `python`",
-            );
-        }
-        Ok(CompiledExpr::Call(id, arguments))
-    }
-
-    /// Appends named arguments in the order of the parameters.
-    fn append_named_arguments(
-        &mut self,
-        function: &str,
-        parameters: &[&str],
-        mut arguments: Vec<CompiledExpr>,
-        named: &[(Name, Expr)],
-        scope: &mut Scope,
-    ) -> CompileResult<Vec<CompiledExpr>> {
-        let given = arguments.len();
-        for (name, value) in named {
-            let Some(place) = parameters.iter().position(|known| *known == name.text) else {
-                let message = format!("`{function}` has no argument `{}`", name.text);
-                let help = match nearest(&name.text, parameters.iter().copied()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None if parameters.is_empty() => "write the arguments in order".to_owned(),
-                    None => format!("known are: {}", parameters.join(", ")),
-                };
-                return self.fail("arguments", &name.span, message, help);
-            };
-            if arguments.len() <= place {
-                arguments.resize(place + 1, CompiledExpr::Constant(Value::Absent));
-            }
-            let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
-            let value = self.expression(value, scope)?;
-            match arguments.get_mut(place).filter(|ex| place >= given && is_free(ex)) {
-                Some(free) => *free = value,
-                None => {
-                    let message = format!("the argument `{}` is given twice", name.text);
-                    return self.fail("arguments", &name.span, message, "remove one of the two");
-                }
-            }
-        }
-        Ok(arguments)
-    }
-
-    fn check_arity(
-        &mut self,
-        expr: &Expr,
-        name: &str,
-        (least, most): (usize, usize),
-        given: usize,
-    ) -> CompileResult<()> {
-        if (least..=most).contains(&given) {
-            return Ok(());
-        }
-        let expected = match (least, most) {
-            (1, 1) => "1 argument".to_owned(),
-            _ if least == most => format!("{least} arguments"),
-            _ => format!("{least} to {most} arguments"),
-        };
-        let message = format!("`{name}` takes {expected}, not {given}");
-        self.fail("arguments", &expr.span, message, "add or remove arguments")
-    }
-
-    /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`.
-    fn regex(
-        &mut self,
-        expr: &Expr,
-        name: &str,
-        arguments: &[Expr],
-        named: &[(Name, Expr)],
-        scope: &mut Scope,
-    ) -> CompileResult<CompiledExpr> {
-        let compiled = self.expressions(arguments, scope)?;
-        let compiled = self.append_named_arguments(name, &["pattern", "text"], compiled, named, scope)?;
-        self.check_arity(expr, name, (2, 2), compiled.len())?;
-        let [pattern, text] =
-            <[CompiledExpr; 2]>::try_from(compiled).map_err(|_| super::ReportedCompileError)?;
-        let how = match (name, &pattern) {
-            ("match", _) => RegexUse::Match,
-            ("find", _) => RegexUse::Find,
-            (_, CompiledExpr::Constant(Value::Str(source))) => {
-                RegexUse::FullMatch { bits: matched_text_bits(source) }
-            }
-            _ => RegexUse::FullMatch { bits: None },
-        };
-        let CompiledExpr::Constant(Value::Str(source)) = &pattern else {
-            return Ok(CompiledExpr::ComputedRegex(how, Box::new([pattern, text])));
-        };
-        self.charge_pattern(source, &expr.span)?;
-        match Pattern::new(source, how.extent()) {
-            Ok(pattern) => Ok(CompiledExpr::Regex(how, Box::new(pattern), Box::new(text))),
-            Err(problem) => {
-                let span = arguments.first().map_or(expr.span.clone(), |pattern| pattern.span.clone());
-                let message = format!("the pattern is malformed: {problem}");
-                self.fail(
-                    "pattern",
-                    &span,
-                    message,
-                    "write it in the syntax of Python's `re`, preferably as r\"...\"",
-                )
-            }
-        }
-    }
-
-    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`.
-    fn is_instance(
-        &mut self,
-        expr: &Expr,
-        arguments: &[Expr],
-        scope: &mut Scope,
-    ) -> CompileResult<CompiledExpr> {
-        self.check_arity(expr, "isinstance", (2, 2), arguments.len())?;
-        let [value, types] = arguments else { return Err(super::ReportedCompileError) };
-        let names: Vec<&Expr> = match &*types.kind {
-            ExprKind::List(items) => items.iter().collect(),
-            _ => vec![types],
-        };
-        let mut found: Vec<Type> = Vec::new();
-        for name in names {
-            let known = match &*name.kind {
-                ExprKind::Name(text) => self.named_type(text),
-                _ => None,
-            };
-            let Some(ty) = known else {
-                let names = Type::NAMES.map(|(name, _)| name).join(", ");
-                return self.fail(
-                    "unknown-type",
-                    &name.span,
-                    "the expression is not the name of a type",
-                    format!("known are: {names}"),
-                );
-            };
-            found.push(ty);
-        }
-        Ok(CompiledExpr::IsInstance(Box::new(self.expression(value, scope)?), found))
-    }
-
     /// Warns of a field that events of this kind do not have.
     fn check_field(&mut self, object: &Expr, name: &Name, scope: &Scope) {
         let ExprKind::Name(variable) = &*object.kind else { return };
@@ -635,13 +385,4 @@ impl Compiler<'_> {
 /// Returns whether an expression is the name of the policy's parameters.
 fn is_input(expr: &Expr) -> bool {
     matches!(&*expr.kind, ExprKind::Name(name) if name == "input")
-}
-
-/// Returns the name of a module: `json`, `invariant.detectors`.
-fn dotted_name(expr: &Expr) -> Option<String> {
-    match &*expr.kind {
-        ExprKind::Name(name) => Some(name.clone()),
-        ExprKind::Member(object, name) => dotted_name(object).map(|path| format!("{path}.{}", name.text)),
-        _ => None,
-    }
 }

@@ -1,0 +1,227 @@
+//! Searches for the assignments of variables that satisfy the conditions of a query, and records those that cannot be decided.
+
+use std::sync::Arc;
+
+use super::{
+    ANY_NUMBER, EvalError, Evaluator, Frame, MAX_FAILURES, MatchCallback, MissingValueMode, Result,
+    UndecidedReason, Value, set,
+};
+use crate::policy::dialect::Dialect;
+use crate::policy::plan::{CompiledExpr, SearchOp, Type, VariableSlot};
+use crate::trace::EventId;
+
+impl Evaluator<'_> {
+    /// Finds the assignments that satisfy `ops` and calls `found` for each until it returns `true`.
+    ///
+    /// # Errors
+    /// If an assignment could not be decided, or the fuel is spent.
+    pub(crate) fn solve(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
+        let before = (std::mem::take(&mut self.failures), self.undecided);
+        let result = self.search(ops, frame, found);
+        let failures = std::mem::replace(&mut self.failures, before.0);
+        self.undecided = before.1;
+        let stopped = result?;
+        if stopped {
+            return Ok(true);
+        }
+        // A missing value is no failure of a statement as a whole: the statement does not hold.
+        let is_missing = |failure: &EvalError| *failure == EvalError::Missing && self.depth == 0;
+        self.missed |= failures.iter().any(is_missing);
+        let failure = failures.into_iter().find(|failure| !is_missing(failure));
+        failure.map_or(Ok(false), Err)
+    }
+
+    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
+    /// assignments that could not be decided, and the first reason.
+    pub(super) fn tally(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<(u64, Option<EvalError>)> {
+        let before = (std::mem::take(&mut self.failures), std::mem::take(&mut self.undecided));
+        let result = self.search(ops, frame, found);
+        let failures = std::mem::replace(&mut self.failures, before.0);
+        let undecided = std::mem::replace(&mut self.undecided, before.1);
+        result?;
+        Ok((undecided, failures.into_iter().next()))
+    }
+
+    /// Finds the assignments that satisfy `ops` like [`Self::solve`], but records undecided ones in `failures` and
+    /// continues.
+    ///
+    /// An assignment fails only if no condition rules it out. So the order in which conditions are evaluated does not
+    /// matter, and a guard protects the conditions beside it.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
+    pub(crate) fn search(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
+        let trouble = self.trouble.take();
+        let result = self.descend(ops, frame, found);
+        self.trouble = trouble;
+        result
+    }
+
+    fn descend(
+        &mut self,
+        ops: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
+        self.spend(1)?;
+        let Some((op, rest)) = ops.split_first() else {
+            let Some(trouble) = self.trouble.clone() else { return found(self, frame) };
+            self.undecided = self.undecided.saturating_add(trouble.assignments);
+            if self.failures.len() < MAX_FAILURES && !self.failures.contains(&trouble.error) {
+                self.failures.push(trouble.error);
+            }
+            return Ok(false);
+        };
+        let noted = self.reads.len();
+        let trouble = self.trouble.clone();
+        let result = match op {
+            SearchOp::Test(ex) => match self.holds(ex, frame) {
+                Ok(true) => self.descend(rest, frame, found),
+                Ok(false) => Ok(false),
+                Err(EvalError::Missing) if self.accepts_undecided() => self.descend(rest, frame, found),
+                Err(error) => self.continue_undecided(error, 1, rest, frame, found),
+            },
+            SearchOp::Let(slot, ex) => match self.evaluate(ex, frame) {
+                Ok(value) => {
+                    set(frame, *slot, value);
+                    self.descend(rest, frame, found)
+                }
+                Err(error) => {
+                    set(frame, *slot, Value::Failed(Arc::new(error.clone())));
+                    match error {
+                        EvalError::Missing if self.accepts_undecided() => self.descend(rest, frame, found),
+                        error => self.continue_undecided(error, 1, rest, frame, found),
+                    }
+                }
+            },
+            SearchOp::Events(slot, ty) => {
+                let events = self.candidates.events(*slot, frame).filter(|_| self.depth == 0);
+                let events = events.unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
+                let events = events.into_iter().map(Value::Event).collect();
+                self.descend_each(*slot, *ty, events, rest, frame, found)
+            }
+            SearchOp::Each(slot, ty, domain) => match self.domain_values(domain, *ty, frame) {
+                Ok(items) => self.descend_each(*slot, *ty, items, rest, frame, found),
+                Err(error) => {
+                    set(frame, *slot, Value::Failed(Arc::new(error.clone())));
+                    self.continue_undecided(error, ANY_NUMBER, rest, frame, found)
+                }
+            },
+        };
+        self.trouble = trouble;
+        // A branch that fails grants nothing, so its reads are forgotten. The reads of a predicate that does not hold
+        // are kept: its negative result is an answer too, and depends on everything that it read.
+        if !matches!(result, Ok(true)) && self.depth == 0 {
+            self.truncate_reads(noted);
+        }
+        result
+    }
+
+    /// Returns whether a condition that a missing value leaves undecided counts as satisfied. Within a predicate it
+    /// does not, since the predicate may be negated.
+    fn accepts_undecided(&self) -> bool {
+        self.doubt_restricts && self.depth == 0
+    }
+
+    /// Continues an assignment after one of its conditions could not be evaluated.
+    fn continue_undecided(
+        &mut self,
+        error: EvalError,
+        assignments: u64,
+        rest: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
+        if error == EvalError::Fuel {
+            return Err(error);
+        }
+        let trouble = self.trouble.get_or_insert(UndecidedReason { error, assignments });
+        trouble.assignments = trouble.assignments.max(assignments);
+        self.descend(rest, frame, found)
+    }
+
+    /// Returns whether a condition holds. In the dialect of the paper's analyzer only `True` holds.
+    pub(crate) fn holds(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<bool> {
+        let value = self.evaluate(ex, frame)?;
+        match self.dialect() {
+            Dialect::Flowgate => self.truth(&value),
+            Dialect::Compat => Ok(self.resolve(&value)? == Value::Bool(true)),
+        }
+    }
+
+    /// Returns the values that a variable ranges over.
+    pub(crate) fn domain_values(
+        &mut self,
+        domain: &CompiledExpr,
+        ty: Type,
+        frame: &mut Frame,
+    ) -> Result<Vec<Value>> {
+        // The parts of an event have the type already; the list of them is not one of them.
+        let are_chosen = matches!(domain, CompiledExpr::Parts(..));
+        let domain = self.evaluate(domain, frame)?;
+        // A statement that is evaluated again for missing values has the same rows as before: a search of everything below
+        // would depend on whether a field of a row is a list or a map.
+        if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
+            if ty == Type::Any || are_chosen {
+                return self.items(&domain);
+            }
+            let mut selected = Vec::new();
+            self.select(&domain, ty, &mut selected)?;
+            return Ok(selected);
+        }
+        if self.depth > 0 {
+            // A predicate may be negated, so no item may be skipped.
+            let items = self.items(&domain)?;
+            let fits = items.iter().all(|item| self.has_type(item, ty));
+            return if fits { Ok(items) } else { Err(EvalError::Missing) };
+        }
+        self.is_quiet = self.quiet;
+        let items = self.items(&domain);
+        self.is_quiet = false;
+        match items {
+            // A text where the statement expects rows has no rows, and nothing is granted.
+            Err(EvalError::Type(_)) => Ok(Vec::new()),
+            items => items,
+        }
+    }
+
+    /// Binds the variable `slot` to each of the values that have the type `ty`, and continues the search with `rest`.
+    /// Returns whether `found` ended the search.
+    fn descend_each(
+        &mut self,
+        slot: VariableSlot,
+        ty: Type,
+        values: Vec<Value>,
+        rest: &[SearchOp],
+        frame: &mut Frame,
+        found: &mut MatchCallback<'_>,
+    ) -> Result<bool> {
+        for value in values {
+            self.spend(1)?;
+            if self.has_type(&value, ty) {
+                set(frame, slot, value);
+                if self.descend(rest, frame, found)? {
+                    return Ok(true);
+                }
+            }
+        }
+        // A candidate search for another variable must not read the last value as a binding.
+        set(frame, slot, Value::Absent);
+        Ok(false)
+    }
+}
