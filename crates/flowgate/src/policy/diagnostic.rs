@@ -38,6 +38,7 @@ pub const CODES: &[&str] = &[
     "endorse-secrecy",
     "endorse-sensitive",
     "endorse-untyped",
+    "import",
     "indentation",
     "label",
     "label-flow",
