@@ -143,12 +143,8 @@ fn blocks(markdown: &str) -> Vec<CodeBlock> {
     blocks
 }
 
-/// Returns the policy, or its diagnostics, one per line: `line:column code: message; help: advice`.
-fn parse(source: &str) -> Result<Arc<Policy>, String> {
-    load(source, &[])
-}
-
-/// Does the same for a policy that may import files, which are given by path and text.
+/// Returns a policy that may import files, given by path and text, or its diagnostics, one per line:
+/// `line:column code: message; help: advice`.
 fn load(source: &str, files: &[(String, String)]) -> Result<Arc<Policy>, String> {
     let read = |path: &str| {
         let file = files.iter().find(|(known, _)| known == path);

@@ -162,7 +162,7 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
                 }));
             }
             let is_text = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Str(_)));
-            match (&*function.name, arguments.get(1)) {
+            match (function.name, arguments.get(1)) {
                 ("is_path_in", Some(folder)) if is_text(folder) => {
                     Some(Restriction::Within(ArgumentRole::Path))
                 }
