@@ -1,4 +1,4 @@
-//! Questions to the person at the client: in a request, or in the answer to the call, which the client then sends
+//! Tests of questions to the person at the client: in a request, or in the answer to the call, which the client then sends
 //! again.
 
 use serde_json::{Value, json};
