@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate run`, a guarded chat in the terminal.
+//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal.
 
 use std::path::PathBuf;
 
