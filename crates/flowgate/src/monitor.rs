@@ -1,6 +1,6 @@
-//! The monitor: labels the events of one session and judges calls before they run.
+//! Labels the events of one session and judges calls before they run.
 //!
-//! It owns the trace, the labels of stores and the roster of names. This is the only module that creates a
+//! [`Monitor`] owns the trace, the labels of stores and the table of names. This is the only module that creates a
 //! [`Permit`]. It reads no clock and no file and draws no random number: the same policy and the same events
 //! give the same verdicts, live or over a log.
 
@@ -448,6 +448,8 @@ impl Monitor {
         Ok((id, findings))
     }
 
+    /// Judges a call, with the approval of a person if there is one. A permitted call stays in the trace, where it reserves its
+    /// place; any other call is removed from it.
     fn judge_with(
         &mut self,
         entry: TraceEntry,
