@@ -1,4 +1,4 @@
-//! Standing consents: a private value goes by slot where the policy says it may, without a question, unless something
+//! Tests of standing consents: a private value goes by slot where the policy says it may, without a question, unless something
 //! untrusted had a hand in the call.
 
 use flowgate_guard::conversation::Method;
