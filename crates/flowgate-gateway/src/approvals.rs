@@ -1,14 +1,15 @@
-//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes.
-//! The model routes and the MCP routes call `ApprovalService`.
+//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes:
+//! orders of an admin that stop a tool, a client, a server or a conversation. The model routes and the MCP routes call
+//! `ApprovalService`.
 //!
-//! A question is a row of the [store](crate::database). It outlives the gateway and the request that asked it, is
+//! A question is a row of the [database](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
 //! its turn ends, and continues when the agent asks again.
 //!
 //! * `people`: who may see, decide and freeze.
 //! * `clearance`: what they may read.
 //! * `freeze_targets`: what can be frozen; `freeze_kind`: its kinds.
-//! * `routes`: the routes for people.
+//! * `routes`: the HTTP routes by which people list and decide questions.
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;

@@ -1,10 +1,10 @@
-//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to
-//! people.
+//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to people. The model
+//! routes, the MCP routes and the routes for people use it.
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
-//! conversation, the [journal](flowgate_guard::journal) is kept; the conversation is replayed from it on demand. A
-//! turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn that
-//! cannot be persisted is not answered.
+//! conversation, the [journal](flowgate_guard::journal) of its inputs is kept; the conversation is replayed from it on
+//! demand. A turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn
+//! that cannot be persisted is not answered.
 //!
 //! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
 //! `transaction::Transaction`. A backend runs them.

@@ -1,4 +1,4 @@
-//! The bounds on what a client can make the gateway do. The options of `flowgate serve` set most of them.
+//! Defines the bounds on what a client can make the gateway do. The options of `flowgate serve` set most of them.
 
 #[cfg(test)]
 mod documented;

@@ -1,4 +1,5 @@
-//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured.
+//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and freezes.
+//! The model routes, the MCP routes and the routes for people call it.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 //! `log_probe` tests for the health route whether the log can be written.

@@ -1,5 +1,5 @@
-//! Sends the head of the audit log to witnesses, so that a log and a database that are restored to an earlier state
-//! together are detected.
+//! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside the
+//! gateway, so that a log and a database that are restored to an earlier state together are detected.
 //!
 //! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in

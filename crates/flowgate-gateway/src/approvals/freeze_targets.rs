@@ -1,5 +1,5 @@
 //! Lists the names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
-//! tools and conversations seen so far. The routes for people reject a freeze of any other name.
+//! tools and conversations seen so far. `routes` rejects a freeze of any other name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! The list of the models that a client may ask for, in the form of each API.
+//! Answers the route that lists the models that a client may ask for, in the form of the API that the client uses.
+//! `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_lm::wire::Api;

@@ -1,4 +1,4 @@
-//! Reads the sections `[clients.*]`.
+//! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

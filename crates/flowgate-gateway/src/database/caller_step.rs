@@ -1,5 +1,6 @@
-//! Lets the caller of an operation take one step between two of its statements, such as writing a record to the audit
-//! log. [`Database::run_with_step`] runs such operations.
+//! Lets the caller of a database operation take one step between two of its statements, such as writing a record to the
+//! audit log, so that the operation is committed only if the step succeeds. [`Database::run_with_step`] runs such
+//! operations.
 
 use std::pin::pin;
 

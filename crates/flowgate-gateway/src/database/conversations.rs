@@ -1,8 +1,9 @@
 //! Finds, opens and deletes conversations in the database, and leases them to gateways.
 //!
-//! A gateway that extends a conversation holds a lease on it, so that concurrent requests are serialized across
-//! gateways. A turn is persisted only if no other was persisted since, so that nothing is lost even if two gateways
-//! hold the lease. Rows are locked in one order: questions, the tenant, the conversation, the client.
+//! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of the
+//! lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other was persisted
+//! since, so that nothing is lost even if two gateways hold the lease. Rows are locked in one order: questions, the tenant,
+//! the conversation, the client.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Stores the heads of audit logs in the database, in the transactions that persist turns and decisions.
+//! Stores the heads of audit logs (the number and the digest of the newest record) in the database, in the transactions
+//! that persist turns and decisions.
 //!
 //! A truncated log can be detected only against another record: a gateway whose log is behind its database does not
 //! start.

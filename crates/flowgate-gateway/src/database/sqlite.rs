@@ -1,7 +1,7 @@
 //! Implements [`Backend`] for a SQLite file, which one gateway owns, and for a SQLite database in memory.
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
-//! thread, in the order in which they arrive; those that only read run on another one, beside the writes. A database in
+//! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in
 //! memory has no such readers, so one thread runs all operations.
 //!
 //! * `connection`: a connection, and its transactions.

@@ -1,8 +1,8 @@
-//! Stores turns, and the records of tenants' stores.
+//! Stores turns, and for each tenant a record of the labels of its stores.
 //!
-//! A turn that has no other effects is one operation. A turn with effects joins what others of its tenant have written
-//! first: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
-//! [`Database::finish_turn`].
+//! A turn that has no other effects is one operation. A turn with effects depends on what other turns of its tenant have
+//! written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
+//! [`Database::finish_turn`]. `chat::conversations` calls both.
 
 #[cfg(test)]
 pub(super) mod tests;

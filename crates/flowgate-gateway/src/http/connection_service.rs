@@ -1,7 +1,7 @@
 //! Checks and converts each request of a connection before the routes of `service` receive it.
 //!
-//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a place
-//! like a separate connection, if its connection has another request open.
+//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1. The first open request of a connection
+//! is covered by the connection's place (see `admission`); each further one takes a place like a separate connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Accepts connections, bounds their number and time, and shuts the gateway down. `flowgate serve` runs it.
+//! Accepts connections, bounds their number and time, and shuts the gateway down. `flowgate serve` runs it, and
+//! `connection` serves each accepted socket.
 
 use std::fmt;
 use std::io;

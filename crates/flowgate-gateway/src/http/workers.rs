@@ -1,5 +1,4 @@
-//! Runs evaluations for the policy API on threads beside those that serve sockets, so that a long one delays no
-//! connection.
+//! Runs evaluations for the policy API on threads of their own, so that a long one delays no connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

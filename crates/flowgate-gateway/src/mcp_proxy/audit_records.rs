@@ -1,6 +1,6 @@
-//! Creates the audit records of questions to the person at a client.
+//! Creates the audit records of questions that an MCP client asks the person who uses it (elicitation).
 //!
-//! `conversation_inputs` writes them into the session, and they are recorded with its turn.
+//! `conversation_inputs` adds them to its session, and they are written to the audit log with the turn.
 
 use serde_json::{Value, json};
 

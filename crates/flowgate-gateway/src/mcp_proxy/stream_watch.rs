@@ -1,5 +1,5 @@
-//! Checks periodically during a listening stream whether a freeze stops it, and whether the connection needs a sign of
-//! life. `listening` creates the checks.
+//! Checks periodically during a listening stream whether a freeze stops it, and whether a comment must be sent so that
+//! nothing on the way closes the idle connection. `listening` creates the checks.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Reloads the certificate of the gateway when its files change, while the gateway runs.
+//! Reloads the certificate of the gateway when its files change, while the gateway runs. The server asks it for the
+//! settings of each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
 //! earlier certificate remains in use. A certificate and its key are two files: between their replacements they do not

@@ -1,4 +1,4 @@
-//! Witnesses of the audit log: the heads that they receive, the losses that they detect, and the effect of failed
+//! Tests of witnesses of the audit log: the heads that they receive, the losses that they detect, and the effect of failed
 //! deliveries.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Certificates of clients: which handshakes are refused, and which client a certificate is that of.
+//! Tests of certificates of clients: which handshakes are refused, and which client a certificate identifies.
 
 use flowgate_gateway::limits::ServerLimits;
 use rcgen::{ExtendedKeyUsagePurpose, SanType};

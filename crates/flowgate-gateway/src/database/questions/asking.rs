@@ -1,4 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless it exists
+//! or too many are open.
 
 use serde_json::Value;
 
