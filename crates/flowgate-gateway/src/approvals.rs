@@ -326,6 +326,8 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
+    /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In the last two
+    /// cases the outcome is `Decision::Later`: the question stays open, and the next request of the client asks again.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;
@@ -397,26 +399,26 @@ impl ApprovalService {
         }
     }
 
-    /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
-    /// digest, so edits elsewhere in the policy do not thaw it.
+    /// Returns the lines of the standing consents that are frozen in a client's policy. A freeze names a consent as
+    /// `CLIENT:LINE-DIGEST`. The consent is matched by its digest, so edits elsewhere in the policy do not thaw it.
     pub(crate) async fn frozen_consents(
         &self,
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
-        let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
-        let of = |freeze: &&Freeze| {
+        let digest_in_name = |what: &str| what.rsplit_once('-').map(|(_, digest_in_name)| digest_in_name.to_owned());
+        let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
-        let frozen: BTreeSet<String> =
-            freezes.iter().filter(of).filter_map(|freeze| digest(&freeze.what)).collect();
-        if frozen.is_empty() {
+        let frozen_digests: BTreeSet<String> =
+            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in_name(&freeze.what)).collect();
+        if frozen_digests.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let stopped =
-            |(name, _): &(String, usize)| digest(name).is_some_and(|digest| frozen.contains(&digest));
-        Ok(consents_of(client).filter(stopped).map(|(_, line)| line).collect())
+        let is_frozen =
+            |(name, _): &(String, usize)| digest_in_name(name).is_some_and(|digest_in_name| frozen_digests.contains(&digest_in_name));
+        Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
     }
 
     /// Whether an admin has withdrawn what people approve for the rest of a conversation.
@@ -455,13 +457,13 @@ impl ApprovalService {
             return Some(failure.message);
         }
         let server = tool.split_once('/').map_or("", |(server, _)| server);
-        let is_stopped = |freeze: &Freeze| {
+        let stops_call = |freeze: &Freeze| {
             freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
                 || freeze.kind == FreezeKind::Server.name() && freeze.what == server
         };
         match self.store.freezes().await {
             Ok(freezes) => {
-                let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
+                let stopped = freezes.iter().find(|freeze| stops_call(freeze));
                 stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
             }
             Err(error) => {
@@ -487,7 +489,7 @@ impl ApprovalService {
 
     /// Records that these questions were allowed and that their calls do not run.
     fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
-        let note = |question: &StoredQuestion| {
+        let to_entry = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
             let event = AuditEvent::ApprovalVoid {
                 conversation: question.name.clone(),
@@ -498,7 +500,7 @@ impl ApprovalService {
             };
             event.into()
         };
-        self.recorder.record(&questions.iter().map(note).collect::<Vec<AuditEntry>>())
+        self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
     /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
@@ -553,14 +555,14 @@ fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
         let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
         let reasons: Vec<Value> =
             reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
-        let own = json!({
+        let hidden = json!({
             "state": ask.state,
             "carries": ask.carries,
             "reasons": reasons,
             "may_grant": may_grant,
             "changeable": ask.changeable,
         });
-        stored.insert(HIDDEN_MEMBER.to_owned(), own);
+        stored.insert(HIDDEN_MEMBER.to_owned(), hidden);
     }
     stored
 }

@@ -152,13 +152,14 @@ impl Database {
         }
     }
 
-    /// Reads the identity of the database, or assigns one to a new database.
+    /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this database.
+    /// Closes the database if that fails.
     async fn with_identity(mut self) -> Result<Self, DatabaseError> {
-        let new = self.holder.clone();
+        let new_identity = self.holder.clone();
         let identity = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let sql = "UPDATE identity SET id = ?1 WHERE one = 1 AND id = ''";
-                tx.execute(sql, &[(&new).into()]).await?;
+                tx.execute(sql, &[(&new_identity).into()]).await?;
                 let mut rows = tx.query("SELECT id FROM identity", &[]).await?;
                 rows.first_mut().ok_or(DatabaseError::Damaged("the table `identity` has no row"))?.text(0)
             })

@@ -81,6 +81,7 @@ impl ModelRoutes {
         let store = self.sessions.store();
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
+            // No other gateway counts requests of this client.
             Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
             Ok(()) => {
                 let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;

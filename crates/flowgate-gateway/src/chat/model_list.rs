@@ -17,6 +17,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<HttpReply, HttpReply> {
+        // All APIs have the same path for this list; clients of the Messages API send their key in this header.
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) = self
             .clients

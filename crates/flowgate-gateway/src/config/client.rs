@@ -48,6 +48,7 @@ impl ConfigReader<'_> {
         let servers =
             spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
+        // Each pair of prefixes is compared once.
         for (at, one) in prefixes.iter().enumerate() {
             if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
                 return Err(format!(
@@ -79,14 +80,14 @@ impl ConfigReader<'_> {
             Some(name) => self.methods.resolve(name).map_err(|error| error.to_string())?,
         };
         // The basis covers every setting whose change makes a replay diverge.
-        let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
+        let server_names: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
         let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
-        let trusted = user_messages.name();
+        let trust_name = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
         let basis =
-            serde_json::json!([FORMAT, source, method.name(), labelling, trusted, spec.pinned, named]);
+            serde_json::json!([FORMAT, source, method.name(), labelling, trust_name, spec.pinned, server_names]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(ClientSettings {
             basis,

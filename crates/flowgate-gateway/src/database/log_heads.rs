@@ -83,16 +83,17 @@ impl Database {
         .await
     }
 
-    /// Records the head of this log, and removes those of the logs that it replaces. With `is_begun_anew`, existing
-    /// conversations may have turns that the log has lost.
+    /// Records the head of this log, and removes those of the logs that it replaces. From now on, the transactions of turns and
+    /// decisions store newer heads. With `is_begun_anew`, existing conversations may have turns that the log has lost.
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
-        let (id, key, end) = (log.id().to_string(), log.key().to_string(), log.last_line());
-        let head = end.get();
+        let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
+        let head = last_line.get();
         let (log, seq, hash) = (id.clone(), number(head.seq), head.hash.to_string());
         let is_shared = self.is_shared;
         let recorded = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Gateways that share the database keep the records of the others, each with its own key.
+                // Gateways that share the database keep the records of the others, each with its own key. Without that (?3 = 0),
+                // all other logs are removed; so are all others if the log is begun anew (?4 = 1) and they have the same key.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));
@@ -105,9 +106,9 @@ impl Database {
             })
         });
         recorded.await?;
-        let kept = AtomicI64::new(seq);
+        let persisted_seq = AtomicI64::new(seq);
         self.log
-            .set(TrackedAuditLog { id, end, kept })
+            .set(TrackedAuditLog { id, last_line, persisted_seq })
             .map_err(|_| DatabaseError::Audit("the database already tracks a log of this gateway".to_owned()))
     }
 

@@ -42,6 +42,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = ServiceFuture;
 
+    /// Passes a request to the routes. A request of HTTP/2 is counted and checked first, and its answer is paced by its client.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {

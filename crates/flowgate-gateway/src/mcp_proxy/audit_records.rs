@@ -57,8 +57,9 @@ impl McpExchange<'_> {
             let conversation = conversation.clone();
             return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
-        let is_it = |used: &ApprovalReference| used.id == asked.id;
-        if let Some(at) = session.used_approvals.iter().position(is_it) {
+        // The call does not run, so its approval was not used.
+        let is_asked = |used: &ApprovalReference| used.id == asked.id;
+        if let Some(at) = session.used_approvals.iter().position(is_asked) {
             let asked = session.used_approvals.remove(at);
             session.void_approvals.push(asked);
         }
@@ -75,6 +76,8 @@ impl McpExchange<'_> {
         text: &str,
     ) -> Option<ApprovalReference> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
+        // With `requestState`, the client continues the call and answers in `inputResponses`; otherwise this is the response to
+        // a request of the gateway, whose id names the question.
         let (name, action) = match message.pointer("/params/requestState") {
             Some(name) => {
                 let responses = message.pointer("/params/inputResponses");

@@ -44,6 +44,7 @@ impl PeriodicCheck for StreamWatch<'_> {
         if self.parts.is_some() { looks.min(self.alive + KEEP_ALIVE) } else { looks }
     }
 
+    /// Sends a comment if one is due, and returns whether a freeze stops the stream.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts
