@@ -218,8 +218,9 @@ fn count_unwanted_calls(truth: &TaskOutcome, ran: &TaskOutcome, row: &mut GuardR
     // Read-only calls need not be repeated; replies must contain the same text.
     // A reply without permitted links has spaces in its addresses; a person reads the same text.
     let without_spaces = |text: &str| text.split_whitespace().collect::<String>();
-    let is_said =
-        |text: &str| ran.turn.replies.iter().any(|reply| without_spaces(&reply.text).contains(&without_spaces(text)));
+    let is_said = |text: &str| {
+        ran.turn.replies.iter().any(|reply| without_spaces(&reply.text).contains(&without_spaces(text)))
+    };
     let said =
         truth.turn.replies.iter().filter(|reply| reply.text != "Done.").all(|reply| is_said(&reply.text));
     said && missing.iter().all(|known| !is_acting_tool(&known.tool))

@@ -92,7 +92,10 @@ pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
             (known.kind, &known.statement, &known.label, &known.required, &known.regions)
                 == (reason.kind, &reason.statement, &reason.label, &reason.required, &reason.regions)
         };
-        match (&reason.part, groups.iter_mut().find(|(known, _)| known.part.is_some() && has_same_cause(known))) {
+        match (
+            &reason.part,
+            groups.iter_mut().find(|(known, _)| known.part.is_some() && has_same_cause(known)),
+        ) {
             (Some(part), Some((_, parts))) => parts.push(part.clone()),
             (part, _) => groups.push((reason.clone(), part.iter().cloned().collect())),
         }

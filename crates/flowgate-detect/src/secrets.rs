@@ -132,7 +132,8 @@ fn character_class_count(text: &str) -> usize {
 /// Returns whether a quoted value is a secret and not a placeholder.
 fn is_value(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let placeholder_starts = ["<", "${", "{{", "%(", "$(", "[", "your", "xxx", "***", "...", "process.env", "os.environ"];
+    let placeholder_starts =
+        ["<", "${", "{{", "%(", "$(", "[", "your", "xxx", "***", "...", "process.env", "os.environ"];
     let placeholder_words = [
         "none",
         "null",

@@ -135,7 +135,8 @@ impl CommandScanner {
                         report("UPLOAD", whole(), IssueSeverity::Error);
                     }
                 }
-                let substitutions: String = call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
+                let substitutions: String =
+                    call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
                 let nested: Vec<Pipeline> =
                     if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
                 let nested = || nested.iter().flatten().map(EffectiveCommand::new);
@@ -238,7 +239,8 @@ impl<'c> EffectiveCommand<'c> {
             while let Some((option, after)) =
                 options.split_first().filter(|(word, _)| word.text.starts_with('-'))
             {
-                let takes_value = option.text.len() == 2 && option.text.ends_with(|c| options_with_value.contains(c));
+                let takes_value =
+                    option.text.len() == 2 && option.text.ends_with(|c| options_with_value.contains(c));
                 options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
             }
             // The first argument of `timeout` is the duration.
@@ -497,7 +499,8 @@ impl<'c> EffectiveCommand<'c> {
         if self.dumps_environment() {
             report("ENVIRONMENT_DUMP", Warning);
         }
-        let harmless_readers = ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
+        let harmless_readers =
+            ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
         if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {
             report("SENSITIVE_FILE", Warning);
         }

@@ -406,18 +406,23 @@ impl ApprovalService {
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
-        let digest_in_name = |what: &str| what.rsplit_once('-').map(|(_, digest_in_name)| digest_in_name.to_owned());
+        let digest_in_name =
+            |what: &str| what.rsplit_once('-').map(|(_, digest_in_name)| digest_in_name.to_owned());
         let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
-        let frozen_digests: BTreeSet<String> =
-            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in_name(&freeze.what)).collect();
+        let frozen_digests: BTreeSet<String> = freezes
+            .iter()
+            .filter(is_consent_of_client)
+            .filter_map(|freeze| digest_in_name(&freeze.what))
+            .collect();
         if frozen_digests.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let is_frozen =
-            |(name, _): &(String, usize)| digest_in_name(name).is_some_and(|digest_in_name| frozen_digests.contains(&digest_in_name));
+        let is_frozen = |(name, _): &(String, usize)| {
+            digest_in_name(name).is_some_and(|digest_in_name| frozen_digests.contains(&digest_in_name))
+        };
         Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
     }
 

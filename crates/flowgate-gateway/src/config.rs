@@ -332,8 +332,10 @@ pub fn read_with_methods(
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
         let person = reader.person(&name, spec, &clients).map_err(at)?;
         let is_key_of_person = |key: &Secret| *key == person.key;
-        let client =
-            clients.iter().find(|client| client.key.as_ref().is_some_and(is_key_of_person)).map(|client| &client.name);
+        let client = clients
+            .iter()
+            .find(|client| client.key.as_ref().is_some_and(is_key_of_person))
+            .map(|client| &client.name);
         let other = people.iter().find(|other| is_key_of_person(&other.key)).map(|other| &other.name);
         if let Some(other) = client.or(other) {
             return Err(at(format!("the key is also that of {other}: give each person their own key")));
@@ -351,7 +353,8 @@ pub fn read_with_methods(
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {
         client.approval_ttl = asking.expires_after;
-        let is_approver_of_client = |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
+        let is_approver_of_client =
+            |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         // Only if no approver is configured for the client, the person who uses it is asked in its chat.
         client.asks_in_front = client.interactive && !people.iter().any(is_approver_of_client);
         let basis = serde_json::json!([client.basis, client.asks_in_front]);

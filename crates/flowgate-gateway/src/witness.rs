@@ -149,24 +149,24 @@ impl HeadDestinations {
             .url
             .clone()
             .map(|address| HeadDestinationKind::Server { agent: http_client(&address.authorities), address });
-        let (mut ways, mut stop_senders) = (Vec::new(), Vec::new());
+        let (mut destinations, mut stop_senders) = (Vec::new(), Vec::new());
         for to in file.into_iter().chain(server) {
-            let (is_file, new_destination) = (matches!(to, HeadDestinationKind::File(_)), new_destination(to));
+            let (is_file, destination) = (matches!(to, HeadDestinationKind::File(_)), new_destination(to));
             if is_file {
-                let delivered = new_destination.deliver();
+                let delivered = destination.deliver();
                 if spec.required.is_some() {
                     delivered?;
                 }
             }
             let (sender, ended) = channel();
-            let delivering = Arc::clone(&new_destination);
+            let delivering = Arc::clone(&destination);
             let thread =
                 std::thread::Builder::new().name("witness".to_owned()).spawn(move || delivering.run(&ended));
             thread.map_err(DeliveryError::Thread)?;
-            ways.push(new_destination);
+            destinations.push(destination);
             stop_senders.push(sender);
         }
-        Ok(Self { destinations: ways, required: spec.required, _running: stop_senders })
+        Ok(Self { destinations, required: spec.required, _running: stop_senders })
     }
 
     /// Sends the newest head to every destination that is behind.

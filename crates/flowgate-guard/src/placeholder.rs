@@ -234,7 +234,8 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
-        self.before = seen.iter().rev().find(|seen| seen.start < held_from).map(|seen| seen.c).or(self.before);
+        self.before =
+            seen.iter().rev().find(|seen| seen.start < held_from).map(|seen| seen.c).or(self.before);
         self.pending = self.pending.get(held_from..).unwrap_or_default().to_owned();
         written
     }

@@ -147,7 +147,8 @@ impl ViewBuilder<'_> {
             }
         }
         let has_hidden = !names.is_empty();
-        let tools = tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
+        let tools =
+            tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
         let carried = self

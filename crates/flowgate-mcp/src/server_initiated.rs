@@ -31,7 +31,8 @@ impl Proxy {
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let cancels_request = self.cancelled_request(&method, &params).is_some();
                 let raises_label = self.would_raise_client_label() && self.is_forwarded(&method, &params);
-                (!cancels_request && !raises_label).then(|| self.handle_server_notification(session, &method, &params))
+                (!cancels_request && !raises_label)
+                    .then(|| self.handle_server_notification(session, &method, &params))
             }
             Ok((McpMessage::Request { id, method, params }, _)) => {
                 let may_ask = self.allows_server_request(session.monitor(), &method);

@@ -106,7 +106,8 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
                     has_objection |= call.outcome != Outcome::Permit;
                     let call = CallInRun { run: &run, replayed: &replayed, traced: &traced, index };
                     fatal_error =
-                        explain_call(&call, &explained, &style, &progress, &mut unreadable_runs, output).err();
+                        explain_call(&call, &explained, &style, &progress, &mut unreadable_runs, output)
+                            .err();
                 }
             }
             Err(error) => unreadable_runs.push(error),

@@ -292,8 +292,9 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     };
     match name {
         "yaml.load" | "yaml.load_all" => {
-            let loader =
-                keyword("Loader").map(|k| last_name(&k.value)).or_else(|| call.arguments.args.get(1).map(last_name));
+            let loader = keyword("Loader")
+                .map(|k| last_name(&k.value))
+                .or_else(|| call.arguments.args.get(1).map(last_name));
             let safe = loader
                 .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
             (!safe).then_some("DESERIALIZATION")

@@ -78,7 +78,8 @@ impl Clearance {
         if self.covers(policy, hidden_member.get("carries")) {
             return (content, true);
         }
-        let reasons = hidden_member.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let reasons =
+            hidden_member.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut shown: Vec<&str> = reasons
             .iter()
             .filter(|reason| self.covers(policy, reason.get("carries")))

@@ -233,7 +233,8 @@ impl ApprovalService {
             let mut idle_polls = 0;
             while !presence.is_disconnected() {
                 // A failed read is retried with the next poll.
-                let changed_questions = approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();
+                let changed_questions =
+                    approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();
                 let mut text = String::changed_questions();
                 for question in &changed_questions {
                     last_change = question.change;

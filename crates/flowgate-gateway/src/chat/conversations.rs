@@ -299,7 +299,8 @@ impl Conversations {
         if locked.session.is_none() {
             // The conversation is replayed only if the memory budget has room for its stored inputs.
             let input_values = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
-            let replay_share = self.reserve_memory(client, handle, memory_of(opened.bytes, input_values)).await?;
+            let replay_share =
+                self.reserve_memory(client, handle, memory_of(opened.bytes, input_values)).await?;
             // Boxed, because few turns load a conversation, and an unboxed future would enlarge the future of every
             // turn.
             *locked.session = Some(Box::pin(self.load(client, handle, opened)).await?);

@@ -59,7 +59,11 @@ pub(super) fn spawn_tasks(
     }
     // A failed write is retried at the next interval, and the next turn stores the head as well.
     let head_store = Arc::downgrade(store);
-    tokio::spawn(run_periodically(NOTE, head_store, |store| async move { drop(store.persist_log_head().await) }));
+    tokio::spawn(run_periodically(
+        NOTE,
+        head_store,
+        |store| async move { drop(store.persist_log_head().await) },
+    ));
     let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
     let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);

@@ -166,7 +166,9 @@ async fn recheck_conversations(
         let logged_count = count(logs.iter().map(Vec::len).sum());
         let journal = store.read_journal(&name, &conversation).await?;
         let client_and_journal = clients.find_by_name(&name).zip(journal);
-        let Some((client, mut journal)) = client_and_journal.filter(|(client, journal)| client.spec.basis == journal.basis) else {
+        let Some((client, mut journal)) =
+            client_and_journal.filter(|(client, journal)| client.spec.basis == journal.basis)
+        else {
             report.gone += logged_count;
             report.unread += u64::from(logged_count == 0);
             continue;

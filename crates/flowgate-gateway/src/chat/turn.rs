@@ -118,7 +118,8 @@ pub(crate) async fn run(
     let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
-    let were_grants_withdrawn = approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
+    let were_grants_withdrawn =
+        approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
     let mut is_resumed = false;
     let context =
         ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), presence, key };
@@ -179,9 +180,12 @@ pub(crate) async fn run(
     let upstream_micros = AtomicU64::new(0);
     let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut streamer = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
-    let (model, small) =
-        (UpstreamModel::new(&model, presence, &upstream_micros), UpstreamModel::new(&small, presence, &upstream_micros));
+    let mut streamer =
+        TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let (model, small) = (
+        UpstreamModel::new(&model, presence, &upstream_micros),
+        UpstreamModel::new(&small, presence, &upstream_micros),
+    );
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -372,7 +376,8 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     let to_tool_call = |to_tool_call: &flowgate_guard::conversation::HandedOverCall| {
-        let (id, name_for_client, arguments) = (to_tool_call.id.clone(), name_for_client(&to_tool_call.tool), to_tool_call.arguments.clone());
+        let (id, name_for_client, arguments) =
+            (to_tool_call.id.clone(), name_for_client(&to_tool_call.tool), to_tool_call.arguments.clone());
         ToolCall { id, name_for_client, arguments }
     };
     let calls: Vec<ToolCall> = turn.calls.iter().map(to_tool_call).collect();

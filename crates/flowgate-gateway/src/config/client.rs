@@ -86,8 +86,15 @@ impl ConfigReader<'_> {
         let trust_name = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
-        let basis =
-            serde_json::json!([FORMAT, source, method.name(), labelling, trust_name, spec.pinned, server_names]);
+        let basis = serde_json::json!([
+            FORMAT,
+            source,
+            method.name(),
+            labelling,
+            trust_name,
+            spec.pinned,
+            server_names
+        ]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(ClientSettings {
             basis,

@@ -149,7 +149,11 @@ pub(super) async fn persist_shown_texts(
     let next =
         rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
     let first_new = next - count;
-    let (others, _) = if *first_unknown < first_new { read(tx, client, *first_unknown, first_new).await? } else { (Vec::new(), first_new) };
+    let (others, _) = if *first_unknown < first_new {
+        read(tx, client, *first_unknown, first_new).await?
+    } else {
+        (Vec::new(), first_new)
+    };
     for (number, ShownText { source, label, text }) in (first_new..).zip(texts) {
         let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES (?1, ?2, ?3, ?4, ?5, {now})";
         let source = storable_source(source);

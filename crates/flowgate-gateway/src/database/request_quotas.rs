@@ -50,9 +50,9 @@ impl Database {
         });
         Ok(match microseconds_to_wait.await? {
             0 => RequestAdmission::Admitted,
-            microseconds_to_wait => {
-                RequestAdmission::Exhausted { seconds: u64::try_from(microseconds_to_wait).unwrap_or(0).div_ceil(1_000_000) }
-            }
+            microseconds_to_wait => RequestAdmission::Exhausted {
+                seconds: u64::try_from(microseconds_to_wait).unwrap_or(0).div_ceil(1_000_000),
+            },
         })
     }
 }

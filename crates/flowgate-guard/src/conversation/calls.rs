@@ -135,8 +135,15 @@ impl Conversation {
             }
         }
         let written = arguments.clone();
-        let filling =
-            SlotFillState { index, tool, written, arguments, open: open_slots, sources: Vec::new(), failed: None };
+        let filling = SlotFillState {
+            index,
+            tool,
+            written,
+            arguments,
+            open: open_slots,
+            sources: Vec::new(),
+            failed: None,
+        };
         self.phase = ConversationPhase::Filling(Box::new(filling));
         None
     }

@@ -40,9 +40,12 @@ impl Conversation {
             return None;
         }
         if let Some(selector) = self.settings.method.tool_selector().filter(|_| self.turn.roster.is_none()) {
-            let selector_bound = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
+            let selector_bound =
+                self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = ConversationPhase::Filtering;
-            return Some(Need::Screen(selector.question(Arc::unwrap_or_clone(self.view_at(selector_bound).request))));
+            return Some(Need::Screen(
+                selector.question(Arc::unwrap_or_clone(self.view_at(selector_bound).request)),
+            ));
         }
         self.labels.count_step();
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);

@@ -459,7 +459,9 @@ fn address(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
             (None, ')') if depth == 0 => return MarkupEnd { length: Some(at + 1), read: at },
             (None, ')') => (depth, first_bracket) = (depth - 1, first_bracket.or(Some(at))),
             // A blank line ends the paragraph.
-            (None, '\n') if before == '\n' => return MarkupEnd { length: first_bracket.map(|at| at + 1), read: at },
+            (None, '\n') if before == '\n' => {
+                return MarkupEnd { length: first_bracket.map(|at| at + 1), read: at };
+            }
             (None, _) => {}
         }
         before = char.c;
@@ -469,7 +471,8 @@ fn address(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     }
     let read = max_length.min(rest.len());
     // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
-    let inside = rest.iter().skip(2).take(max_length).take_while(|char| !matches!(char.c, ')' | '\n')).count();
+    let inside =
+        rest.iter().skip(2).take(max_length).take_while(|char| !matches!(char.c, ')' | '\n')).count();
     let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
     MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }

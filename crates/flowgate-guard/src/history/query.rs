@@ -143,7 +143,9 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
     let [mut signs, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
     for (text, all) in texts.iter().enumerate() {
-        [&mut signs, &mut invisible, &mut without_markup].into_iter().for_each(|joined| joined.begin_run(text));
+        [&mut signs, &mut invisible, &mut without_markup]
+            .into_iter()
+            .for_each(|joined| joined.begin_run(text));
         let hidden = markup_mask(all);
         has_markup |= hidden.is_some();
         for (at, char) in all.iter().enumerate() {

@@ -395,7 +395,10 @@ impl QuotationMemory {
         let found = QuotationQuery::new(texts).find_marked(|window, marks| {
             marks.extend(self.windows.get(window).iter().map(|mark| mark.label));
             marks.extend(
-                session.into_iter().flat_map(|session| session.windows.get(window)).map(|mark| known + mark.label),
+                session
+                    .into_iter()
+                    .flat_map(|session| session.windows.get(window))
+                    .map(|mark| known + mark.label),
             );
         });
         texts.iter().zip(found).map(|(text, found)| split_spans(text, found, &labels)).collect()

@@ -194,7 +194,10 @@ pub(super) fn marked_ranges<M: Copy + Ord>(
         here.clear();
         marks(&window, &mut here);
         for mark in &here {
-            let open = last_range_of.get(mark).and_then(|at| all.get_mut(*at)).filter(|(range, _)| range.end >= start);
+            let open = last_range_of
+                .get(mark)
+                .and_then(|at| all.get_mut(*at))
+                .filter(|(range, _)| range.end >= start);
             if let Some((range, _)) = open {
                 range.end = start + SHORTEST;
                 continue;

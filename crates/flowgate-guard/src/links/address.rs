@@ -43,7 +43,8 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
     }
     // Parsing the canonical form again must give the same address.
     let parsed_again = self::parse_url(&written)?;
-    (written.len() <= MAX_LENGTH && parsed_again.as_str() == written && parsed_again.host() == read.host()).then_some(written)
+    (written.len() <= MAX_LENGTH && parsed_again.as_str() == written && parsed_again.host() == read.host())
+        .then_some(written)
 }
 
 /// Returns the canonical form of a mail address; `None` if it has none.

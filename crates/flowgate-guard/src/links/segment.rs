@@ -317,7 +317,8 @@ impl SegmentReader<'_, '_> {
             .take_while(|c| is_part(**c) || markup::is_mark(**c))
             .filter(|c| !markup::is_mark(**c))
             .collect();
-        let joined: String = without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        let joined: String =
+            without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
         let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
         let is_known = host_names::is_scheme(word) || is_last(word) || is_last(&joined);
         if is_known && next == Some(':') {

@@ -48,7 +48,8 @@ fn host(url: &str) -> Option<String> {
     let is_number = last.bytes().all(|b| b.is_ascii_digit())
         || hexadecimal.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
     let is_unambiguous = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
-    (url.chars().all(is_plain) && name.contains('.') && has_valid_labels && is_unambiguous).then(|| name.to_ascii_lowercase())
+    (url.chars().all(is_plain) && name.contains('.') && has_valid_labels && is_unambiguous)
+        .then(|| name.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -56,7 +56,8 @@ impl Evaluator<'_> {
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         // Keys are compared one by one. An excess of fuel is detected at the next step.
-        let node_count = document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
+        let node_count =
+            document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
         *self.fuel = self.fuel.saturating_sub(u64::try_from(node_count / 64).unwrap_or(u64::MAX));
         let found = document.and_then(|document| document.key(node, key));
         match found {

@@ -133,7 +133,8 @@ impl Monitor {
         let is_scalar = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
         };
-        let exceeding_texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
+        let exceeding_texts: Vec<NodeId> =
+            (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
         let structure = Some(content).filter(|id| exceeding_texts.is_empty() && exceeds(id));
         exceeding_texts.into_iter().chain(structure).map(|node| (id, node)).collect()
     }

@@ -13,7 +13,8 @@ use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());
-    let flows_to_bound = |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
+    let flows_to_bound =
+        |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
     let grants: Vec<PartialLabel> = statements
         .iter()
         .filter_map(|index| plan.labels.get(*index))

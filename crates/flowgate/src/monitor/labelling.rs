@@ -359,7 +359,9 @@ impl Monitor {
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
-        if let (Some(roster), true) = (saved_roster, matches.grants.is_empty() && matches.raising_grants.is_empty()) {
+        if let (Some(roster), true) =
+            (saved_roster, matches.grants.is_empty() && matches.raising_grants.is_empty())
+        {
             // Names in labels that are not granted take no slots.
             self.roster = roster;
         }

@@ -157,7 +157,8 @@ impl CompatibilityCheck<'_> {
             matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
         };
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
-        let has_many_comparisons = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
+        let has_many_comparisons =
+            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
         if has_many_comparisons || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help =

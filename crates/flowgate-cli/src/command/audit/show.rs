@@ -34,7 +34,8 @@ pub(crate) fn run(
     let mut content_reader = ContentReader::new(contents);
     for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {
-            let content_of_line = content_reader.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
+            let content_of_line =
+                content_reader.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
             Ok((record, content_of_line))
         });
         let (mut record, content_of_line) = match entry {

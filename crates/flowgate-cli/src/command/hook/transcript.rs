@@ -216,12 +216,13 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
     let mut bytes = Vec::new();
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
-    *bytes_left = bytes_left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
-        format!(
-            "the transcripts of this session are longer than {} MiB in total; begin a new session",
-            limit >> 20
-        )
-    })?;
+    *bytes_left =
+        bytes_left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
+            format!(
+                "the transcripts of this session are longer than {} MiB in total; begin a new session",
+                limit >> 20
+            )
+        })?;
     let text = String::from_utf8(bytes).map_err(|_| format!("{name}: the transcript is not valid UTF-8"))?;
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),

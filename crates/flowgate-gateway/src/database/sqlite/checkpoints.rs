@@ -62,7 +62,11 @@ impl CheckpointThread {
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
-        Ok(Self { count: 0, request_sender: Some(request_sender), thread: Some(thread.map_err(DatabaseError::Runtime)?) })
+        Ok(Self {
+            count: 0,
+            request_sender: Some(request_sender),
+            thread: Some(thread.map_err(DatabaseError::Runtime)?),
+        })
     }
 
     /// Counts a write; requests a checkpoint after [`BETWEEN_CHECKPOINTS`] of them.

@@ -47,7 +47,9 @@ impl SentRequest<'_> {
             reusable.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
         let new_messages = messages.get(reused_count..).unwrap_or_default();
         // One allocation for the whole body.
-        body.reserve(new_messages.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512);
+        body.reserve(
+            new_messages.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512,
+        );
         for (index, message) in new_messages.iter().enumerate() {
             if reused_count + index > 0 {
                 body.push(b',');

@@ -276,10 +276,7 @@ mod tests {
         check(&[START, START], &bad("the stream has two events `message_start`"));
         check(&[START, A], &bad("a `content_block_delta` event has the index of a block that is not open"));
         check(&[START, TEXT, JSON], &bad("the `delta` of a content block has another type than the block"));
-        check(
-            &[START, TEXT, TEXT],
-            &bad("the indices of the content blocks are not consecutive"),
-        );
+        check(&[START, TEXT, TEXT], &bad("the indices of the content blocks are not consecutive"));
         check(
             &[START, TEXT, END, A],
             &bad("a `content_block_delta` event has the index of a block that is not open"),

@@ -176,7 +176,8 @@ impl StreamDecoder {
         }
         let field = |key: &str| fields::text(item, key);
         let by_id = || {
-            let has_call_id = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
+            let has_call_id =
+                |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
             self.calls.iter().find(has_call_id).map(|begun| begun.call)
         };
         let call = self

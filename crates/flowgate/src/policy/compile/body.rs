@@ -219,7 +219,8 @@ impl Compiler<'_> {
             return self.fail("one-event", &span, message, help);
         }
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
-        let declares_one_event = matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
+        let declares_one_event =
+            matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
         if declares_one_event {
             return Ok(scope);
         }
