@@ -1,6 +1,6 @@
 //! Writes and deletes the contents of recorded events, such as the arguments of a call. They are in a separate file,
-//! `LOG.content`. A line of the log contains only the salted hash of its content, so content can be deleted without breaking
-//! the log. [`AuditLog`](super::AuditLog) owns the file.
+//! `LOG.content`. A line of the log contains only the salted hash of its content, so content can be deleted without
+//! breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.

@@ -69,8 +69,8 @@ impl<R: BufRead> ContentReader<R> {
         Ok(())
     }
 
-    /// Compares the hash in `record` with the next entry of the file. Entries have the order of their lines, so an entry
-    /// with a smaller number, or one of a line without a hash, belongs to no line.
+    /// Compares the hash in `record` with the next entry of the file. Entries have the order of their lines, so an
+    /// entry with a smaller number, or one of a line without a hash, belongs to no line.
     fn check_against(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,

@@ -1,6 +1,6 @@
 //! Defines the events that an audit log records, such as a verdict or a person's decision. None contains content: only
-//! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields of a
-//! line.
+//! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields
+//! of a line.
 
 use flowgate::monitor::Outcome;
 

@@ -221,7 +221,8 @@ impl AuditLog {
             .and_then(|()| content::repair(&contents, end.next))
             .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
-        // The fields of the line that records this opening. It is signed at once, so that the key is certain from here on.
+        // The fields of the line that records this opening. It is signed at once, so that the key is certain from here
+        // on.
         let mut opened = RecordFields::default();
         opened
             .value("format", json!(verify::FORMAT))
@@ -312,8 +313,8 @@ impl AuditLog {
     }
 
     /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain. Most contents are copied without the lock on the log, so that it can be written meanwhile; those that are
-    /// written meanwhile are copied under the lock.
+    /// remain. Most contents are copied without the lock on the log, so that it can be written meanwhile; those that
+    /// are written meanwhile are copied under the lock.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
@@ -416,8 +417,8 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of these lines, in as many records as the bound on a record's list requires,
-    /// but at least one. Returns the number of the lines.
+    /// Records the deletion of the contents of these lines, in as many records as the bound on a record's list
+    /// requires, but at least one. Returns the number of the lines.
     fn record_deletion(
         &mut self,
         time: Timestamp,

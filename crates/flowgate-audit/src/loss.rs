@@ -1,5 +1,5 @@
-//! Defines [`AuditLoss`], the ways in which a log and the record of it in a database or at a witness can contradict each
-//! other, with their texts for the operator. `anchor` and `witness` detect them.
+//! Defines [`AuditLoss`], the ways in which a log and the record of it in a database or at a witness can contradict
+//! each other, with their texts for the operator. `anchor` and `witness` detect them.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this when it opens
-//! a log.
+//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this when it
+//! opens a log.
 //!
-//! A partial line of a killed process does not count. The complete lines must form a chain back to the last signed line, and
-//! the first line of the log must name the same key; [`verify`](super::verify()) checks all lines in between.
+//! A partial line of a killed process does not count. The complete lines must form a chain back to the last signed
+//! line, and the first line of the log must name the same key; [`verify`](super::verify()) checks all lines in between.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -32,8 +32,8 @@ pub(super) struct LogTail {
     pub(super) whole: u64,
 }
 
-/// Finds the end of a log: the number and hash of its last line, and the number of lines since the last head. Checks the
-/// chain backwards up to the line before that head.
+/// Finds the end of a log: the number and hash of its last line, and the number of lines since the last head. Checks
+/// the chain backwards up to the line before that head.
 pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, AuditErrorKind> {
     let length = file.seek(SeekFrom::End(0)).map_err(AuditErrorKind::Read)?;
     let whole = after_last_line_feed(file, length).map_err(AuditErrorKind::Read)?;

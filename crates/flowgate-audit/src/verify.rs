@@ -90,8 +90,8 @@ impl<R: BufRead> VerifiedRecords<R> {
         self.end.map_or(0, |end| end.seq.saturating_add(1))
     }
 
-    /// Reads and checks the next line: its number, the hash of the line before it, its key, and its signature if it is a
-    /// head. Returns `None` at the end of the log.
+    /// Reads and checks the next line: its number, the hash of the line before it, its key, and its signature if it is
+    /// a head. Returns `None` at the end of the log.
     fn read(&mut self) -> Result<Option<AuditRecord>, VerifyErrorKind> {
         let seq = self.seq();
         let line = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {

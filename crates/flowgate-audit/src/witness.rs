@@ -208,8 +208,8 @@ impl WitnessRecord {
         }
     }
 
-    /// Adds a valid line of the file. What it gives up is removed first, and its head is added. A second key for the same log
-    /// is a forgery.
+    /// Adds a valid line of the file. What it gives up is removed first, and its head is added. A second key for the
+    /// same log is a forgery.
     fn add(&mut self, number: u64, sighting: &WitnessLine) {
         let WitnessLine { log, key, head, time, gives_up } = *sighting;
         if let Some(AcceptedLoss { log, since }) = gives_up {

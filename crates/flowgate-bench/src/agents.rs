@@ -189,8 +189,8 @@ fn deciding_arguments(done: &CompletedCall) -> Vec<(&String, &Value)> {
     done.arguments.iter().filter(|(name, _)| !payload.contains(&name.as_str())).collect()
 }
 
-/// Compares a run with `truth`, the unguarded run without an attack: counts the calls that only this run has, by kind, and
-/// returns whether the task was completed.
+/// Compares a run with `truth`, the unguarded run without an attack: counts the calls that only this run has, by kind,
+/// and returns whether the task was completed.
 ///
 /// * `payload_only`: a call of the task, with an injected instruction in a payload argument.
 /// * `idle`: another call of a tool that only reads.

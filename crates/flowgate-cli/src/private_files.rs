@@ -1,5 +1,5 @@
-//! Creates and replaces files that only their owner can read and write. They hold the labels of stores, approved tools and
-//! traces: a process that can write them can lower labels.
+//! Creates and replaces files that only their owner can read and write. They hold the labels of stores, approved tools
+//! and traces: a process that can write them can lower labels.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

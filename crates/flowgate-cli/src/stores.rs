@@ -1,5 +1,5 @@
-//! Keeps the labels of stores (state that tools write and read, such as a database), and shares them: between a chat, its
-//! agents and the client of a server; with `--stores FILE`, also with other processes of the same account.
+//! Keeps the labels of stores (state that tools write and read, such as a database), and shares them: between a chat,
+//! its agents and the client of a server; with `--stores FILE`, also with other processes of the same account.
 //!
 //! The labels that a call can write are stored before it runs, and the labels of other sessions are read before its
 //! answer is labelled. A session that reads a value therefore knows the value's label.
@@ -93,8 +93,8 @@ impl SharedStoreLabels {
         })
     }
 
-    /// Stores the current labels, joined with those of other sessions. A random stamp marks what this session wrote, so that
-    /// other sessions notice the write even if no label changes.
+    /// Stores the current labels, joined with those of other sessions. A random stamp marks what this session wrote, so
+    /// that other sessions notice the write even if no label changes.
     pub(crate) fn save_labels(
         &mut self,
         conversation: &mut impl ExternalStateSession,

@@ -1,5 +1,5 @@
-//! Compares a policy with files that describe tools, for `flowgate check --tools`: prints which names of the policy no tool
-//! has, and which tools the policy does not cover.
+//! Compares a policy with files that describe tools, for `flowgate check --tools`: prints which names of the policy no
+//! tool has, and which tools the policy does not cover.
 
 use std::path::Path;
 use std::sync::Arc;

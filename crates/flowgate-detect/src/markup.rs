@@ -77,8 +77,8 @@ fn deduplicate_links(links: &mut Vec<Link>) {
     links.truncate(MAX_FINDINGS);
 }
 
-/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`, and the
-/// same with `!` for images.
+/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`, and
+/// the same with `!` for images.
 fn markdown(text: &str, markup: &mut Markup) {
     // The positions of open brackets.
     let mut open: Vec<usize> = Vec::new();

@@ -1,5 +1,5 @@
-//! Matches tables of regular expressions in a text, with checks of what each expression cannot express. The detectors of
-//! secrets, personal data, licences and injections define the tables.
+//! Matches tables of regular expressions in a text, with checks of what each expression cannot express. The detectors
+//! of secrets, personal data, licences and injections define the tables.
 //!
 //! The expressions have no look-around, which keeps them linear; a Rust function checks the text around a match. If
 //! an expression has a group, the finding is the group.

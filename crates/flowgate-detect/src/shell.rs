@@ -97,9 +97,9 @@ struct CommandScanner {
 }
 
 impl CommandScanner {
-    /// Reports the unsafe commands of a script: what each command does alone, what commands of a pipeline do together, and
-    /// the scripts inside of it (substitutions, and arguments that a shell runs). `place` maps spans of `text` to the original
-    /// text, and `depth` counts the scripts that enclose this one.
+    /// Reports the unsafe commands of a script: what each command does alone, what commands of a pipeline do together,
+    /// and the scripts inside of it (substitutions, and arguments that a shell runs). `place` maps spans of `text` to
+    /// the original text, and `depth` counts the scripts that enclose this one.
     fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {

@@ -1,6 +1,5 @@
-//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes:
-//! orders of an admin that stop a tool, a client, a server or a conversation. The model routes and the MCP routes call
-//! `ApprovalService`.
+//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes
+//! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call [`ApprovalService`].
 //!
 //! A question is a row of the [database](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
@@ -326,8 +325,9 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In the last two
-    /// cases the outcome is `Decision::Later`: the question stays open, and the next request of the client asks again.
+    /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
+    /// the last two cases the outcome is `Decision::Later`: the question stays open, and the next request of the client
+    /// asks again.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;
@@ -406,23 +406,19 @@ impl ApprovalService {
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
-        let digest_in_name =
-            |what: &str| what.rsplit_once('-').map(|(_, digest_in_name)| digest_in_name.to_owned());
+        let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
-        let frozen_digests: BTreeSet<String> = freezes
-            .iter()
-            .filter(is_consent_of_client)
-            .filter_map(|freeze| digest_in_name(&freeze.what))
-            .collect();
-        if frozen_digests.is_empty() {
+        let digests =
+            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in(&freeze.what));
+        let frozen: BTreeSet<String> = digests.collect();
+        if frozen.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let is_frozen = |(name, _): &(String, usize)| {
-            digest_in_name(name).is_some_and(|digest_in_name| frozen_digests.contains(&digest_in_name))
-        };
+        let is_frozen =
+            |(name, _): &(String, usize)| digest_in(name).is_some_and(|digest| frozen.contains(&digest));
         Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
     }
 

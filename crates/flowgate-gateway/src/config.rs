@@ -1,5 +1,5 @@
-//! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read`], and the gateway is built from the
-//! settings that it returns. Each submodule reads one section.
+//! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read`], and the gateway is built from
+//! the settings that it returns. Each submodule reads one section.
 //!
 //! ```toml
 //! [upstreams.local]

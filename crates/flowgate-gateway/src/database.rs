@@ -3,8 +3,8 @@
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
 //! conversation, the [journal](flowgate_guard::journal) of its inputs is kept; the conversation is replayed from it on
-//! demand. A turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn
-//! that cannot be persisted is not answered.
+//! demand. A turn is persisted before its answer is sent, in one transaction with everything that follows from it; a
+//! turn that cannot be persisted is not answered.
 //!
 //! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
 //! `transaction::Transaction`. A backend runs them.
@@ -152,8 +152,8 @@ impl Database {
         }
     }
 
-    /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this database.
-    /// Closes the database if that fails.
+    /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this
+    /// database. Closes the database if that fails.
     async fn with_identity(mut self) -> Result<Self, DatabaseError> {
         let new_identity = self.holder.clone();
         let identity = self.run(Access::Transaction, move |tx| {

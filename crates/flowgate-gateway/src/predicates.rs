@@ -1,8 +1,8 @@
 //! Answers extern predicates by a service over HTTP or by a WebAssembly module.
 //!
 //! A policy declares such a predicate, as in `extern is_customer(email: str) -> bool`, and the operator's configuration
-//! names the source of its answers. Anything that is not an answer of the declared type makes the rule fail, which denies:
-//! a source that is slow, unreachable or faulty never permits a call. The gateway and the command line load
+//! names the source of its answers. Anything that is not an answer of the declared type makes the rule fail, which
+//! denies: a source that is slow, unreachable or faulty never permits a call. The gateway and the command line load
 //! [`PredicateSources`] from the operator's sources.
 
 mod http;

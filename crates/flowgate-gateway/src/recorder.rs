@@ -1,5 +1,5 @@
-//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and freezes.
-//! The model routes, the MCP routes and the routes for people call it.
+//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and
+//! freezes. The model routes, the MCP routes and the routes for people call it.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 //! `log_probe` tests for the health route whether the log can be written.
@@ -223,8 +223,8 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     })
 }
 
-/// Records in the log, in the store and in the witness's file what an operator accepts as lost: the records that the store or
-/// the witness knows and the log does not have. Returns one of the losses, that of the store first.
+/// Records in the log, in the store and in the witness's file what an operator accepts as lost: the records that the
+/// store or the witness knows and the log does not have. Returns one of the losses, that of the store first.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -359,8 +359,8 @@ pub(crate) fn void_approval_entry(
     event.into()
 }
 
-/// Returns the record of a withheld text of the model, which is its content. It names no reasons: the message of the rule
-/// that withheld the text may quote it, and content belongs in the contents file only.
+/// Returns the record of a withheld text of the model, which is its content. The list of reasons is empty: the message of the
+/// rule that withheld the text may quote it, and content belongs in the contents file only.
 pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {
         conversation: name.to_owned(),

@@ -2,8 +2,8 @@
 //! or the setting that would show them.
 //!
 //! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
-//! in an answer's header for clients that request it. If a statement would make text of others trusted, the report names the
-//! risk.
+//! in an answer's header for clients that request it. If a statement would make text of others trusted, the report
+//! names the risk.
 //!
 //! The log is the operator's, and contains all of the report. The header is the client's: it contains what follows
 //! from the configuration, the policy and the client's own request (the roles of its messages, the names of its

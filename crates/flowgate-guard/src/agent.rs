@@ -1,5 +1,5 @@
-//! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation needs
-//! one of them. `flowgate run` and the gateway use it.
+//! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation
+//! needs one of them. `flowgate run` and the gateway use it.
 //!
 //! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no runtime;
 //! what a model or an observer awaits determines which one is needed. A caller that is not asynchronous uses a
@@ -244,8 +244,8 @@ impl Agent<'_> {
                 Need::Fill(request) => match self.complete(self.filler, &request).await {
                     Ok(completion) => conversation.accept_fill(&completion),
                     Err(Error::Cancelled) => return self.abort_turn(conversation, Error::Cancelled),
-                    // A model that fails on a text reveals a fact about that text, which is hidden here, so the failure stays inside
-                    // the conversation.
+                    // A model that fails on a text reveals a fact about that text, which is hidden here, so the failure
+                    // stays inside the conversation.
                     Err(_) => conversation.fail_fill(),
                 },
                 Need::Approve(ask) => {

@@ -92,8 +92,8 @@ impl<'s> SchemaWalker<'s> {
         }
     }
 
-    /// Checks the names of one object. A name that the schemas declare is allowed; any other must differ from the declared ones,
-    /// and from each other, by more than their spelling.
+    /// Checks the names of one object. A name that the schemas declare is allowed; any other must differ from the
+    /// declared ones, and from each other, by more than their spelling.
     fn check_object(
         &mut self,
         object: &Map<String, Value>,

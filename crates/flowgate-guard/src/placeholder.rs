@@ -199,8 +199,8 @@ impl StreamNeutralizer {
         Self { known, ..Self::default() }
     }
 
-    /// Takes a piece of a streamed reply, and returns the text that is certain by now, with its placeholders replaced. The end of
-    /// the piece may be the beginning of a placeholder, and then waits for the next piece.
+    /// Takes a piece of a streamed reply, and returns the text that is certain by now, with its placeholders replaced.
+    /// The end of the piece may be the beginning of a placeholder, and then waits for the next piece.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
         let mut seen = decoded_chars(&self.pending);

@@ -214,8 +214,8 @@ impl ViewBuilder<'_> {
         specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
-    /// Returns a message as the view shows it; `None` if its existence is hidden. A message of the client (`is_known`) exists for
-    /// everybody, since the client holds it.
+    /// Returns a message as the view shows it; `None` if its existence is hidden. A message of the client (`is_known`)
+    /// exists for everybody, since the client holds it.
     fn message(
         &self,
         id: EventId,
@@ -291,8 +291,8 @@ impl ViewBuilder<'_> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
 
-    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. What is hidden of it looks
-    /// the same whether the call ran, failed or was refused.
+    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. What is hidden of
+    /// it looks the same whether the call ran, failed or was refused.
     fn outcome_parts(
         &self,
         answer: &CallOutcome,

@@ -149,8 +149,8 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
-    /// Appends an answer to the file and keeps it in memory. While the file is written, the state has no file: a failed write
-    /// leaves a partial line, and no further answer is recorded.
+    /// Appends an answer to the file and keeps it in memory. While the file is written, the state has no file: a failed
+    /// write leaves a partial line, and no further answer is recorded.
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

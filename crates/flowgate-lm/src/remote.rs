@@ -258,8 +258,8 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Sends the request and reads its answer. Afterwards, keeps the serialized messages with the chat, so that the next
-    /// request, which repeats them, need not serialize them again.
+    /// Sends the request and reads its answer. Afterwards, keeps the serialized messages with the chat, so that the
+    /// next request, which repeats them, need not serialize them again.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -293,8 +293,8 @@ struct RetriedCompletion<'a> {
 }
 
 impl RetriedCompletion<'_> {
-    /// Reads a streamed answer up to its end, and passes its text to the listener. While the listener is not ready, nothing
-    /// more is read, so that a slow client slows the server down.
+    /// Reads a streamed answer up to its end, and passes its text to the listener. While the listener is not ready,
+    /// nothing more is read, so that a slow client slows the server down.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,
@@ -346,8 +346,8 @@ impl RetriedCompletion<'_> {
 impl ResponseHandler for RetriedCompletion<'_> {
     type Out = Completion;
 
-    /// Reads an answer, streamed or not, and corrects the cost in the budget: first an estimate, at the end what the server
-    /// reports.
+    /// Reads an answer, streamed or not, and corrects the cost in the budget: first an estimate, at the end what the
+    /// server reports.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
         let completion = if answer.is_stream() {

@@ -1,5 +1,5 @@
-//! Splits a byte stream into server-sent events, and encodes events. All streamed answers of models and of MCP servers pass
-//! through it.
+//! Splits a byte stream into server-sent events, and encodes events. All streamed answers of models and of MCP servers
+//! pass through it.
 //!
 //! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
 
@@ -93,8 +93,8 @@ impl EventSplitter {
         self.retry
     }
 
-    /// Reads bytes up to the end of the next event, and removes them from `rest`; `None` if they end before it. A line ends
-    /// with a carriage return, a line feed, or both.
+    /// Reads bytes up to the end of the next event, and removes them from `rest`; `None` if they end before it. A line
+    /// ends with a carriage return, a line feed, or both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {

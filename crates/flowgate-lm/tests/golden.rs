@@ -1,5 +1,5 @@
-//! Tests that every scenario of `tests/scenarios`, a chat with its answer, has the bytes of its golden files in all three
-//! formats. `UPDATE_GOLDEN=1` rewrites the files.
+//! Tests that every scenario of `tests/scenarios`, a chat with its answer, has the bytes of its golden files in all
+//! three formats. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

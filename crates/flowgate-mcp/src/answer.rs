@@ -17,8 +17,8 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
-    /// Handles the server's answer to a call: adds it to the trace with its label, and forwards what may be forwarded of it.
-    /// `line` is the message as it was received, which is forwarded unchanged if nothing has to be removed.
+    /// Handles the server's answer to a call: adds it to the trace with its label, and forwards what may be forwarded
+    /// of it. `line` is the message as it was received, which is forwarded unchanged if nothing has to be removed.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -129,8 +129,8 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Returns an answer as a trace output, and the part of it that is shown: the whole message, a result without the fields
-/// that are not forwarded, or only the fact that the call failed. Fails with the reason, for the operator's log.
+/// Returns an answer as a trace output, and the part of it that is shown: the whole message, a result without the
+/// fields that are not forwarded, or only the fact that the call failed. Fails with the reason, for the operator's log.
 fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, ShownAnswer), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),

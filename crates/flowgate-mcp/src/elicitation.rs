@@ -46,8 +46,8 @@ pub enum PersonAnswer {
 }
 
 impl Proxy {
-    /// Asks a person whether a call may run, in the first way that is possible (see the header of this file), or refuses the
-    /// call if none is.
+    /// Asks a person whether a call may run, in the first way that is possible (see the header of this file), or
+    /// refuses the call if none is.
     pub(super) fn ask(
         &mut self,
         monitor: &mut Monitor,

@@ -33,9 +33,9 @@ pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label 
     monitor.from_names(&Value::Object(names))
 }
 
-/// Returns the form of a label that a client receives. Each field of the form is filled from the first of its dimensions
-/// that the policy declares: the least value if the label is at the bottom there, the readers if it names them, and
-/// otherwise the greatest value.
+/// Returns the form of a label that a client receives. Each field of the form is filled from the first of its
+/// dimensions that the policy declares: the least value if the label is at the bottom there, the readers if it names
+/// them, and otherwise the greatest value.
 pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
     let (names, least_names) = (monitor.to_names(label), bottom_names(monitor));
     let ifc_fields = FIELDS.iter().filter_map(|(field, least_value, dimensions)| {

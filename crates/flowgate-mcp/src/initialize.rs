@@ -1,5 +1,6 @@
 //! Handles the initialization of a connection, in which client and server exchange their identities and capabilities:
-//! `initialize` in the revisions of MCP with sessions, `server/discover` in those without. The code calls it the *greeting*.
+//! `initialize` in the revisions of MCP with sessions, `server/discover` in those without. The code calls it the
+//! *greeting*.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else.

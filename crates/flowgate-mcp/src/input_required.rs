@@ -105,9 +105,9 @@ pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, V
 }
 
 impl Proxy {
-    /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards them if
-    /// all are permitted. The answer and each input become events, whose labels are joined into the next one, so that the
-    /// client's responses carry all of them.
+    /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards
+    /// them if all are permitted. The answer and each input become events, whose labels are joined into the next one,
+    /// so that the client's responses carry all of them.
     pub(super) fn handle_input_required(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -259,7 +259,8 @@ impl Proxy {
                 server",
             );
         }
-        // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded once.
+        // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded
+        // once.
         match &round.responses {
             Some(sent) if *sent != responses => {
                 return Err("different responses were already sent for this `requestState`; call without \

@@ -1,9 +1,9 @@
-//! Decides which tools of a server are on offer: those that are approved, with the description that was approved. `client`
-//! and `server` call it for `tools/list` and its answer.
+//! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
+//! `client` and `server` call it for `tools/list` and its answer.
 //!
-//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved: all its pages,
-//! until another list is requested or a tool is called. A tool that is new or changed after that is hidden and cannot be
-//! called. A description whose label would make a tool uncallable is hidden as well.
+//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved: all its
+//! pages, until another list is requested or a tool is called. A tool that is new or changed after that is hidden and
+//! cannot be called. A description whose label would make a tool uncallable is hidden as well.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,8 +74,9 @@ impl ToolListing {
         self.is_closed = true;
     }
 
-    /// Returns the number of the list that a page belongs to, and the server's cursor for it. A request without a cursor begins
-    /// another list; once tools are known, that ends the first one. Returns `None` if the cursor was not generated here.
+    /// Returns the number of the list that a page belongs to, and the server's cursor for it. A request without a
+    /// cursor begins another list; once tools are known, that ends the first one. Returns `None` if the cursor was not
+    /// generated here.
     fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -199,8 +200,8 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Handles the server's list of tools: a tool is shown if its name is valid, its description is approved, and the label of
-    /// the description lets every tool on offer still be called.
+    /// Handles the server's list of tools: a tool is shown if its name is valid, its description is approved, and the
+    /// label of the description lets every tool on offer still be called.
     pub(super) fn handle_tool_list(
         &mut self,
         monitor: &mut Monitor,
@@ -217,7 +218,8 @@ impl Proxy {
         let pins = self.listing.pins.clone();
         for tool in tools.iter().take(MAX_TOOLS) {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its statements.
+            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
+            // statements.
             let is_method_name =
                 JUDGED.iter().map(|(name, _)| *name).chain(SERVER_REQUEST_METHODS).any(|taken| taken == name)
                     || matches!(name, "initialize" | "server/discover");

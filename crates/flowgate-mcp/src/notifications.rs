@@ -1,8 +1,8 @@
 //! Handles the notifications of JSON-RPC (messages without an answer) that the client and the server send: progress,
 //! cancellations, and lists that have changed. `client` and `server` call it.
 //!
-//! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is dropped; a
-//! notification of any other method is dropped and noted in the operator's log.
+//! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is
+//! dropped; a notification of any other method is dropped and noted in the operator's log.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,8 @@ impl Proxy {
                 let Some(id) = id else { return Vec::new() };
                 match self.asked.get(&id) {
                     None => Vec::new(),
-                    // The request waits for a person: the server has not received it, so only the question is withdrawn.
+                    // The request waits for a person: the server has not received it, so only the question is
+                    // withdrawn.
                     Some(PendingClientRequest::Waiting) => {
                         self.asking.retain(
                             |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),

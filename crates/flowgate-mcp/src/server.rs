@@ -30,7 +30,8 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
-    /// Parses a message of the server and passes it to its handler: an answer to the handler of the request that it answers.
+    /// Parses a message of the server and passes it to its handler: an answer to the handler of the request that it
+    /// answers.
     fn process_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -1,5 +1,5 @@
-//! Measures the time to evaluate rules over a finished trace, and over one more call. `compat/invariant/bench` measures the
-//! same with invariant-ai, whose policy language Flowgate's `Compat` dialect reads.
+//! Measures the time to evaluate rules over a finished trace, and over one more call. `compat/invariant/bench` measures
+//! the same with invariant-ai, whose policy language Flowgate's `Compat` dialect reads.
 
 #![expect(clippy::unwrap_used, reason = "benchmarks")]
 

@@ -60,8 +60,8 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
 
-/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern. The fuel is charged by the
-/// length of the text.
+/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern. The fuel is charged by
+/// the length of the text.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;

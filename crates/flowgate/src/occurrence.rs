@@ -1,5 +1,5 @@
-//! Collects the names that occur in recorded runs (tools, roles, fields, arguments), and warns about the parts of a policy
-//! that refer to other names. `flowgate check` and `flowgate replay` print the warnings.
+//! Collects the names that occur in recorded runs (tools, roles, fields, arguments), and warns about the parts of a
+//! policy that refer to other names. `flowgate check` and `flowgate replay` print the warnings.
 //!
 //! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
 //! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a

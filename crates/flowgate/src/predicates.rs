@@ -1,4 +1,5 @@
-//! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the answers.
+//! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the
+//! answers.
 //!
 //! An answer may come from any source, so the core treats it as data: each answer is recorded, the same
 //! question gets the same answer for the whole session, and a replay that is given the record needs no other

@@ -45,8 +45,8 @@ impl ChatModel for GullibleModel<'_> {
 }
 
 impl GullibleModel<'_> {
-    /// Answers a request by its kind: the content of a slot, the tools that a task needs, a screener's question, or the next
-    /// step of the chat.
+    /// Answers a request by its kind: the content of a slot, the tools that a task needs, a screener's question, or the
+    /// next step of the chat.
     fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             fill_completion(request)
@@ -95,8 +95,8 @@ impl GullibleModel<'_> {
 }
 
 /// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with
-/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call. Returns
-/// `None` if the request has no tagged region.
+/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call.
+/// Returns `None` if the request has no tagged region.
 fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
@@ -201,8 +201,8 @@ impl<'r> ChatReader<'r> {
         Self { request, calls }
     }
 
-    /// Returns the injected instructions in the view, as tools and arguments: each is `DO`, the tool, a space, the arguments in
-    /// JSON, and `]]`, somewhere in a message or in a text of an answer.
+    /// Returns the injected instructions in the view, as tools and arguments: each is `DO`, the tool, a space, the
+    /// arguments in JSON, and `]]`, somewhere in a message or in a text of an answer.
     fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
         let mut texts: Vec<String> = Vec::new();
         for message in &self.request.messages {
@@ -243,7 +243,8 @@ impl<'r> ChatReader<'r> {
         {
             return call_completion(tool, arguments.clone());
         }
-        // The answers to the steps that were performed; `None` for a step without a call, or with a call that is hidden.
+        // The answers to the steps that were performed; `None` for a step without a call, or with a call that is
+        // hidden.
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
@@ -304,9 +305,9 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one: a copy, or a filled text
-    /// if the model would write the value in its own words. Fails with the regions to look at, or with nothing if the value is
-    /// absent.
+    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one: a copy, or a
+    /// filled text if the model would write the value in its own words. Fails with the regions to look at, or with
+    /// nothing if the value is absent.
     fn argument_value(
         &self,
         tool: &str,

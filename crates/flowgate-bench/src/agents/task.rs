@@ -1,5 +1,5 @@
-//! Defines the tasks of the measurement: the requests of the user, the steps by which a capable agent performs each, and the
-//! injected instructions, none of which is a step of a task.
+//! Defines the tasks of the measurement: the requests of the user, the steps by which a capable agent performs each,
+//! and the injected instructions, none of which is a step of a task.
 
 use serde_json::{Value, json};
 

@@ -106,8 +106,8 @@ fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     }
 }
 
-/// Prints the text of an answer as a step that may make a payment sees it: with the untrusted fields hidden. They are replaced
-/// from the end, so that the spans of earlier fields stay valid.
+/// Prints the text of an answer as a step that may make a payment sees it: with the untrusted fields hidden. They are
+/// replaced from the end, so that the spans of earlier fields stay valid.
 fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };

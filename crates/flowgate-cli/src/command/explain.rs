@@ -1,4 +1,5 @@
-//! Runs `flowgate explain`: prints why a call got its verdict, as a tree, and the changes of the policy that would permit it.
+//! Runs `flowgate explain`: prints why a call got its verdict, as a tree, and the changes of the policy that would
+//! permit it.
 //!
 //! A change is suggested only after a trial: with the statements added to the policy, the run is judged again and the
 //! call is permitted. Advice is part of the attack surface: each suggestion says what an attacker gains by it, the least
@@ -60,8 +61,8 @@ struct CallInRun<'a> {
     run: &'a RecordedRun,
     /// The run as the policy and the chosen influence method judge it.
     replayed: &'a ReplayedRun,
-    /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come from. The
-    /// tree shows that, whatever method judges the call.
+    /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come
+    /// from. The tree shows that, whatever method judges the call.
     traced: &'a ReplayedRun,
     /// The index of the call, among the calls of the run.
     index: usize,
@@ -135,8 +136,8 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
-/// Prints one call as a tree and, unless it is permitted, the changes of the policy that would permit it. Runs of a corpus
-/// that cannot be read are added to `unreadable_runs`.
+/// Prints one call as a tree and, unless it is permitted, the changes of the policy that would permit it. Runs of a
+/// corpus that cannot be read are added to `unreadable_runs`.
 ///
 /// # Errors
 /// If a corpus cannot be read.

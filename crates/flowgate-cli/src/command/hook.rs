@@ -53,8 +53,8 @@ enum WorkerMessage {
     Nothing(String, u8),
 }
 
-/// Runs the command: judges on a thread, and answers within the time limit even if that thread does not. Returns the exit
-/// code.
+/// Runs the command: judges on a thread, and answers within the time limit even if that thread does not. Returns the
+/// exit code.
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
@@ -95,8 +95,8 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
-/// Reads and judges the event, and sends first the kind of event and then the answer to the waiting thread, which needs the
-/// kind to answer if there is no verdict.
+/// Reads and judges the event, and sends first the kind of event and then the answer to the waiting thread, which needs
+/// the kind to answer if there is no verdict.
 fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let asked = match read_input() {
         Ok(asked) => asked,

@@ -232,8 +232,9 @@ impl StdioProxy {
         Ok(said)
     }
 
-    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their labels are read
-    /// before the line is judged or labelled, and the labels that a call can write are stored before it is sent.
+    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their labels
+    /// are read before the line is judged or labelled, and the labels that a call can write are stored before it is
+    /// sent.
     fn handle_line(
         &mut self,
         side: LineSender,

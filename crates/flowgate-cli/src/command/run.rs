@@ -39,8 +39,8 @@ use observer::{ChatObserver, SharedChatState};
 use terminal::ChatTerminal;
 use trace::TraceFile;
 
-/// Runs the command: reads all files, starts the servers, creates the conversation, warns about what the policy hides, and
-/// runs the chat. Returns the exit code.
+/// Runs the command: reads all files, starts the servers, creates the conversation, warns about what the policy hides,
+/// and runs the chat. Returns the exit code.
 pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);

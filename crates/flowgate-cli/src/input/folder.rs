@@ -1,5 +1,5 @@
-//! Lists the files of recorded runs below a folder. AgentDojo writes one file for each run, in folders for pipelines, suites,
-//! tasks and attacks.
+//! Lists the files of recorded runs below a folder. AgentDojo writes one file for each run, in folders for pipelines,
+//! suites, tasks and attacks.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Tests of the warnings about names in a policy that do not occur in the traces, about empty traces and about unknown roles;
-//! on request, each is an error.
+//! Tests of the warnings about names in a policy that do not occur in the traces, about empty traces and about unknown
+//! roles; on request, each is an error.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 

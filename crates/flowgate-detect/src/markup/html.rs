@@ -1,5 +1,5 @@
-//! Parses the tags, attributes, comments and character references of HTML, including malformed HTML, and collects the links,
-//! images and hidden texts. `markup` calls it.
+//! Parses the tags, attributes, comments and character references of HTML, including malformed HTML, and collects the
+//! links, images and hidden texts. `markup` calls it.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ struct HiddenElement {
     text: String,
 }
 
-/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Text between the tags is collected only
-/// while an element hides it.
+/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Text between the tags is collected
+/// only while an element hides it.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
-    // The outermost open element that hides its content. Its `depth` counts open elements of the same name, which ends it at
-    // zero.
+    // The outermost open element that hides its content. Its `depth` counts open elements of the same name, which ends
+    // it at zero.
     let mut hidden: Option<HiddenElement> = None;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);

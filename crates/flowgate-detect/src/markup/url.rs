@@ -1,5 +1,6 @@
-//! Finds web addresses in a plain text, and detects addresses that have the form of one that carries data to its host, such
-//! as `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through it.
+//! Finds web addresses in a plain text, and detects addresses that have the form of one that carries data to its host,
+//! such as `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through
+//! it.
 
 use std::ops::Range;
 use std::sync::LazyLock;

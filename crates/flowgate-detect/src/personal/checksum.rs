@@ -1,7 +1,8 @@
-//! Verifies the check digits of numbers that look like personal data: card numbers, bank accounts, national identity numbers
-//! and addresses of Bitcoin. The table of patterns in `personal` names one function for each kind.
+//! Verifies the check digits of numbers that look like personal data: card numbers, bank accounts, national identity
+//! numbers and addresses of Bitcoin. The table of patterns in `personal` names one function for each kind.
 //!
-//! Each function takes the text that a pattern has matched, with its separators, and returns whether its digits are valid.
+//! Each function takes the text that a pattern has matched, with its separators, and returns whether its digits are
+//! valid.
 
 fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()

@@ -1,5 +1,5 @@
-//! Finds names of people and places, by titles, introductions ("my name is") and short lists. `personal` adds them to the
-//! other personal data.
+//! Finds names of people and places, by titles, introductions ("my name is") and short lists. `personal` adds them to
+//! the other personal data.
 
 use std::ops::Range;
 use std::sync::LazyLock;

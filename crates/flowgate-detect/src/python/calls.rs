@@ -1,5 +1,6 @@
-//! Collects the imports, names and calls of a parsed Python program, and reports unsafe calls. `python` parses the program
-//! and calls this. Names are resolved through imports and assignments, so that `o.system` is known to be `os.system`.
+//! Collects the imports, names and calls of a parsed Python program, and reports unsafe calls. `python` parses the
+//! program and calls this. Names are resolved through imports and assignments, so that `o.system` is known to be
+//! `os.system`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -169,8 +170,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Reports an unsafe function that is referred to and not called here, since it may be called elsewhere. A name that is
-    /// computed at run time could be any function, so it is `REFLECTION`.
+    /// Reports an unsafe function that is referred to and not called here, since it may be called elsewhere. A name
+    /// that is computed at run time could be any function, so it is `REFLECTION`.
     fn report_unsafe_reference(&mut self, expr: &Expr) {
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
@@ -207,8 +208,8 @@ impl<'t> CallCollector<'t> {
         self.resolve_within(expr, 12)
     }
 
-    /// Returns the full name of an expression, such as `os.system` for `getattr(o, 'system')` after `import os as o`; `None`
-    /// if the program computes it, or if it nests deeper than `depth`.
+    /// Returns the full name of an expression, such as `os.system` for `getattr(o, 'system')` after `import os as o`;
+    /// `None` if the program computes it, or if it nests deeper than `depth`.
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {

@@ -39,8 +39,8 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
             TokenKind::Unknown => return Err("invalid character, indentation or string"),
             TokenKind::Indent => blocks += 1,
             TokenKind::Dedent => blocks = blocks.saturating_sub(1),
-            // The end of a statement ends everything in it, a comma only the operators: a lambda's body continues after the commas
-            // of its parameters.
+            // The end of a statement ends everything in it, a comma only the operators: a lambda's body continues after
+            // the commas of its parameters.
             TokenKind::Newline | TokenKind::Semi => {
                 depth -= level.operators + level.lambdas;
                 level = BracketLevel::default();

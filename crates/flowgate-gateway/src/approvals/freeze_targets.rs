@@ -58,8 +58,8 @@ pub(crate) enum FreezeTargetMatch {
 }
 
 impl FreezeTargets {
-    /// Collects the names in the configuration and the policies of these clients. Tools and conversations are added when they are
-    /// seen.
+    /// Collects the names in the configuration and the policies of these clients. Tools and conversations are added
+    /// when they are seen.
     pub(crate) fn of(clients: &[ClientSettings]) -> Self {
         let mut names = Self::default();
         for client in clients {

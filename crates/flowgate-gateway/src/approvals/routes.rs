@@ -140,8 +140,9 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
     }
 
-    /// Decides a question, if the person may: they have to be an approver of its tenant who does not own the client, and must
-    /// be able to read all that they allow. The decision is recorded in the audit log in the transaction that stores it.
+    /// Decides a question, if the person may: they have to be an approver of its tenant who does not own the client,
+    /// and must be able to read all that they allow. The decision is recorded in the audit log in the transaction that
+    /// stores it.
     pub(crate) async fn decide(
         &self,
         headers: &HeaderMap,
@@ -213,9 +214,10 @@ impl ApprovalService {
         }
     }
 
-    /// Streams the changes of questions as server-sent events, after the change with the id in the header `last-event-id`; if the
-    /// client sends none, from now on. A task reads the changes until the client disconnects: at once when a question changes in
-    /// this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another gateway may have changed one.
+    /// Streams the changes of questions as server-sent events, after the change with the id in the header
+    /// `last-event-id`; if the client sends none, from now on. A task reads the changes until the client disconnects:
+    /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
+    /// gateway may have changed one.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
         let last_change = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
@@ -324,8 +326,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
-    /// Deletes the content of a tenant, a client or a conversation from the contents file next to the audit log. An admin of
-    /// some tenants has to name one of them.
+    /// Deletes the content of a tenant, a client or a conversation from the contents file next to the audit log. An
+    /// admin of some tenants has to name one of them.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";

@@ -1,5 +1,5 @@
-//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded in the audit log and
-//! stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
+//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded in the audit log
+//! and stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

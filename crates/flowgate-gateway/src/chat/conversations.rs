@@ -204,8 +204,8 @@ impl Conversations {
         &self.store
     }
 
-    /// Finds the conversation that a client names, or the one whose history is the longest prefix of the chat; if there is none,
-    /// generates a new name. The cache is asked first, since the database needs a query for it.
+    /// Finds the conversation that a client names, or the one whose history is the longest prefix of the chat; if there
+    /// is none, generates a new name. The cache is asked first, since the database needs a query for it.
     pub(crate) async fn find(
         &self,
         client: &ClientState,
@@ -239,11 +239,11 @@ impl Conversations {
         ConversationHandle { key, cell }
     }
 
-    /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are not in
-    /// memory.
+    /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are
+    /// not in memory.
     ///
-    /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory, it is
-    ///    up to date.
+    /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory,
+    ///    it is up to date.
     /// 2. Otherwise takes the lease in the database, and waits while another gateway holds it.
     /// 3. Replays the turns that other gateways have stored since; if that is not possible, the whole conversation.
     ///

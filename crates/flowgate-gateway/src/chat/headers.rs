@@ -1,5 +1,5 @@
-//! Reads the request headers by which a client names the conversation of a request and the provenance of its messages. The
-//! model routes call it.
+//! Reads the request headers by which a client names the conversation of a request and the provenance of its messages.
+//! The model routes call it.
 
 use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;

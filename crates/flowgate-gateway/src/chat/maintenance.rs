@@ -1,5 +1,5 @@
-//! Maintains the database and the audit log periodically: renews the leases of the conversations that this gateway uses,
-//! expires questions and deletes old data.
+//! Maintains the database and the audit log periodically: renews the leases of the conversations that this gateway
+//! uses, expires questions and deletes old data.
 //!
 //! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
 //! dropped.

@@ -184,7 +184,8 @@ impl PrefixCache {
                 None => drop(cache.older.remove(prefix_digest)),
             }
         }
-        // There are two generations: when the younger one is full, it becomes the older one, and the older one is dropped.
+        // There are two generations: when the younger one is full, it becomes the older one, and the older one is
+        // dropped.
         if cache.messages + count > MAX_CACHED_MESSAGES {
             let younger = std::mem::take(&mut cache.by_digest);
             drop_in_background(std::mem::replace(&mut cache.older, younger));

@@ -81,7 +81,8 @@ impl LoggedVerdicts {
         self.logs.push(log);
     }
 
-    /// Adds a record, if it is a verdict, to the verdicts of the log that is being read: `logs` has the finished logs and this one.
+    /// Adds a record, if it is a verdict, to the verdicts of the log that is being read: `logs` has the finished logs
+    /// and this one.
     pub fn add(&mut self, record: &AuditRecord) {
         if record.kind != "judged" {
             return;

@@ -98,8 +98,8 @@ async fn frozen_approvals(
 /// person.
 ///
 /// A request for a turn that waits for a person resumes that turn if the person has decided; any other request adds its
-/// messages to the conversation. Then the agent runs, the verdicts become audit events of `session`, and calls that a freeze
-/// has stopped in the meantime are withheld. The completion is what the client receives.
+/// messages to the conversation. Then the agent runs, the verdicts become audit events of `session`, and calls that a
+/// freeze has stopped in the meantime are withheld. The completion is what the client receives.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -415,7 +415,8 @@ struct PersonApprover<'a> {
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person, and notes the outcome for `run`: the approvals that were used, and the question that is still open.
+    /// Asks a person, and notes the outcome for `run`: the approvals that were used, and the question that is still
+    /// open.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             let ApprovalOutcome { decision, asked } =

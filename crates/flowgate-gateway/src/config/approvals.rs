@@ -31,8 +31,8 @@ impl Default for ApprovalSettings {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[approvals]`. Also returns the address of the webhook and the key that signs its messages, if the
-    /// section has one.
+    /// Reads the section `[approvals]`. Also returns the address of the webhook and the key that signs its messages, if
+    /// the section has one.
     pub(super) fn approvals(
         &self,
         spec: ApprovalsTable,

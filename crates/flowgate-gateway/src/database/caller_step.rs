@@ -29,8 +29,8 @@ impl<I, O> CallerStep<I, O> {
 }
 
 impl Database {
-    /// Runs an operation in one transaction, and the step that it has this caller take. The operation may run on another thread:
-    /// it sends the input of the step here, and waits for the output in its transaction.
+    /// Runs an operation in one transaction, and the step that it has this caller take. The operation may run on
+    /// another thread: it sends the input of the step here, and waits for the output in its transaction.
     pub(super) async fn run_with_step<T, I, O>(
         &self,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>, CallerStep<I, O>) -> OperationFuture<'t, T>

@@ -83,8 +83,9 @@ impl Database {
         .await
     }
 
-    /// Records the head of this log, and removes those of the logs that it replaces. From now on, the transactions of turns and
-    /// decisions store newer heads. With `is_begun_anew`, existing conversations may have turns that the log has lost.
+    /// Records the head of this log, and removes those of the logs that it replaces. From now on, the transactions of
+    /// turns and decisions store newer heads. With `is_begun_anew`, existing conversations may have turns that the log
+    /// has lost.
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
         let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
         let head = last_line.get();
@@ -92,8 +93,8 @@ impl Database {
         let is_shared = self.is_shared;
         let recorded = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Gateways that share the database keep the records of the others, each with its own key. Without that (?3 = 0),
-                // all other logs are removed; so are all others if the log is begun anew (?4 = 1) and they have the same key.
+                // Of gateways that share the database (?3 = 1), each has its own key, and removes only other logs with
+                // that key. If turns may be lost (?4 = 1), the row of this log is also replaced, with a new `after`.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));

@@ -1,8 +1,8 @@
 //! Stores the labelled texts that clients were shown, and the texts that their users typed first, so that the guard
 //! recognises them when they are quoted. They outlive the conversations.
 //!
-//! Each text has a source, the tool or conversation that it is from. Of each source, as much is kept as the guard's history
-//! remembers of it, for as long.
+//! Each text has a source, the tool or conversation that it is from. Of each source, as much is kept as the guard's
+//! history remembers of it, for as long.
 
 use super::Database;
 use super::error::DatabaseError;

@@ -31,9 +31,9 @@ impl Database {
         let per_request = MINUTE / i64::from(per_minute.max(1));
         let microseconds_to_wait = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Times are in microseconds: ?2 is the share of one request, ?3 a minute. `full_at` grows by ?2 from itself or, if it
-                // is past, from now, unless it would then be more than a minute ahead. A time beyond a minute was written before the
-                // clock was set back, and counts as past.
+                // Times are in microseconds: ?2 is the share of one request, ?3 a minute. `full_at` grows by ?2 from
+                // itself or, if it is past, from now, unless it would then be more than a minute ahead. A time beyond a
+                // minute was written before the clock was set back, and counts as past.
                 let sql = "INSERT INTO request_quotas (client, full_at) VALUES (?1, {now} * 1000 + ?2) \
                            ON CONFLICT (client) DO UPDATE SET full_at = ?2 + CASE \
                            WHEN request_quotas.full_at BETWEEN {now} * 1000 AND {now} * 1000 + ?3 \

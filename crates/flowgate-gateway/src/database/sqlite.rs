@@ -136,8 +136,8 @@ struct SqliteTurn {
 }
 
 impl TurnTransaction for SqliteTurn {
-    /// Runs the statements of the begun turn and `last` in one transaction. Until they are in the queue of the thread that writes,
-    /// the lock of the tenant is held.
+    /// Runs the statements of the begun turn and `last` in one transaction. Until they are in the queue of the thread
+    /// that writes, the lock of the tenant is held.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         let Self { tenant, writer, first } = *self;
         let both: Operation = Box::new(move |tx| {

@@ -1,8 +1,8 @@
 //! Stores turns, and for each tenant a record of the labels of its stores.
 //!
-//! A turn that has no other effects is one operation. A turn with effects depends on what other turns of its tenant have
-//! written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
-//! [`Database::finish_turn`]. `chat::conversations` calls both.
+//! A turn that has no other effects is one operation. A turn with effects depends on what other turns of its tenant
+//! have written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes
+//! it until [`Database::finish_turn`]. `chat::conversations` calls both.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -81,15 +81,16 @@ impl Database {
         Ok(())
     }
 
-    /// Begins the transaction of a turn with effects, which uses or voids `approvals`. Returns the record of the tenant's stores,
-    /// which no other turn changes until [`Self::finish_turn`].
+    /// Begins the transaction of a turn with effects, which uses or voids `approvals`. Returns the record of the
+    /// tenant's stores, which no other turn changes until [`Self::finish_turn`].
     ///
     /// * PostgreSQL runs the statements at once: they use the approvals and lock the tenant's row, which is the record.
-    /// * SQLite, whose only writer must not wait, runs them when the turn is finished, in the same transaction. Until then a
-    ///   lock in this process protects the tenant, so the record is read separately.
+    /// * SQLite, whose only writer must not wait, runs them when the turn is finished, in the same transaction. Until
+    ///   then a lock in this process protects the tenant, so the record is read separately.
     ///
     /// # Errors
-    /// [`DatabaseError::Withdrawn`] if an approval was used, voided or has expired; with SQLite, `finish_turn` returns it.
+    /// [`DatabaseError::Withdrawn`] if an approval was used, voided or has expired; with SQLite, `finish_turn` returns
+    /// it.
     pub(crate) async fn begin_turn(
         &self,
         tenant: &str,

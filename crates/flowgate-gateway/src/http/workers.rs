@@ -103,8 +103,8 @@ impl ThreadPool {
         thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
     }
 
-    /// Runs one thread, starting with its first job. Between jobs the thread is in the list of idle threads; it ends after
-    /// [`IDLE_TIMEOUT`] without a job.
+    /// Runs one thread, starting with its first job. Between jobs the thread is in the list of idle threads; it ends
+    /// after [`IDLE_TIMEOUT`] without a job.
     fn work(&self, number: u64, runtime: &Handle, mut job: WorkerJob) {
         let _runtime = runtime.enter();
         let (job_sender, jobs) = channel();

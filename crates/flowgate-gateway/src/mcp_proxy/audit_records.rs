@@ -76,8 +76,8 @@ impl McpExchange<'_> {
         text: &str,
     ) -> Option<ApprovalReference> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
-        // With `requestState`, the client continues the call and answers in `inputResponses`; otherwise this is the response to
-        // a request of the gateway, whose id names the question.
+        // With `requestState`, the client continues the call and answers in `inputResponses`; otherwise this is the
+        // response to a request of the gateway, whose id names the question.
         let (name, action) = match message.pointer("/params/requestState") {
             Some(name) => {
                 let responses = message.pointer("/params/inputResponses");

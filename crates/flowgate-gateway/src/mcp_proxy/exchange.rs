@@ -28,8 +28,8 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::{self, millis};
 
 impl ModelRoutes {
-    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`. A message is a request, a
-    /// notification, or the response of the client to a request of the gateway, for which another task waits.
+    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`. A message is a request,
+    /// a notification, or the response of the client to a request of the gateway, for which another task waits.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,

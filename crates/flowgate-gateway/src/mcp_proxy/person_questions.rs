@@ -54,8 +54,8 @@ impl McpExchange<'_> {
         .await
     }
 
-    /// Sends the question `text` with the ID `question_id` to the client, and waits for the answer; `None` if there is none in
-    /// time.
+    /// Sends the question `text` with the ID `question_id` to the client, and waits for the answer; `None` if there is
+    /// none in time.
     async fn await_person(&mut self, question_id: &Value, text: String) -> Option<String> {
         let (client, conversation) = (&self.request.client.spec.name, &self.request.conversation);
         let key = (client.clone(), conversation.clone(), question_id.to_string());

@@ -40,8 +40,8 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Stores which tools count as approved, and asks people about the others. Removes the actions that report tools, since they
-    /// concern the gateway alone.
+    /// Stores which tools count as approved, and asks people about the others. Removes the actions that report tools,
+    /// since they concern the gateway alone.
     pub(super) async fn note_tools(
         &mut self,
         session: &mut ConversationState,

@@ -71,8 +71,8 @@ impl ServerTls {
         Arc::clone(&self.current())
     }
 
-    /// Reads the files again if their versions differ from those that were examined. Settings that cannot be used are reported
-    /// once, and the present ones stay in use.
+    /// Reads the files again if their versions differ from those that were examined. Settings that cannot be used are
+    /// reported once, and the present ones stay in use.
     fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
         let found = self.files.versions();
         if examined.is_current(&found) {

@@ -1,5 +1,5 @@
-//! Tests of the contents file, which the gateway writes next to the audit log: it contains no keys of clients, and content
-//! can be deleted from it completely.
+//! Tests of the contents file, which the gateway writes next to the audit log: it contains no keys of clients, and
+//! content can be deleted from it completely.
 
 use std::fs::{self, File};
 use std::io::BufReader;

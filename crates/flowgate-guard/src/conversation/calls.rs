@@ -1,5 +1,5 @@
-//! Processes the calls of a step, one after the other: parses them, [fills](super::slot_filling) their slots, has the monitor
-//! judge them, asks a person, and runs or refuses them. [`super`] calls it in each phase of a call.
+//! Processes the calls of a step, one after the other: parses them, [fills](super::slot_filling) their slots, has the
+//! monitor judge them, asks a person, and runs or refuses them. [`super`] calls it in each phase of a call.
 
 use flowgate::label::Label;
 use flowgate::monitor::{
@@ -38,8 +38,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 
-    /// Processes one call of the last step: refuses one that is malformed or of an unknown tool, executes a `look`, and begins
-    /// to fill the slots of any other. After the last call, the conversation continues with the next step.
+    /// Processes one call of the last step: refuses one that is malformed or of an unknown tool, executes a `look`, and
+    /// begins to fill the slots of any other. After the last call, the conversation continues with the next step.
     pub(super) fn process_call(&mut self, index: usize) -> Option<Need> {
         let step = self.last_step()?;
         let Some(made) = step.calls.get(index) else {
@@ -80,7 +80,8 @@ impl Conversation {
         }
         let (tool, slots) = (known.offered.tool.clone(), known.slots.clone());
         let hidden = self.last_step().map_or(0, |step| step.names.len());
-        // The slots to fill. A placeholder of a hidden region that the model wrote as text is a slot where one is allowed.
+        // The slots to fill. A placeholder of a hidden region that the model wrote as text is a slot where one is
+        // allowed.
         let mut open_slots = Vec::new();
         for (name, value) in &arguments {
             let can_refer = self.settings.method.has_slots() && slots.contains(name);
@@ -148,8 +149,8 @@ impl Conversation {
         None
     }
 
-    /// Executes `look`: raises the label of the following steps to that of the named regions. The stores to which a step on that
-    /// level could write are raised before anything is shown.
+    /// Executes `look`: raises the label of the following steps to that of the named regions. The stores to which a
+    /// step on that level could write are raised before anything is shown.
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
@@ -176,8 +177,8 @@ impl Conversation {
         self.labels.add_look(label, look.then_return);
     }
 
-    /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. A slot that could not be filled, or that
-    /// the policy endorses and whose text is not of the endorsed kind, refuses the call.
+    /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. A slot that could not be filled,
+    /// or that the policy endorses and whose text is not of the endorsed kind, refuses the call.
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
@@ -366,8 +367,8 @@ impl Conversation {
         }
     }
 
-    /// Records the answer of a tool as an event, and as the outcome of the call. An answer that a rule stops is replaced by a
-    /// refusal.
+    /// Records the answer of a tool as an event, and as the outcome of the call. An answer that a rule stops is
+    /// replaced by a refusal.
     pub(super) fn record_answer_event(&mut self, index: usize, event: EventId, answer: ToolAnswer) {
         let call_id = match self.monitor.trace().event(event).map(|event| &event.body) {
             Some(EventBody::Call(call)) => call.id.clone(),

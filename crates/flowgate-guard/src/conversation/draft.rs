@@ -1,5 +1,5 @@
-//! Settles a *draft*, a step that was shown everything: asks the method of the conversation whether the draft is accepted, or
-//! is rewritten from a smaller view.
+//! Settles a *draft*, a step that was shown everything: asks the method of the conversation whether the draft is
+//! accepted, or is rewritten from a smaller view.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
 //! counted ([`crate::method::draft`]). [`super::generation`] calls it with each message of the model.

@@ -1,10 +1,10 @@
-//! Generates the steps of a conversation: decides which label the next one has, what it is shown, and what its message leads
-//! to.
+//! Generates the steps of a conversation: decides which label the next one has, what it is shown, and what its message
+//! leads to.
 //!
 //! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by a
-//! screener (a model that names the hidden regions that the step needs). [`super`] advances through the phases and calls this
-//! file for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a step is shown only
-//! what flows to its label, and its label flows to the clearance of the model.
+//! screener (a model that names the hidden regions that the step needs). [`super`] advances through the phases and
+//! calls this file for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a
+//! step is shown only what flows to its label, and its label flows to the clearance of the model.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::screener::TaggedChat;
 use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewBuilder, ViewPrefix};
 
 impl Conversation {
-    /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or screens
-    /// regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now.
+    /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or
+    /// screens regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {

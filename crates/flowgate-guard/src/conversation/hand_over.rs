@@ -1,5 +1,5 @@
-//! Hands calls over to a caller that runs them itself, such as a client of the gateway: it receives the calls that may run,
-//! and sends back the answers of their tools, which are recorded here.
+//! Hands calls over to a caller that runs them itself, such as a client of the gateway: it receives the calls that may
+//! run, and sends back the answers of their tools, which are recorded here.
 //!
 //! All calls of a message are judged, one after the other, before any is handed over. A handed-over call is answered
 //! once; anything else that claims to be an answer is labelled top.

@@ -31,9 +31,9 @@ enum MessageOrigin {
 impl Conversation {
     /// Merges a chat, given its alignment with the history of the session and the messages after the unchanged ones.
     ///
-    /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that replaces
-    /// others carries at least the join of their labels (its *floor*); a new one that answers a handed-over call becomes its
-    /// answer, and any other becomes an event. Finally the next step is due, or another turn begins.
+    /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
+    /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
+    /// call becomes its answer, and any other becomes an event. Finally the next step is due, or another turn begins.
     pub(super) fn merge_chat(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -221,9 +221,9 @@ impl Conversation {
         Ok(label)
     }
 
-    /// Adds a message that was not known, and returns its label. Its text is cut into pieces at the bounds of quotations, and at
-    /// the holes of a form that the operator has pinned: each piece has its own label. `spans` are the quotations in the parts of
-    /// this message and of those after it.
+    /// Adds a message that was not known, and returns its label. Its text is cut into pieces at the bounds of
+    /// quotations, and at the holes of a form that the operator has pinned: each piece has its own label. `spans` are
+    /// the quotations in the parts of this message and of those after it.
     fn add_new_message(
         &mut self,
         memory: &mut QuotationLookup<'_>,

@@ -1,5 +1,5 @@
-//! Judges and labels what happens in a session outside its chat, such as calls that the caller's own tools make through an MCP
-//! proxy.
+//! Judges and labels what happens in a session outside its chat, such as calls that the caller's own tools make through
+//! an MCP proxy.
 //!
 //! The same monitor labels and judges it, so labels assigned on one path apply on the other. None of it is in the
 //! [journal](crate::journal): the caller has to record it, and repeat it at the same point of a replay.

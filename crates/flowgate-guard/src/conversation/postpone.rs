@@ -43,8 +43,9 @@ impl Conversation {
         history.replace_messages(messages);
     }
 
-    /// Decides whether a chat continues the postponed turn: it is the same chat again, or has the message [`CONTINUE`] at its end.
-    /// Returns then the number of unchanged messages, and the message that continues the turn, if there is one.
+    /// Decides whether a chat continues the postponed turn: it is the same chat again, or has the message [`CONTINUE`]
+    /// at its end. Returns then the number of unchanged messages, and the message that continues the turn, if there is
+    /// one.
     pub(super) fn find_resumption<'m>(
         &self,
         history: &History,

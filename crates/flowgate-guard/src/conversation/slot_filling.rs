@@ -1,5 +1,5 @@
-//! Fills the slots of a call, the arguments that the model has left open: each with hidden regions, either copied or passed to
-//! a model without tools that writes the value from them.
+//! Fills the slots of a call, the arguments that the model has left open: each with hidden regions, either copied or
+//! passed to a model without tools that writes the value from them.
 //!
 //! The call is decided before its slots are filled; [`super::calls`] begins the filling and judges the call when no slot is
 //! open. Invariant: what a slot contains carries the join of the labels of its regions, whether or not it could be filled.

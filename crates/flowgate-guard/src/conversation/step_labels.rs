@@ -1,5 +1,5 @@
-//! Owns the labels of the steps of a turn: the base label, the levels above it that looks have added, and what has reached the
-//! caller.
+//! Owns the labels of the steps of a turn: the base label, the levels above it that looks have added, and what has
+//! reached the caller.
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above

@@ -1,6 +1,6 @@
-//! Defines what the operator declares about a client: whether its text is trusted as the user's, and messages that are known
-//! verbatim. Owns the memory of the texts that were seen in the client's sessions. [`super::History`] decides by it which
-//! texts of the client are trusted.
+//! Defines what the operator declares about a client: whether its text is trusted as the user's, and messages that are
+//! known verbatim. Owns the memory of the texts that were seen in the client's sessions. [`super::History`] decides by
+//! it which texts of the client are trusted.
 
 use std::ops::Range;
 

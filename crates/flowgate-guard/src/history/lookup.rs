@@ -77,8 +77,8 @@ impl<'c> QuotationLookup<'c> {
         self.bits
     }
 
-    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`. In a replay, the recorded
-    /// answers are returned; live, the answers are recorded.
+    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`. In a replay, the
+    /// recorded answers are returned; live, the answers are recorded.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,

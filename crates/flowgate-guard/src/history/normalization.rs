@@ -115,8 +115,8 @@ pub(super) fn append_normalized<P: Copy>(
     }
 }
 
-/// Emits the normal form of a character; nothing if it is dropped. A character whose decomposition is much longer than the
-/// character itself is emitted unchanged, so that a text cannot grow without bound.
+/// Emits the normal form of a character; nothing if it is dropped. A character whose decomposition is much longer than
+/// the character itself is emitted unchanged, so that a text cannot grow without bound.
 pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     let mut length = 0;
     decompose_compatible(c, |c| length += c.len_utf8());

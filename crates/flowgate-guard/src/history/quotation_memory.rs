@@ -1,5 +1,5 @@
-//! Remembers the texts that were seen in a client's sessions, with their labels, so that a client's message that quotes one of
-//! them carries its label.
+//! Remembers the texts that were seen in a client's sessions, with their labels, so that a client's message that quotes
+//! one of them carries its label.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
@@ -234,8 +234,8 @@ impl QuotationMemory {
         })
     }
 
-    /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources share the
-    /// number 0.
+    /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources
+    /// share the number 0.
     fn source_number(&mut self, name: &str) -> usize {
         if let Some(known) = self.sources.iter().position(|source| source.name == name) {
             return known;

@@ -1,5 +1,5 @@
-//! Stores sets of windows of text, each [`SHORTEST`] consecutive bytes of a remembered text, with the labels of the text.
-//! `quotation_memory` owns them and looks quoted texts up here.
+//! Stores sets of windows of text, each [`SHORTEST`] consecutive bytes of a remembered text, with the labels of the
+//! text. `quotation_memory` owns them and looks quoted texts up here.
 //!
 //! A window is identified by a fingerprint (Karp and Rabin, 1987). A lookup takes constant time whatever is remembered,
 //! and no untrusted text can slow it down. The windows of a source form two generations: when the younger one is full,
@@ -43,8 +43,8 @@ fn reduce_mod(sum: u64) -> u64 {
 
 /// Returns the fingerprints of all windows of a text in normal form, in order.
 pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
-    // The rolling hash of the last `SHORTEST` bytes: a byte that enters is added, one that leaves is subtracted with the weight
-    // `oldest` that it has by then.
+    // The rolling hash of the last `SHORTEST` bytes: a byte that enters is added, one that leaves is subtracted with
+    // the weight `oldest` that it has by then.
     let oldest = (0..SHORTEST).fold(1, |power, _| multiply_mod(power, POINT));
     let mut hash = 0_u64;
     let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));

@@ -1,4 +1,5 @@
-//! Extracts words, numbers, dates and times from a text, in one canonical spelling each. `index` compares values by them.
+//! Extracts words, numbers, dates and times from a text, in one canonical spelling each. `index` compares values by
+//! them.
 //!
 //! A model rarely passes a value to a tool in the spelling that it read: `May 19th` becomes `2024-05-19`, `$1,200`
 //! becomes `1200.0`. Values are therefore compared by their meaning.

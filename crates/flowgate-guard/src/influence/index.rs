@@ -1,5 +1,5 @@
-//! Maintains an index from values to the regions of the trace that state them, which grows with the trace. The influence
-//! methods `provenance` and `nothing` look up the arguments of a call in it.
+//! Maintains an index from values to the regions of the trace that state them, which grows with the trace. The
+//! influence methods `provenance` and `nothing` look up the arguments of a call in it.
 //!
 //! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
 //! depends on the number of matches and not on the length of the trace.

@@ -1,5 +1,5 @@
-//! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and that
-//! everything above their label is hidden from the model.
+//! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
+//! that everything above their label is hidden from the model.
 //!
 //! The safest method without questions, and the least useful one. Its guarantee holds if the model is shown only what
 //! this method leaves visible. A recorded call was generated from the full context, so on a log the method estimates

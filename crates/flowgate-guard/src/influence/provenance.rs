@@ -43,8 +43,8 @@ impl AttributionSession for ProvenanceSession {
         self.index.add(trace, event);
     }
 
-    /// Attributes each argument to the regions that state its value, and the decision to the messages of the user and the
-    /// operator.
+    /// Attributes each argument to the regions that state its value, and the decision to the messages of the user and
+    /// the operator.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "provenance", ..Attribution::everything() };

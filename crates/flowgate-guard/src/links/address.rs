@@ -83,8 +83,8 @@ enum UrlPart {
     Query,
 }
 
-/// Appends a part of a URL, with every character percent-encoded that some renderer could take for an end, an emphasis or an
-/// entity.
+/// Appends a part of a URL, with every character percent-encoded that some renderer could take for an end, an emphasis
+/// or an entity.
 fn encode(text: &str, part: UrlPart, written: &mut String) {
     let mut rest = text;
     let mut before = ' ';

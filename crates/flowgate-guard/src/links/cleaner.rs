@@ -65,7 +65,8 @@ impl Cleaner {
         }
     }
 
-    /// Cleans the pending text, segment by segment, as far as no later piece can change the result. The rest stays pending.
+    /// Cleans the pending text, segment by segment, as far as no later piece can change the result. The rest stays
+    /// pending.
     fn advance(&mut self, is_last: bool, judge: LinkJudge<'_>) {
         let pending = std::mem::take(&mut self.pending);
         let mut at = 0;

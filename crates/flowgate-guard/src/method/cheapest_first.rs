@@ -1,5 +1,5 @@
-//! Implements the method *cheapest first*: a step is shown everything if all resulting calls are permitted; otherwise, in a
-//! second attempt, what flows to the strictest requirement of the tools on offer.
+//! Implements the method *cheapest first*: a step is shown everything if all resulting calls are permitted; otherwise,
+//! in a second attempt, what flows to the strictest requirement of the tools on offer.
 //!
 //! Whether the first attempt is accepted depends on hidden text: that reveals one bit.
 

@@ -1,9 +1,10 @@
-//! Implements a test double of a model that repeats the calls of a recorded run. [`super::guarded`] replays runs with it.
+//! Implements a test double of a model that repeats the calls of a recorded run. [`super::guarded`] replays runs with
+//! it.
 //!
-//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden value
-//! where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value that occurs in
-//! no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack asked for needs the region
-//! with the injected text, and is made as soon as the double may read that.
+//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden
+//! value where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value
+//! that occurs in no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack
+//! asked for needs the region with the injected text, and is made as soon as the double may read that.
 
 use std::collections::VecDeque;
 

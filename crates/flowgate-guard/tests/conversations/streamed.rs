@@ -1,5 +1,5 @@
-//! Tests that text which is streamed while the model still generates is part of the final answer: it is neither of a draft
-//! nor of an abandoned attempt.
+//! Tests that text which is streamed while the model still generates is part of the final answer: it is neither of a
+//! draft nor of an abandoned attempt.
 
 use std::future::ready;
 use std::ops::ControlFlow;

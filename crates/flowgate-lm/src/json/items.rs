@@ -1,5 +1,5 @@
-//! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way, to
-//! parse only those that are new.
+//! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way,
+//! to parse only those that are new.
 //!
 //! The result is exact for valid JSON and unspecified otherwise: the caller parses the remaining text strictly.
 

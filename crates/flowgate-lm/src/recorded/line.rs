@@ -1,5 +1,5 @@
-//! Encodes a recorded answer as one line of JSON and decodes it, and computes the key under which a request finds its answer.
-//! `recorded` owns the file.
+//! Encodes a recorded answer as one line of JSON and decodes it, and computes the key under which a request finds its
+//! answer. `recorded` owns the file.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

@@ -17,7 +17,8 @@ pub const UNTRUSTED: &str = "the certificate of the model server is not trusted"
 /// The text of [`Error::Malformed`] for what is no HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
 
-/// Returns the failure for an error of the HTTP client. The tests are ordered from the most specific cause to the least.
+/// Returns the failure for an error of the HTTP client. The tests are ordered from the most specific cause to the
+/// least.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
         return AttemptFailure::transient(report_unreachable("the host name cannot be resolved"));

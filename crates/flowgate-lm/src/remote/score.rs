@@ -72,8 +72,8 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
-    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the prompt with log-probabilities. Some
-    /// servers require that at least one token is generated; it is left out.
+    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the prompt with
+    /// log-probabilities. Some servers require that at least one token is generated; it is left out.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |generated: u8| {
             json!({

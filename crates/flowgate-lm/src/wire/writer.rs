@@ -28,8 +28,8 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, text_pieces: Vec::new() }
     }
 
-    /// Returns the events of further text. They are taken from the stream of an answer with this text alone: some events
-    /// before the text, and one of the text. The first piece has all of them, a later one only the last.
+    /// Returns the events of further text. They are taken from the stream of an answer with this text alone: some
+    /// events before the text, and one of the text. The first piece has all of them, a later one only the last.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();

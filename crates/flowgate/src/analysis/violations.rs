@@ -1,5 +1,5 @@
-//! Converts the matches of rules to violations, the result of [`analysis`](super): evaluates the message of each, and computes
-//! the addresses of what it concerns and a key that identifies it while the trace grows.
+//! Converts the matches of rules to violations, the result of [`analysis`](super): evaluates the message of each, and
+//! computes the addresses of what it concerns and a key that identifies it while the trace grows.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -95,9 +95,9 @@ impl<'a> ViolationCollector<'a> {
         key
     }
 
-    /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages, or -1
-    /// if the value is not an event. There, a call has the index of the message that proposes it, which precedes it here; a
-    /// list of tools counts one event for each tool, as here.
+    /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
+    /// or -1 if the value is not an event. There, a call has the index of the message that proposes it, which precedes
+    /// it here; a list of tools counts one event for each tool, as here.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {

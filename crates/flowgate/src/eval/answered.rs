@@ -1,9 +1,9 @@
-//! Evaluates `VALUE in tool:NAME`, a condition of `endorse` statements: it holds if the value is in a list that a tool has
-//! answered with, and that only trusted principals could extend. The author of the value then chooses one of the listed
-//! values, and nothing else.
+//! Evaluates `VALUE in tool:NAME`, a condition of `endorse` statements: it holds if the value is in a list that a tool
+//! has answered with, and that only trusted principals could extend. The author of the value then chooses one of the
+//! listed values, and nothing else.
 //!
-//! Invariant: the result depends only on regions that are trusted and no more confidential than the call, so that the verdict
-//! about the call, which carries the label of the call, reveals nothing else.
+//! Invariant: the result depends only on regions that are trusted and no more confidential than the call, so that the
+//! verdict about the call, which carries the label of the call, reveals nothing else.
 
 use super::{Evaluator, Frame, Result, Value};
 use crate::label::{DimensionSet, Label, Space};
@@ -61,9 +61,9 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition; and how many
-/// nodes were visited. The subtree of a node that does not satisfy it is skipped and costs no fuel, so that the fuel reveals
-/// nothing about it.
+/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition; and
+/// how many nodes were visited. The subtree of a node that does not satisfy it is skipped and costs no fuel, so that
+/// the fuel reveals nothing about it.
 fn listed_nodes(document: &Document, may_decide: &impl Fn(&Label) -> bool) -> (Vec<NodeId>, usize) {
     let (mut listed, mut next, mut visited) = (Vec::new(), 0, 0);
     while let Some(node) = document.node(next) {

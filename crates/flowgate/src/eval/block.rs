@@ -1,12 +1,12 @@
-//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`. They count the assignments of variables
-//! that satisfy the block.
+//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`. They count the assignments of
+//! variables that satisfy the block.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
 
 impl Evaluator<'_> {
-    /// Evaluates a block: whether the number of its assignments is within the bounds, or whether all of them satisfy the
-    /// conditions.
+    /// Evaluates a block: whether the number of its assignments is within the bounds, or whether all of them satisfy
+    /// the conditions.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,
@@ -54,8 +54,8 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let mut inner = frame.clone();
         let mut matches = 0_i64;
-        // The number of matches that decides the result, at which the search stops. While locations are recorded, it does not
-        // stop early.
+        // The number of matches that decides the result, at which the search stops. While locations are recorded, it
+        // does not stop early.
         let deciding_count = match (min, max) {
             _ if self.marks.is_some() => i64::MAX,
             (_, Some(max)) => max.saturating_add(1),

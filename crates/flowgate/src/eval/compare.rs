@@ -115,8 +115,8 @@ impl Evaluator<'_> {
         order(left, right)
     }
 
-    /// Evaluates `item in container`: a part of a text, an item of a list, or a key of a map. Nothing is contained in a missing
-    /// value.
+    /// Evaluates `item in container`: a part of a text, an item of a list, or a key of a map. Nothing is contained in a
+    /// missing value.
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
         match (item, container) {
             (_, Value::Absent | Value::None | Value::Silent)
@@ -333,8 +333,8 @@ pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
-/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, and the result of `%` has the sign
-/// of the divisor.
+/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, and the result of `%` has the
+/// sign of the divisor.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(

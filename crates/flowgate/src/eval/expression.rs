@@ -153,8 +153,8 @@ impl Evaluator<'_> {
                 trouble.map_or(Ok(Value::Bool(true)), Err)
             }
             CompiledExpr::Or(items) => {
-                // As in Python, the result is the first operand that holds, otherwise the last one. An operand that cannot be
-                // evaluated (`trouble`) does not matter if another one holds.
+                // As in Python, the result is the first operand that holds, otherwise the last one. An operand that
+                // cannot be evaluated (`trouble`) does not matter if another one holds.
                 let mut last = Value::Bool(false);
                 let mut trouble = None;
                 let mut found = None;
@@ -333,7 +333,8 @@ impl Evaluator<'_> {
         )))
     }
 
-    /// Calls a method of the dialect of invariant-ai, in which texts and maps have the methods that they have in Python.
+    /// Calls a method of the dialect of invariant-ai, in which texts and maps have the methods that they have in
+    /// Python.
     fn compat_method(&mut self, object: Value, name: &str, arguments: Vec<Value>) -> Result<Value> {
         let resolved = self.resolve(&object)?;
         let methods_of_type: &[&str] = match &resolved {
@@ -371,8 +372,8 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Resolves a value: replaces references to regions of the trace by the values there, and records the regions as read. A
-    /// copy within a list or a map lives as long as the list or map, so it is charged as memory.
+    /// Resolves a value: replaces references to regions of the trace by the values there, and records the regions as
+    /// read. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
     fn resolve_nested(&mut self, value: &Value, is_within: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),

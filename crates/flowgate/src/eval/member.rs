@@ -304,8 +304,8 @@ impl Evaluator<'_> {
         said.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
     }
 
-    /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text. A negative index counts from
-    /// the end.
+    /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text. A negative index counts
+    /// from the end.
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
             (Value::Silent, _) => Ok(Value::Silent),

@@ -1,6 +1,6 @@
-//! Searches for the assignments of values to variables that satisfy the conditions of a query: depth first, in the order in
-//! which the compiler has put the steps. Records the assignments that cannot be decided, since a condition could not be
-//! evaluated.
+//! Searches for the assignments of values to variables that satisfy the conditions of a query: depth first, in the
+//! order in which the compiler has put the steps. Records the assignments that cannot be decided, since a condition
+//! could not be evaluated.
 
 use std::sync::Arc;
 
@@ -74,8 +74,9 @@ impl Evaluator<'_> {
         result
     }
 
-    /// Performs the first step of the search and, for each value that it permits, the remaining ones. A condition that cannot
-    /// be evaluated does not end the search: the assignment counts as undecided, unless another condition rules it out.
+    /// Performs the first step of the search and, for each value that it permits, the remaining ones. A condition that
+    /// cannot be evaluated does not end the search: the assignment counts as undecided, unless another condition rules
+    /// it out.
     fn descend(
         &mut self,
         ops: &[SearchOp],

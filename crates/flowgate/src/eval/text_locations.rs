@@ -1,5 +1,5 @@
-//! Finds the texts in a value with their locations in the trace, the values of a type within another value, and the locations
-//! that a match of a rule concerns.
+//! Finds the texts in a value with their locations in the trace, the values of a type within another value, and the
+//! locations that a match of a rule concerns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -192,8 +192,8 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Returns all values of a type in an event: the calls that a message proposes, its content blocks, the parameters of a
-    /// described tool, or the nodes of its value.
+    /// Returns all values of a type in an event: the calls that a message proposes, its content blocks, the parameters
+    /// of a described tool, or the nodes of its value.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };

@@ -1,5 +1,5 @@
-//! Selects the statements of a policy that apply to a tool or to a kind of event. The monitor caches the selection for each
-//! tool, so that judging a call does not match all patterns again.
+//! Selects the statements of a policy that apply to a tool or to a kind of event. The monitor caches the selection for
+//! each tool, so that judging a call does not match all patterns again.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Examines one call: labels it, checks its requirements and the rules, and determines the label of the verdict itself. All
-//! ways to judge a call end here.
+//! Examines one call: labels it, checks its requirements and the rules, and determines the label of the verdict itself.
+//! All ways to judge a call end here.
 
 use super::stores::StoreAccess;
 use super::verdict::Approval;
@@ -23,8 +23,9 @@ pub(super) struct ExaminedCall {
 }
 
 impl Monitor {
-    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards; the caller keeps it there
-    /// or retracts it. Errors that make a place impossible are returned at once; all others are collected as reasons.
+    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards; the caller keeps
+    /// it there or retracts it. Errors that make a place impossible are returned at once; all others are collected as
+    /// reasons.
     pub(super) fn examine(
         &mut self,
         entry: TraceEntry,

@@ -95,8 +95,8 @@ impl Monitor {
         had_grants
     }
 
-    /// Returns the grant that a question offers: the call, without the values that may change. `None` if the call has no valid
-    /// arguments.
+    /// Returns the grant that a question offers: the call, without the values that may change. `None` if the call has
+    /// no valid arguments.
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();

@@ -53,8 +53,9 @@ struct StatementMatches {
 impl Monitor {
     /// Labels a message, an output or a description and appends it.
     ///
-    /// `base` is the label of a part that no statement mentions, and `floor` what every part carries at least: what the model
-    /// had seen, or the call and the stores that the tool has read. A statement can lower `base`, and never below `floor`.
+    /// `base` is the label of a part that no statement mentions, and `floor` what every part carries at least: what the
+    /// model had seen, or the call and the stores that the tool has read. A statement can lower `base`, and never below
+    /// `floor`.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -196,8 +197,8 @@ impl Monitor {
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
     )]
-    /// Applies the label statements of an event until none raises a label that the condition of another has read: then the
-    /// labels are those that the conditions rely on. A cycle of such statements ends with the label top.
+    /// Applies the label statements of an event until none raises a label that the condition of another has read: then
+    /// the labels are those that the conditions rely on. A cycle of such statements ends with the label top.
     fn apply_statements(
         &mut self,
         plan: &Plan,

@@ -196,7 +196,8 @@ fn is_similar(one: &str, other: &str) -> bool {
     if long.len() < LEAST_SIMILAR || long.len() - short.len() > 1 {
         return false;
     }
-    // After the common beginning, one character of the longer text is skipped, and of the shorter one if they are equally long.
+    // After the common beginning, one character of the longer text is skipped, and of the shorter one if they are
+    // equally long.
     let common = short.iter().zip(&long).take_while(|(a, b)| a == b).count();
     let rest = |text: &[char], from: usize| text.get(from..).unwrap_or_default().to_vec();
     match long.len() == short.len() {

@@ -1,5 +1,5 @@
-//! Computes the requirement of a call (the greatest label that it, and each of its arguments, may carry), and the reasons
-//! against a call that exceeds it.
+//! Computes the requirement of a call (the greatest label that it, and each of its arguments, may carry), and the
+//! reasons against a call that exceeds it.
 //!
 //! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
 //! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
@@ -157,8 +157,9 @@ impl Monitor {
         required
     }
 
-    /// Returns the reasons against a call whose labels exceed what the `require` statements permit. Each statement is evaluated
-    /// as written; if a missing value leaves it undecided, also with missing values as `None`, where it can only restrict.
+    /// Returns the reasons against a call whose labels exceed what the `require` statements permit. Each statement is
+    /// evaluated as written; if a missing value leaves it undecided, also with missing values as `None`, where it can
+    /// only restrict.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -454,8 +455,8 @@ impl Monitor {
         reasons
     }
 
-    /// Returns the reason that a part of the call exceeds a bound (`limit`, or none: then no statement permits anything), in
-    /// the dimensions `over`.
+    /// Returns the reason that a part of the call exceeds a bound (`limit`, or none: then no statement permits
+    /// anything), in the dimensions `over`.
     fn excess_reason(
         &self,
         event: EventId,

@@ -55,8 +55,8 @@ pub(super) struct StoreLabels {
 }
 
 impl StoreLabels {
-    /// Returns the index of a store: one that the policy declares, or the store of a server. It is created when it is first
-    /// used.
+    /// Returns the index of a store: one that the policy declares, or the store of a server. It is created when it is
+    /// first used.
     fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
         let server = server.filter(|_| declared.is_none());
         let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);

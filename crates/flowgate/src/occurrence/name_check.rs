@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each tool, role, field and argument that they name and that does not occur in
-//! recorded runs. [`occurrence`](super) owns the occurring names.
+//! Walks the statements of a policy, and reports each tool, role, field and argument that they name and that does not
+//! occur in recorded runs. [`occurrence`](super) owns the occurring names.
 
 use super::Occurrences;
 use crate::policy::diagnostic::nearest;
@@ -131,8 +131,9 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks the last key of a path, such as `to` in `call.arguments.to`: whether some event of this kind has it. `span` is the
-    /// place of that key. Only keys below arguments and content are checked, since all events have the keys above.
+    /// Checks the last key of a path, such as `to` in `call.arguments.to`: whether some event of this kind has it.
+    /// `span` is the place of that key. Only keys below arguments and content are checked, since all events have the
+    /// keys above.
     fn check_field(&mut self, path: &EventPath, span: &Span) {
         let mut steps = path.steps.iter().map(EventStep::key);
         let mut field = steps.next().flatten();

@@ -1,5 +1,5 @@
-//! Warns about expressions that invariant-ai reads differently. Flowgate's language began with that of invariant-ai, the
-//! policy analyzer of *AI Agents with Formal Security Guarantees*.
+//! Warns about expressions that invariant-ai reads differently. Flowgate's language began with that of invariant-ai,
+//! the policy analyzer of *AI Agents with Formal Security Guarantees*.
 //!
 //! Its grammar is ambiguous and resolves to unintended readings: it reads `a == 1 and b == 2 and c == 3` as
 //! `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written for it receives a warning for each
@@ -148,8 +148,8 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    /// Checks `and` and `or`, whose operands invariant-ai groups differently if there are three or more, or if `and` is the
-    /// right operand of `or`.
+    /// Checks `and` and `or`, whose operands invariant-ai groups differently if there are three or more, or if `and` is
+    /// the right operand of `or`.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);

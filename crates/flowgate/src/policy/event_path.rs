@@ -165,7 +165,8 @@ impl<'p> StatementPaths<'p> {
         });
     }
 
-    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")` or `"key" in call.arguments`.
+    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")` or
+    /// `"key" in call.arguments`.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };

@@ -120,8 +120,8 @@ fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool 
     end.is_some()
 }
 
-/// Returns the tokens of `source`, including comments, ending with [`Token::End`]. Indentation becomes tokens, as in Python: a
-/// line break ends a line unless a bracket is open, or the next line continues an expression.
+/// Returns the tokens of `source`, including comments, ending with [`Token::End`]. Indentation becomes tokens, as in
+/// Python: a line break ends a line unless a bracket is open, or the next line continues an expression.
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
     let mut depth = 0_usize;

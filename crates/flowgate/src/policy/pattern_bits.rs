@@ -1,5 +1,5 @@
-//! Computes an upper bound, in bits, on what the author of a text can choose if the whole text must match a regular expression.
-//! The compiler of `endorse` statements uses it.
+//! Computes an upper bound, in bits, on what the author of a text can choose if the whole text must match a regular
+//! expression. The compiler of `endorse` statements uses it.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -17,8 +17,8 @@ pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     Some(whole)
 }
 
-/// Returns the number of bits of choice; `None` without a bound. A repetition chooses each of its items and their number, an
-/// alternation one of its branches.
+/// Returns the number of bits of choice; `None` without a bound. A repetition chooses each of its items and their
+/// number, an alternation one of its branches.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => Some(0.0),

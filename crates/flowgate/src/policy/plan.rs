@@ -1,5 +1,5 @@
-//! Defines the compiled form of a policy: names are resolved to slots, and patterns are compiled. The compiler creates a
-//! [`Plan`]; the monitor and the rules evaluate it.
+//! Defines the compiled form of a policy: names are resolved to slots, and patterns are compiled. The compiler creates
+//! a [`Plan`]; the monitor and the rules evaluate it.
 
 mod dispatch;
 mod exemption;

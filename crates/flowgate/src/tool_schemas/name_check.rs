@@ -1,4 +1,5 @@
-//! Walks the statements of a policy, and reports each tool, argument and field that they name and that no schema contains.
+//! Walks the statements of a policy, and reports each tool, argument and field that they name and that no schema
+//! contains.
 
 use std::collections::BTreeSet;
 
@@ -184,7 +185,8 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks the names of arguments in a tool pattern against the schemas, level by level. `above` is the path of the level.
+    /// Checks the names of arguments in a tool pattern against the schemas, level by level. `above` is the path of the
+    /// level.
     fn check_entries(
         &mut self,
         shape: &Expr,

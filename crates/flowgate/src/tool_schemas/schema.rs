@@ -81,8 +81,8 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the values that one step leads to. The set is open if a schema permits a value that it does not
-    /// describe: then no name is reported as missing. [`EventStep::Within`] leads to every map at any depth.
+    /// Returns the schemas of the values that one step leads to. The set is open if a schema permits a value that it
+    /// does not describe: then no name is reported as missing. [`EventStep::Within`] leads to every map at any depth.
     pub(super) fn step(&self, step: &EventStep) -> Self {
         let mut next = Self { nodes: Vec::new(), is_open: self.is_open };
         match step {

@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each constant that they compare with an argument and that the argument's
-//! schema does not permit.
+//! Walks the statements of a policy, and reports each constant that they compare with an argument and that the
+//! argument's schema does not permit.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Decides which events an event has seen and which could have influenced it, across agents that branch and merge. The flow
-//! operators of rules use it.
+//! Decides which events an event has seen and which could have influenced it, across agents that branch and merge. The
+//! flow operators of rules use it.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Reads recorded runs as trace entries: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs of
-//! AgentDojo.
+//! Reads recorded runs as trace entries: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs
+//! of AgentDojo.
 //!
 //! A reader only converts formats; it grants nothing. Fields that it does not know are kept unchanged, and ambiguous
 //! input is an error with its location.

@@ -1,6 +1,5 @@
 //! Runs `flowgate bench detectors`: measures detectors, such as those for prompt injections, on customer feedback with
-//! attacks, and compares them with a flow rule. It repeats Table 1 and the rule of section 4.2 of *AI Agents with Formal
-//! Security Guarantees*.
+//! attacks, and compares them with a flow rule, as Table 1 of *AI Agents with Formal Security Guarantees* does.
 //!
 //! Detectors examine the text of customers; a flow rule examines the source of the message. The rule's verdicts are
 //! computed by the monitor over whole runs; no expected verdict is used.

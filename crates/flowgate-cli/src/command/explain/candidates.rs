@@ -290,8 +290,8 @@ fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool 
     role.is_some_and(|role| role.gain().is_some())
 }
 
-/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A capture of a
-/// text has no such target.
+/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A
+/// capture of a text has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {

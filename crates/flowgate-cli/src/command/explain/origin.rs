@@ -37,8 +37,8 @@ pub(super) fn lines(
     lines
 }
 
-/// Returns where the value occurs first, spelled as in the call. If it occurs nowhere so spelled, the method `provenance`
-/// (`traced`) may have found it in another spelling.
+/// Returns where the value occurs first, spelled as in the call. If it occurs nowhere so spelled, the method
+/// `provenance` (`traced`) may have found it in another spelling.
 fn value_line(
     call: &JudgedCall,
     run: &ReplayedRun,

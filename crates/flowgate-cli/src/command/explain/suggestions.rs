@@ -1,5 +1,5 @@
-//! Prints the changes of the policy that would permit a call. `candidates` lists them, `trial` tries them, and `against`
-//! measures them over a corpus; each is printed with what an attacker gains, the least harmful first.
+//! Prints the changes of the policy that would permit a call. `candidates` lists them, `trial` tries them, and
+//! `against` measures them over a corpus; each is printed with what an attacker gains, the least harmful first.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ struct Suggestion<'c> {
 /// The forms that are tried, where they fit the call.
 const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then those
-/// that do, as not recommended. Without a corpus, changes that need evidence are only mentioned.
+/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then
+/// those that do, as not recommended. Without a corpus, changes that need evidence are only mentioned.
 pub(super) fn print(
     index: usize,
     run: &ReplayedRun,

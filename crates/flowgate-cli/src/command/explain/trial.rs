@@ -1,5 +1,5 @@
-//! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest sets of
-//! statements that do. `suggestions` calls it.
+//! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest
+//! sets of statements that do. `suggestions` calls it.
 
 use std::sync::Arc;
 
@@ -76,8 +76,9 @@ struct SetSearch<'s, 'c> {
 }
 
 impl SetSearch<'_, '_> {
-    /// Searches sets of one statement first, then of two, and so on. Each set is extended only by later candidates, so that no
-    /// set occurs twice; a set that permits the call is reduced and not extended. Returns whether the search is complete.
+    /// Searches sets of one statement first, then of two, and so on. Each set is extended only by later candidates, so
+    /// that no set occurs twice; a set that permits the call is reduced and not extended. Returns whether the search is
+    /// complete.
     fn run(&mut self) -> bool {
         let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
         for _ in 0..MAX_STATEMENTS {

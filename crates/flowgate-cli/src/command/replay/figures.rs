@@ -1,5 +1,5 @@
-//! Counts, for the runs of one suite under one method, what attacks could do, and how often a useful task needs a question.
-//! The worker threads of `flowgate replay` count, and `table` prints the sums.
+//! Counts, for the runs of one suite under one method, what attacks could do, and how often a useful task needs a
+//! question. The worker threads of `flowgate replay` count, and `table` prints the sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -206,8 +206,8 @@ impl SuiteFigures {
         }
     }
 
-    /// Judges one run, counts its calls, and passes its trace to `occurs`. Only calls of acting tools count as benign or
-    /// permitted ones; `access` is what a guarded conversation let the model see for each call.
+    /// Judges one run, counts its calls, and passes its trace to `occurs`. Only calls of acting tools count as benign
+    /// or permitted ones; `access` is what a guarded conversation let the model see for each call.
     pub(super) fn of(
         policy: &Arc<Policy>,
         method: ReplayMethod,

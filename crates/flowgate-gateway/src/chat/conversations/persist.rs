@@ -148,8 +148,8 @@ impl Conversations {
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Without a query: if the cache does not know that
-    /// the database has the tenant's record, the result is `false`.
+    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Without a query: if the cache does
+    /// not know that the database has the tenant's record, the result is `false`.
     fn leaves_external_state(
         &self,
         client: &ClientState,
@@ -171,8 +171,9 @@ impl Conversations {
         Ok(session.settled == change_count)
     }
 
-    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations of the tenant
-    /// have written since. Also returns the new record of the labels of its tenant's stores, if the turn changes that record.
+    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations of
+    /// the tenant have written since. Also returns the new record of the labels of its tenant's stores, if the turn
+    /// changes that record.
     async fn begin_turn(
         &self,
         client: &ClientState,

@@ -1,5 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless it exists
-//! or too many are open.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless it
+//! exists or too many are open.
 
 use serde_json::Value;
 
@@ -99,8 +99,8 @@ impl QuestionToAsk {
         row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
     }
 
-    /// Voids the open and allowed questions that differ from this one only in the state (the labels of stores) that they are about,
-    /// which has changed since. Returns those that had been allowed.
+    /// Voids the open and allowed questions that differ from this one only in the state (the labels of stores) that
+    /// they are about, which has changed since. Returns those that had been allowed.
     pub(super) async fn void_changed(
         &self,
         tx: &mut DynTransaction<'_>,

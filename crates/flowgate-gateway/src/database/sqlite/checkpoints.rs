@@ -1,5 +1,5 @@
-//! Runs a second thread that keeps the write-ahead log of SQLite short, so that the thread that writes does not have to.
-//! `thread` starts it and counts the writes.
+//! Runs a second thread that keeps the write-ahead log of SQLite short, so that the thread that writes does not have
+//! to. `thread` starts it and counts the writes.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

@@ -66,8 +66,8 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     Some((id, piece))
 }
 
-/// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next tokens,
-/// so a longer list is requested if the token is not in a shorter one.
+/// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
+/// tokens, so a longer list is requested if the token is not in a shorter one.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for list_length in LIKELIEST {
         let body = json!({

@@ -58,8 +58,8 @@ impl SentRequest<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The other fields are serialised as a separate object `{...}`. Its opening brace becomes a comma; if it has no fields,
-        // the brace is removed.
+        // The other fields are serialised as a separate object `{...}`. Its opening brace becomes a comma; if it has no
+        // fields, the brace is removed.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',

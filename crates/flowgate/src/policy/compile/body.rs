@@ -1,4 +1,5 @@
-//! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and definitions.
+//! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
+//! definitions.
 
 use std::sync::Arc;
 

@@ -212,8 +212,8 @@ impl Compiler<'_> {
         self.unknown_name("name", name, &expr.span, &known)
     }
 
-    /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of the
-    /// tool, and a declaration `(x: T) in list` to the domain of a variable.
+    /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
+    /// the tool, and a declaration `(x: T) in list` to the domain of a variable.
     fn comparison(
         &mut self,
         first: &Expr,

@@ -1,5 +1,5 @@
-//! Resolves `import` and `from ... import`, by the modules of invariant-ai, the policy analyzer of *AI Agents with Formal
-//! Security Guarantees*: its policies import its functions, which are built in here.
+//! Resolves `import` and `from ... import`, by the modules of invariant-ai, the policy analyzer of *AI Agents with
+//! Formal Security Guarantees*: its policies import its functions, which are built in here.
 //!
 //! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
 //! invariant-ai imports any Python module.
@@ -111,7 +111,8 @@ const UNAVAILABLE: &[(&str, &str)] = &[
 ];
 
 impl Compiler<'_> {
-    /// Resolves one `import` statement: adds the names that it binds, or reports a module or a name that does not exist here.
+    /// Resolves one `import` statement: adds the names that it binds, or reports a module or a name that does not exist
+    /// here.
     pub(super) fn import(
         &mut self,
         module: &Name,

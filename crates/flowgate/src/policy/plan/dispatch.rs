@@ -1,5 +1,5 @@
-//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its
-//! role. `rules` asks it for each new event, so that the cost of a call does not grow with the number of rules about other
+//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its role.
+//! `rules` asks it for each new event, so that the cost of a call does not grow with the number of rules about other
 //! tools.
 
 use std::collections::HashMap;

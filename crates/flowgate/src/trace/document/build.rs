@@ -114,7 +114,8 @@ impl Document {
         self.close(root);
     }
 
-    /// Adds a node without children, and returns its id. [`Self::close`] ends its subtree after its children were added.
+    /// Adds a node without children, and returns its id. [`Self::close`] ends its subtree after its children were
+    /// added.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
         let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);

@@ -1,5 +1,5 @@
-//! Makes a text that was divided into the fields that it encodes one region again. The monitor calls it before it labels an
-//! event from whose whole text a statement captures a part.
+//! Makes a text that was divided into the fields that it encodes one region again. The monitor calls it before it
+//! labels an event from whose whole text a statement captures a part.
 
 use serde_json::Value;
 

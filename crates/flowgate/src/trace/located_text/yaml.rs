@@ -117,8 +117,8 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Advances to the next node, over the white space and the indicator (`-`) before it. The gap is where an empty scalar would
-    /// be.
+    /// Advances to the next node, over the white space and the indicator (`-`) before it. The gap is where an empty
+    /// scalar would be.
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
