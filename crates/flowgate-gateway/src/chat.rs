@@ -88,7 +88,7 @@ impl ModelRoutes {
     ///
     /// # Errors
     /// If the database, the audit log or the webhook cannot be opened.
-    pub(crate) async fn database(
+    pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
         log: OperatorLog,
@@ -100,7 +100,7 @@ impl ModelRoutes {
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
-        let database = Arc::new(Database::database(&config.store.place).await?);
+        let database = Arc::new(Database::open(&config.store.place).await?);
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
             database.close().await;

@@ -453,10 +453,10 @@ impl ConfigReader<'_> {
             (None, None) => format!("sqlite:{FILE}"),
         };
         let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
-        let mib = |mib: Option<u32>, defaults: u64| mib.map_or(defaults, |mib| u64::from(mib) << 20);
+        let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
-        let days = |days: Option<u32>, defaults: Duration| {
-            days.map_or(defaults, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
+        let days = |days: Option<u32>, default: Duration| {
+            days.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
         Ok(DatabaseSpec {
             place,

@@ -359,8 +359,8 @@ pub(crate) fn void_approval_entry(
     event.into()
 }
 
-/// Returns the record of a withheld text of the model, which is its content. The list of reasons is empty: the message of the
-/// rule that withheld the text may quote it, and content belongs in the contents file only.
+/// Returns the record of a withheld text of the model, which is its content. The list of reasons is empty: the message
+/// of the rule that withheld the text may quote it, and quoted content must not be in the log itself.
 pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {
         conversation: name.to_owned(),

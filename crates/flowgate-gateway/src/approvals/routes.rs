@@ -220,9 +220,9 @@ impl ApprovalService {
     /// gateway may have changed one.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
-        let last_change = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
-        let mut last_change = match last_change {
-            Some(last_change) => last_change,
+        let received = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
+        let mut last_change = match received {
+            Some(change) => change,
             None => self.store.last_change().await.map_err(database_error_reply)?,
         };
         let (parts, reader) = stream::reply_channel();
@@ -237,13 +237,13 @@ impl ApprovalService {
                 // A failed read is retried with the next poll.
                 let changed_questions =
                     approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();
-                let mut text = String::changed_questions();
+                let mut text = String::new();
                 for question in &changed_questions {
                     last_change = question.change;
                     if person.sees_tenant(&question.tenant) {
                         let data = approvals.question_json(question, person).to_string();
                         text.push_str(&format!("id: {last_change}\n"));
-                        text.push_str(&sse::SseEvent::changed_questions("question", data).encode());
+                        text.push_str(&sse::SseEvent::new("question", data).encode());
                     }
                 }
                 idle_polls = if changed_questions.is_empty() { idle_polls + 1 } else { 0 };

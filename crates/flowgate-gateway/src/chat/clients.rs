@@ -229,18 +229,16 @@ impl Clients {
                     "the certificate is that of more than one client of this gateway: its operator must give each client its own",
                 );
             }
-            (holders, None) => holders,
+            (only_holder, None) => only_holder,
         };
         let key = gateway_key.as_deref().or(standard_key.as_deref());
         // All keys are compared, so that the time does not reveal which key is similar.
         let by_key = self.0.iter().fold(None, |found, client| {
-            let is_own = key.is_some_and(|key| {
-                client.spec.key.as_ref().is_some_and(|gateway_key| gateway_key.matches(key))
-            });
+            let is_own = key.is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key)));
             if is_own { Some(client) } else { found }
         });
         let client = match (by_key, by_certificate) {
-            (Some(single_value), Some(other)) if !Arc::ptr_eq(single_value, other) => {
+            (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
                 return Err(
                     "the key and the certificate belong to different clients: send both of one client",
                 );

@@ -347,7 +347,7 @@ impl Conversations {
                     continue them is not trusted",
                 setting: Some("[clients.NAME] sessions"),
                 advice: None,
-                limit: u64::try_from(limit).unwrap_or_default(),
+                most: u64::try_from(limit).unwrap_or_default(),
                 client: &client.spec.name,
                 conversation: None,
             });

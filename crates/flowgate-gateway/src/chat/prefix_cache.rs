@@ -131,7 +131,7 @@ impl PrefixCache {
             messages: new_messages,
             sources,
             prefix,
-            whole_digest: Some((message_count, whole_digest)),
+            all: Some((message_count, whole_digest)),
         })
     }
 

@@ -29,13 +29,13 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut listed_clients: Vec<Value> = Vec::new();
         for client in self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant)) {
-            let (usage, forgotten) = self
+            let (usages, forgotten) = self
                 .sessions
                 .store()
                 .shown_sources(&client.spec.name)
                 .await
                 .map_err(|error| database_error_reply(&error))?;
-            let sources: Vec<Value> = usage
+            let sources: Vec<Value> = usages
                 .iter()
                 .map(|usage| json!({"source": usage.source, "texts": usage.texts, "letters": usage.characters, "oldest": usage.oldest, "newest": usage.newest}))
                 .collect();

@@ -192,8 +192,8 @@ async fn recheck_conversations(
             Err(what) => report.differ.push(ReplayDifference { client: name, conversation, what }),
         }
     }
-    let of_this_policy = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
-    report.gone += count(of_this_policy);
+    let without_conversation = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
+    report.gone += count(without_conversation);
     report
         .differ
         .sort_by(|one, other| (&one.client, &one.conversation).cmp(&(&other.client, &other.conversation)));

@@ -241,7 +241,7 @@ pub(crate) async fn run(
         // Calls that were permitted before a person was asked depend on the standing consents and the approvals in force
         // then; if these have changed, the calls are withheld.
         let frozen_after = match frozen_approvals(approvals, &client.spec, name).await {
-            Ok(frozen_after) => frozen_after,
+            Ok(frozen) => frozen,
             Err(error) => {
                 session.withhold_calls(client, name, &mut turn, "the turn failed");
                 return Err(error.into());
@@ -375,10 +375,9 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
         let note = "[the policy does not let the model's server see what the next step needs]";
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
-    let to_tool_call = |to_tool_call: &flowgate_guard::conversation::HandedOverCall| {
-        let (id, name_for_client, arguments) =
-            (to_tool_call.id.clone(), name_for_client(&to_tool_call.tool), to_tool_call.arguments.clone());
-        ToolCall { id, name_for_client, arguments }
+    let to_tool_call = |call: &flowgate_guard::conversation::HandedOverCall| {
+        let (id, name, arguments) = (call.id.clone(), name_for_client(&call.tool), call.arguments.clone());
+        ToolCall { id, name, arguments }
     };
     let calls: Vec<ToolCall> = turn.calls.iter().map(to_tool_call).collect();
     let stop = match (calls.is_empty(), turn.ended) {

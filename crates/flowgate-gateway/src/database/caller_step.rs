@@ -45,15 +45,15 @@ impl Database {
     {
         let (input_sender, received_input) = oneshot::channel();
         let (output_sender, output) = oneshot::channel();
-        let step_of_caller = CallerStep { input_sender, output };
+        let step_of_caller = CallerStep { input: input_sender, output };
         let mut operation = pin!(self.run(Access::Transaction, move |tx| operation(tx, step_of_caller)));
         tokio::select! {
             biased;
             outcome = &mut operation => return outcome,
             // An operation that does not need the step drops it.
-            input_sender = received_input => {
-                if let Ok(input_sender) = input_sender {
-                    let _ = output_sender.send(step(input_sender));
+            received = received_input => {
+                if let Ok(input) = received {
+                    let _ = output_sender.send(step(input));
                 }
             }
         }

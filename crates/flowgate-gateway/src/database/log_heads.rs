@@ -109,7 +109,7 @@ impl Database {
         recorded.await?;
         let persisted_seq = AtomicI64::new(seq);
         self.log
-            .set(TrackedAuditLog { id, last_line, persisted_seq })
+            .set(TrackedAuditLog { id, end: last_line, kept: persisted_seq })
             .map_err(|_| DatabaseError::Audit("the database already tracks a log of this gateway".to_owned()))
     }
 

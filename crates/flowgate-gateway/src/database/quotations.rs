@@ -141,7 +141,7 @@ pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
-    let NewShownTexts { client, first_unknown, texts, full } = new;
+    let NewShownTexts { client, from: first_unknown, texts, full } = new;
     let count = i64::try_from(texts.len()).unwrap_or(i64::MAX);
     let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
                ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";

@@ -82,9 +82,7 @@ impl McpExchange<'_> {
         self.pin(session, &what).await?;
         let mut actions = self.apply_event_to_session(session, what).await;
         self.note_tools(session, &mut actions).await?;
-        while let Some(at) =
-            actions.iter().position(|further_actions| matches!(further_actions, ProxyAction::Ask(_)))
-        {
+        while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and others may have written to stores.

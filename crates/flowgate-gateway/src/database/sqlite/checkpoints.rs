@@ -64,7 +64,7 @@ impl CheckpointThread {
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
         Ok(Self {
             count: 0,
-            request_sender: Some(request_sender),
+            asked: Some(request_sender),
             thread: Some(thread.map_err(DatabaseError::Runtime)?),
         })
     }

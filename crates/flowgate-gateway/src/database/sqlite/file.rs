@@ -46,7 +46,7 @@ impl LockedDatabaseFile {
         // SQLite creates its other files, such as the write-ahead log, with the same mode.
         let created = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
         created.map_err(|error| DatabaseError::Lock(path.display().to_string(), error))?;
-        Ok(Self { path: path.to_owned(), lock: file, identity })
+        Ok(Self { path: path.to_owned(), lock: file, named: identity })
     }
 
     /// Rejects a database other than the one that the lock file names.
