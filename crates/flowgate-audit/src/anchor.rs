@@ -1,8 +1,9 @@
-//! Compares an audit log with what its database has recorded of it, and detects losses on either side.
+//! Compares an audit log with the record that the gateway's database keeps of it, and detects losses on either side.
+//! The gateway calls [`DatabaseLogAnchors::loss`] when it opens a log.
 //!
-//! A log is written before the turn that it describes is stored, so it may be ahead of its database, but never behind.
-//! A database without an anchor for a log that contains events is not the one that the log was written with. The
-//! gateway checks this when it opens a log.
+//! An *anchor* is the last signed line of a log, as the database has recorded it. A line is written to the log before
+//! the turn that it describes is stored in the database, so a log may be ahead of its database, but never behind. A
+//! database without an anchor for a log that contains events is not the one that the log was written with.
 
 use std::fs::File;
 
@@ -111,11 +112,13 @@ impl DatabaseLogAnchors {
                 Some(_) => None,
             });
         }
-        // Where gateways share a database, each log has its own key, which identifies a lost log.
-        let other = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == past.key).copied();
-        if let Some(anchor) = other {
+        // The database has recorded another log, which should be here. Where gateways share a database, each log has
+        // its own key, which tells this gateway's log from those of the others.
+        let lost_log = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == past.key).copied();
+        if let Some(anchor) = lost_log {
             return Ok(Some(AuditLoss::Missing { anchor, lines }));
         }
+        // An earlier version of the gateway recorded no anchors, so its database may lack one for a log with events.
         let may_begin = self.is_upgraded && self.logs.is_empty();
         Ok((!may_begin && past.has_events()?).then_some(AuditLoss::Database { lines }))
     }

@@ -1,5 +1,5 @@
-//! Reads lines of bounded length, so that reading a file of any content takes bounded memory. All readers of logs use
-//! it.
+//! Reads the lines of a file, each up to a limit of length, so that a file of any content is read in bounded memory.
+//! All readers of audit logs, of their content files and of witness files use it.
 
 use std::io::{self, BufRead};
 

@@ -1,6 +1,5 @@
-//! Computes the hash chain of lines, and signs and checks heads: lines that sign everything before them.
-//!
-//! The writer, the verifier and the reader of a log's end share these functions.
+//! Computes the hash chain of the lines of a log, and signs and checks *heads*: lines whose signature covers all lines
+//! before them. The writer of a log, its verifier and the reader of its end (`tail`) share these functions.
 
 use super::key::{AuditKey, AuditPublicKey};
 use super::line_hash::{LineHash, hex, parse_hex};

@@ -1,5 +1,6 @@
-//! Writes and deletes content beside the log. A line of the log contains only the salted hash of its content, so
-//! content can be deleted without breaking the log. [`AuditLog`](super::AuditLog) owns the file.
+//! Writes and deletes the contents of recorded events, such as the arguments of a call. They are in a separate file,
+//! `LOG.content`. A line of the log contains only the salted hash of its content, so content can be deleted without
+//! breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.
@@ -127,6 +128,7 @@ pub(super) struct ContentEntry {
 }
 
 impl ContentEntry {
+    /// Parses an entry; `None` if it is malformed.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let value = json::parse(std::str::from_utf8(line).ok()?, Numbers::Exact).ok()?;
         let salt = parse_hex(value.get("salt")?.as_str()?)?;
@@ -181,27 +183,28 @@ pub(super) fn file_size(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Truncates entries without a line: those from `next` on, and a partial last one.
+/// Truncates the entries of lines that were never written: those from line `next` on, which are at the end of the file,
+/// and a partial last one. Reads the entries backwards, so the time does not depend on the length of the file.
 pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
     let length = file.metadata()?.len();
-    let mut whole = tail::after_last_line_feed(&mut file, length)?;
-    while whole > 0 {
-        let start = tail::after_last_line_feed(&mut file, whole - 1)?;
-        file.seek(SeekFrom::Start(start))?;
+    let mut kept_end = tail::after_last_line_feed(&mut file, length)?;
+    while kept_end > 0 {
+        let entry_start = tail::after_last_line_feed(&mut file, kept_end - 1)?;
+        file.seek(SeekFrom::Start(entry_start))?;
         let mut lines = BoundedLines::new(BufReader::new(&file), MAX_ENTRY);
         match lines.next()? {
             NextLine::Line(line) if ContentEntry::read(line).is_some_and(|entry| entry.seq >= next) => {
-                whole = start
+                kept_end = entry_start
             }
             _ => break,
         }
     }
-    if whole < length {
-        file.set_len(whole)?;
+    if kept_end < length {
+        file.set_len(kept_end)?;
         file.sync_all()?;
     }
     Ok(())
@@ -224,6 +227,7 @@ pub(super) struct ContentDeletion<'a> {
 }
 
 impl<'a> ContentDeletion<'a> {
+    /// Begins to copy the file of contents to a draft, without the entries that `whose` selects.
     pub(super) fn begin(path: &'a Path, whose: &'a ContentSelector) -> Result<Self, AuditError> {
         let draft = draft_path(path);
         let file = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);

@@ -1,6 +1,5 @@
-//! Reads the contents beside a log, and compares each with its line.
-//!
-//! The verifier uses this reader to check contents, and the command line to print them.
+//! Reads the contents of recorded events from `LOG.content`, the file next to an audit log, and compares each with the
+//! salted hash in its line. The verifier uses this reader to check contents, and the command line to print them.
 
 use std::io::BufRead;
 
@@ -52,6 +51,7 @@ impl<R: BufRead> ContentReader<R> {
         self.check_against(record).map_err(|what| VerifyError { line: record.seq.saturating_add(1), what })
     }
 
+    /// Reads the next entry of the file of contents into `next`; `None` at the end.
     fn advance(&mut self) -> Result<(), VerifyErrorKind> {
         self.number += 1;
         self.next = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
@@ -69,6 +69,8 @@ impl<R: BufRead> ContentReader<R> {
         Ok(())
     }
 
+    /// Compares the hash in `record` with the next entry of the file. Entries have the order of their lines, so an
+    /// entry with a smaller number, or one of a line without a hash, belongs to no line.
     fn check_against(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,

@@ -1,4 +1,4 @@
-//! Defines the errors of opening and writing a log.
+//! Defines the errors of opening and writing an audit log, with their texts for the operator.
 
 use std::fmt;
 use std::io;

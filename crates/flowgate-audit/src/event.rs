@@ -1,6 +1,6 @@
-//! Defines the recorded events. None contains content: only names, phrases of labels, names of rules and digests.
-//!
-//! The gateway's recorder creates them; the log turns them into the fields of a line.
+//! Defines the events that an audit log records, such as a verdict or a person's decision. None contains content: only
+//! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields
+//! of a line.
 
 use flowgate::monitor::Outcome;
 
@@ -295,6 +295,7 @@ impl AuditEvent {
         )
     }
 
+    /// Returns the fields of the event's line, apart from those that every line has.
     pub(super) fn fields(&self) -> RecordFields {
         let mut fields = RecordFields::default();
         fields

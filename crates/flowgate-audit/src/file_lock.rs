@@ -1,4 +1,4 @@
-//! Locks a file for one process: an audit log, or the gateway's database.
+//! Locks a file so that only one process uses it. The audit log and the gateway's SQLite database are locked this way.
 
 use std::fs::{File, TryLockError};
 use std::time::Duration;

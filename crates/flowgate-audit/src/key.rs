@@ -1,6 +1,5 @@
-//! Defines the Ed25519 key that signs heads and witness lines, and its public half.
-//!
-//! A verifier needs only the public half.
+//! Defines the Ed25519 key that signs heads of the log and lines of witnesses, and its public half, which suffices to
+//! verify them.
 
 use std::fmt;
 

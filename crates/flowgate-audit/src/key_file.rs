@@ -1,5 +1,5 @@
-//! Reads and creates the file of the signing key. The gateway creates it on its first start, and beside it `FILE.pub`
-//! with the public half.
+//! Reads the file of the key that signs the audit log. If the file does not exist, creates it, and next to it
+//! `FILE.pub` with the public half. The gateway calls this at its start.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

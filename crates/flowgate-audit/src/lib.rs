@@ -214,12 +214,15 @@ impl AuditLog {
         if let Some(loss) = check(&mut UnopenedLog::new(&mut file, &end, key.public_key())).map_err(failed)? {
             return Err(failed(AuditErrorKind::Loss(Box::new(loss))));
         }
+        // A process that was killed may have left a partial line, and entries of contents without a line.
         let torn = set_aside(path, &mut file, end.whole, end.next).map_err(write)?;
         let contents = content::content_path(path);
         content::remove_draft(&contents)
             .and_then(|()| content::repair(&contents, end.next))
             .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
+        // The fields of the line that records this opening. It is signed at once, so that the key is certain from here
+        // on.
         let mut opened = RecordFields::default();
         opened
             .value("format", json!(verify::FORMAT))
@@ -245,6 +248,7 @@ impl AuditLog {
         };
         inner.record(time, record::OPENED, opened)?;
         inner.sign_head(time)?;
+        // The id of a log is the hash of its first line, which a new log has only now.
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
         let whole =
             tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
@@ -309,13 +313,14 @@ impl AuditLog {
     }
 
     /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain. The log can be written while the contents are copied.
+    /// remain. Most contents are copied without the lock on the log, so that it can be written meanwhile; those that
+    /// are written meanwhile are copied under the lock.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
-        let _one = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only_deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = content::content_path(&self.path);
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
         let size = {
@@ -412,7 +417,8 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of these lines, and returns their number.
+    /// Records the deletion of the contents of these lines, in as many records as the bound on a record's list
+    /// requires, but at least one. Returns the number of the lines.
     fn record_deletion(
         &mut self,
         time: Timestamp,

@@ -1,4 +1,5 @@
-//! Defines what a database records of a log, and the losses that the record shows. `anchor` compares the two.
+//! Defines [`AuditLoss`], the ways in which a log and the record of it in a database or at a witness can contradict
+//! each other, with their texts for the operator. `anchor` and `witness` detect them.
 
 use std::fmt;
 

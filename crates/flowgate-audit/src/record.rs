@@ -45,15 +45,16 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // The civil calendar from days, after Howard Hinnant's `civil_from_days`.
+        // Howard Hinnant's `civil_from_days`, for dates since 1970: days are counted from 0000-03-01, so that a leap
+        // day is the last day of its year, and years are grouped in eras of 400, which have the same number of days.
         let days = days + 719_468;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let of_age = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * of_age + of_age / 4 - of_age / 100);
-        let month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * month + 2) / 5 + 1;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
         let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = of_age + era * 400 + u64::from(month <= 2);
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
     }
@@ -83,17 +84,19 @@ impl RecordFields {
         self.value(name, json!(number.min(MAX_NUMBER)))
     }
 
+    /// Adds a list of texts of at most `MAX_LIST` bytes in JSON; `…` replaces the texts that have no room.
     pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
-        let (mut list, mut left) = (Vec::new(), MAX_LIST);
+        let (mut list, mut room) = (Vec::new(), MAX_LIST);
+        // Each text also takes two quotation marks and a comma.
         for text in texts {
             let text = self.bounded_text(name, text);
             let size = text.chars().map(escaped_length).sum::<usize>() + 3;
-            let Some(rest) = left.checked_sub(size) else {
+            let Some(room_after) = room.checked_sub(size) else {
                 list.push(json!("…"));
                 self.mark_truncated(name);
                 break;
             };
-            left = rest;
+            room = room_after;
             list.push(json!(text));
         }
         self.value(name, Value::Array(list))
@@ -119,17 +122,18 @@ impl RecordFields {
     }
 }
 
-/// Returns a text of at most `most` bytes after escaping, and whether it was truncated; it then ends in `…`.
-pub(super) fn truncate_escaped(text: &str, most: usize) -> (String, bool) {
+/// Returns a text of at most `max_bytes` bytes after escaping, and whether it was truncated; it then ends in `…`.
+pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     let mut size = 0_usize;
-    let mut whole = text.len();
+    // The last position at which the text can be cut such that the ellipsis still fits.
+    let mut cut_at = text.len();
     for (at, c) in text.char_indices() {
-        if size + '…'.len_utf8() <= most {
-            whole = at;
+        if size + '…'.len_utf8() <= max_bytes {
+            cut_at = at;
         }
         size += escaped_length(c);
-        if size > most {
-            return (format!("{}…", text.get(..whole).unwrap_or_default()), true);
+        if size > max_bytes {
+            return (format!("{}…", text.get(..cut_at).unwrap_or_default()), true);
         }
     }
     (text.to_owned(), false)

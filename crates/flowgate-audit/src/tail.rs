@@ -1,8 +1,8 @@
-//! Reads the end of a log, at which the writer continues: its last lines, backwards.
-//!
-//! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, and
-//! the first line must name the same key; [`verify`](super::verify()) checks the rest. The writer calls this when it
+//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this when it
 //! opens a log.
+//!
+//! A partial line of a killed process does not count. The complete lines must form a chain back to the last signed
+//! line, and the first line of the log must name the same key; [`verify`](super::verify()) checks all lines in between.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -32,7 +32,8 @@ pub(super) struct LogTail {
     pub(super) whole: u64,
 }
 
-/// Finds the end of a log.
+/// Finds the end of a log: the number and hash of its last line, and the number of lines since the last head. Checks
+/// the chain backwards up to the line before that head.
 pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, AuditErrorKind> {
     let length = file.seek(SeekFrom::End(0)).map_err(AuditErrorKind::Read)?;
     let whole = after_last_line_feed(file, length).map_err(AuditErrorKind::Read)?;
@@ -42,12 +43,13 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
     }
     check_key(file, key)?;
     let mut at = whole;
+    // The record that follows the one that is read next.
     let mut later: Option<AuditRecord> = None;
-    let mut head = false;
-    for back in 1..=MAX_BACK {
+    let mut has_passed_head = false;
+    for distance in 1..=MAX_BACK {
         let line = line_before(file, &mut at)?;
         let record = AuditRecord::read(&line)
-            .map_err(|flaw| AuditErrorKind::End(format!("{} is {flaw}", position_from_end(back))))?;
+            .map_err(|flaw| AuditErrorKind::End(format!("{} is {flaw}", position_from_end(distance))))?;
         let hash = LineHash::of_line(&line);
         match &later {
             None => (end.next, end.previous) = (record.seq.saturating_add(1), hash),
@@ -56,22 +58,22 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
                 return Err(AuditErrorKind::End(format!(
                     "{} does not contain the hash of the previous line: one of the two was changed, or lines \
                     were removed",
-                    position_from_end(back - 1)
+                    position_from_end(distance - 1)
                 )));
             }
         }
         // The line before the last head is read as well, to check the head's place in the chain.
-        if head {
+        if has_passed_head {
             break;
         }
         if record.kind == HEAD {
             if !is_signed(&line, key) {
                 return Err(AuditErrorKind::End(format!(
                     "the signature of {} does not match the key",
-                    position_from_end(back)
+                    position_from_end(distance)
                 )));
             }
-            head = true;
+            has_passed_head = true;
         } else {
             end.unsigned += 1;
         }

@@ -1,4 +1,4 @@
-//! Tests of logs: reopening, killed writers, full disks, and concurrent processes.
+//! Tests of the writer of audit logs: reopening, killed writers, full disks, and concurrent processes.
 
 use std::fs;
 use std::io::BufReader;

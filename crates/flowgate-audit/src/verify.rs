@@ -90,6 +90,8 @@ impl<R: BufRead> VerifiedRecords<R> {
         self.end.map_or(0, |end| end.seq.saturating_add(1))
     }
 
+    /// Reads and checks the next line: its number, the hash of the line before it, its key, and its signature if it is
+    /// a head. Returns `None` at the end of the log.
     fn read(&mut self) -> Result<Option<AuditRecord>, VerifyErrorKind> {
         let seq = self.seq();
         let line = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
@@ -161,7 +163,9 @@ pub fn verify(
     let mut records = VerifiedRecords::new(log, expected.key);
     let mut contents = contents.map(ContentReader::new).transpose()?;
     let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
+    // Whether the line with the expected hash was found.
     let mut has_hash = expected.hash.is_none();
+    // The hash of the first line identifies the log; the anchor is what the database has recorded of this log.
     let (mut id, mut anchor) = (None, None);
     while let Some(record) = records.next() {
         let record = record?;
@@ -198,6 +202,7 @@ pub fn verify(
     let (Some(end), Some(key), Some(begun), Some(id)) = (records.end, records.key, begun, id) else {
         return Err(VerifyError { line: 1, what: VerifyErrorKind::Empty });
     };
+    // The lines are unchanged. The expectations decide whether lines are missing at the end.
     let lines = end.seq.saturating_add(1);
     let failed = |what| Err(VerifyError { line: lines, what });
     if let Some(hash) = expected.hash.filter(|_| !has_hash) {

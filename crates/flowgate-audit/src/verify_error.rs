@@ -1,4 +1,5 @@
-//! Defines the problems that a verification finds, and the counts of a log's contents.
+//! Defines the problems that the verification of a log finds, with their texts for the person who verifies it, and the
+//! counts of the contents that are kept, missing or deleted.
 
 use std::fmt;
 

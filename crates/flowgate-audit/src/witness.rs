@@ -125,24 +125,25 @@ impl WitnessLine {
             return Err(WitnessLineError::Form);
         };
         let number = |object: &Map<String, Value>, name| object.get(name).and_then(Value::as_u64);
-        let count = |object: &Map<String, Value>, name| number(object, name)?.checked_sub(1);
+        // Lines are counted from 1 in the file, and from 0 here.
+        let line_index = |object: &Map<String, Value>, name| number(object, name)?.checked_sub(1);
         let hash = |object: &Map<String, Value>, name| LineHash::parse(object.get(name)?.as_str()?);
         let gives_up = match object.get("gives_up") {
             None => None,
             Some(lost) => {
                 let lost = lost.as_object().ok_or(WitnessLineError::Form)?;
-                let known = hash(lost, "log").zip(count(lost, "since"));
+                let known = hash(lost, "log").zip(line_index(lost, "since"));
                 Some(known.map(|(log, since)| AcceptedLoss { log, since }).ok_or(WitnessLineError::Form)?)
             }
         };
         let key = object.get("key").and_then(Value::as_str).and_then(AuditPublicKey::parse);
-        let read = || {
+        let read_fields = || {
             (number(&object, "witness")? == FORMAT).then_some(())?;
-            let head = LogHead { seq: count(&object, "lines")?, hash: hash(&object, "head")? };
+            let head = LogHead { seq: line_index(&object, "lines")?, hash: hash(&object, "head")? };
             let time = Timestamp(number(&object, "time")?);
             Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
         };
-        let sighting = read().ok_or(WitnessLineError::Form)?;
+        let sighting = read_fields().ok_or(WitnessLineError::Form)?;
         let (signed, rest) = text.split_once(SIGNATURE_SEPARATOR).ok_or(WitnessLineError::Form)?;
         let signature = rest.strip_suffix("\"}").and_then(parse_hex).ok_or(WitnessLineError::Form)?;
         if sighting.key.has_signed(&signed_message(signed), &signature) {
@@ -207,6 +208,8 @@ impl WitnessRecord {
         }
     }
 
+    /// Adds a valid line of the file. What it gives up is removed first, and its head is added. A second key for the
+    /// same log is a forgery.
     fn add(&mut self, number: u64, sighting: &WitnessLine) {
         let WitnessLine { log, key, head, time, gives_up } = *sighting;
         if let Some(AcceptedLoss { log, since }) = gives_up {

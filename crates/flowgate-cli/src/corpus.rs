@@ -1,4 +1,5 @@
-//! Runs of a corpus: the fields that describe an attack, and what a policy lets an attack do.
+//! Reads the marks of a recorded run (its suite, its task, its attack), and decides what a policy would have let the
+//! attack do. `flowgate replay` and `flowgate explain --against` use it.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::read::RecordedRun;

@@ -1,4 +1,4 @@
-//! Decides when commands use colours and show progress.
+//! Declares the options `--color` and `--progress`, by which commands decide when to use colours and show progress.
 
 use clap::ValueEnum;
 

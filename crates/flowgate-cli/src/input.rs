@@ -116,7 +116,8 @@ pub(crate) fn for_each_run(
 ) -> Result<(), InputError> {
     let name = path.display().to_string();
     let mut reader = open_counted(path, progress)?;
-    let mut part = RecordedRun::default();
+    // The single messages of the file, which together are one run.
+    let mut message_run = RecordedRun::default();
     let mut nothing_read = true;
     let mut number = 0;
     loop {
@@ -156,7 +157,7 @@ pub(crate) fn for_each_run(
                     return Ok(());
                 }
             }
-            Ok(JsonLine::Part(entries)) => part.append(entries),
+            Ok(JsonLine::Part(entries)) => message_run.append(entries),
             // The first line of a document that is printed over several lines is not valid JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
                 let run = read_document(&name, line, &mut reader, number);
@@ -173,8 +174,8 @@ pub(crate) fn for_each_run(
             }
         }
     }
-    if !part.entries.is_empty() {
-        each(Ok((1, part)));
+    if !message_run.entries.is_empty() {
+        each(Ok((1, message_run)));
     }
     Ok(())
 }

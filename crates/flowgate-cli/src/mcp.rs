@@ -63,7 +63,7 @@ pub(crate) fn start(
     specs: Vec<McpServerSpec>,
     limits: CallLimits,
     runtime: &Arc<AsyncRuntime>,
-    cancelled: &CancelCheck<'_>,
+    is_cancelled: &CancelCheck<'_>,
 ) -> Result<StartedServers, Vec<String>> {
     let connecting = specs.into_iter().map(|spec| {
         let task = runtime.spawn(connection::open(spec.clone(), limits));
@@ -73,10 +73,10 @@ pub(crate) fn start(
     let (mut started, mut errors) = (Vec::new(), Vec::new());
     for (spec, task) in connecting {
         let name = spec.name.clone();
-        let opened = match task.wait(START_TIMEOUT, cancelled) {
+        let opened = match task.wait(START_TIMEOUT, is_cancelled) {
             Ok(Ok(connection)) => {
                 let listing = runtime.spawn(connection.tools());
-                match listing.wait(START_TIMEOUT, cancelled) {
+                match listing.wait(START_TIMEOUT, is_cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
                     Ok(Err(why)) => Err(format!("does not list its tools: {}", escaping::excerpt(&why, 200))),
                     Err(why) => {
@@ -156,10 +156,10 @@ impl McpServerHandle {
     pub(crate) fn call(
         &self,
         call: &AuthorizedCall,
-        cancelled: &CancelCheck<'_>,
+        is_cancelled: &CancelCheck<'_>,
         remark: &NoteHandler<'_>,
     ) -> ToolAnswer {
-        if cancelled() {
+        if is_cancelled() {
             return ToolAnswer::error("the user stopped the turn; the call did not run");
         }
         let name = &self.spec.name;
@@ -167,7 +167,7 @@ impl McpServerHandle {
         let Ok(arguments) = arguments else {
             return ToolAnswer::error("the arguments are not a JSON object; the call did not run");
         };
-        match self.run(tool, arguments, cancelled) {
+        match self.run(tool, arguments, is_cancelled) {
             Ok(answer) => answer,
             Err(CallError::Ended { words }) => {
                 *self.lock_connection() = None;
@@ -187,13 +187,13 @@ impl McpServerHandle {
         }
     }
 
-    /// Calls a tool, on a new connection if none is open. Waits at most the time of a call, or until `cancelled`
+    /// Calls a tool, on a new connection if none is open. Waits at most the time of a call, or until `is_cancelled`
     /// returns true.
     fn run(
         &self,
         tool: String,
         arguments: Map<String, Value>,
-        cancelled: &CancelCheck<'_>,
+        is_cancelled: &CancelCheck<'_>,
     ) -> Result<ToolAnswer, CallError> {
         let seconds = self.limits.time.as_secs();
         let unfinished = |why| {
@@ -206,7 +206,7 @@ impl McpServerHandle {
         let is_open = self.lock_connection().as_ref().is_some_and(|connection| !connection.is_closed());
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
-            let opened = match opening.wait(START_TIMEOUT, cancelled) {
+            let opened = match opening.wait(START_TIMEOUT, is_cancelled) {
                 Ok(opened) => opened.map_err(CallError::NotStarted)?,
                 Err(why) => return Err(CallError::NotStarted(describe_task_error(why, START_TIMEOUT))),
             };
@@ -216,6 +216,6 @@ impl McpServerHandle {
             Some(connection) => self.runtime.spawn(connection.call(tool, arguments, self.limits.answer)),
             None => return Err(CallError::Ended { words: None }),
         };
-        calling.wait(self.limits.time, cancelled).map_err(unfinished)?
+        calling.wait(self.limits.time, is_cancelled).map_err(unfinished)?
     }
 }

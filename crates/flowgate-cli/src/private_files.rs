@@ -1,5 +1,5 @@
-//! Writes files that only their owner can read and write: the labels of stores, approved tools and traces. A process
-//! that can write them decides which labels are lowered.
+//! Creates and replaces files that only their owner can read and write. They hold the labels of stores, approved tools
+//! and traces: a process that can write them can lower labels.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -189,7 +189,7 @@ impl ProgressState {
         }
     }
 
-    /// Shows the progress, if an update is due.
+    /// Shows the progress, if an update is due: on a terminal after some time, elsewhere after each tenth of the work.
     fn update(&self) {
         if self.show == ProgressDisplay::Hidden {
             return;

@@ -1,4 +1,4 @@
-//! Formats verdicts and their reasons, as text and as JSON.
+//! Formats verdicts and their reasons, as text and as JSON, for all commands that print them.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::{Policy, Span};
@@ -89,11 +89,14 @@ pub(crate) fn print_reason(
 pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
-        let same = |known: &Reason| {
+        let has_same_cause = |known: &Reason| {
             (known.kind, &known.statement, &known.label, &known.required, &known.regions)
                 == (reason.kind, &reason.statement, &reason.label, &reason.required, &reason.regions)
         };
-        match (&reason.part, groups.iter_mut().find(|(known, _)| known.part.is_some() && same(known))) {
+        match (
+            &reason.part,
+            groups.iter_mut().find(|(known, _)| known.part.is_some() && has_same_cause(known)),
+        ) {
             (Some(part), Some((_, parts))) => parts.push(part.clone()),
             (part, _) => groups.push((reason.clone(), part.iter().cloned().collect())),
         }

@@ -1,5 +1,5 @@
-//! Shares the labels of stores between a chat, its agents and the client of a server; with `--stores`, also with other
-//! processes of the same account, at the same time or later.
+//! Keeps the labels of stores (state that tools write and read, such as a database), and shares them: between a chat,
+//! its agents and the client of a server; with `--stores FILE`, also with other processes of the same account.
 //!
 //! The labels that a call can write are stored before it runs, and the labels of other sessions are read before its
 //! answer is labelled. A session that reads a value therefore knows the value's label.
@@ -93,7 +93,8 @@ impl SharedStoreLabels {
         })
     }
 
-    /// Stores the current labels, joined with those of other sessions.
+    /// Stores the current labels, joined with those of other sessions. A random stamp marks what this session wrote, so
+    /// that other sessions notice the write even if no label changes.
     pub(crate) fn save_labels(
         &mut self,
         conversation: &mut impl ExternalStateSession,
@@ -144,6 +145,7 @@ impl SharedStoreLabels {
         Ok(())
     }
 
+    /// Reads the labels of other processes from the file, and counts a new version if they have changed.
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {

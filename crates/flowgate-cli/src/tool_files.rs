@@ -1,5 +1,5 @@
-//! Compares a policy with files that describe tools: prints what the policy names and the tools do not have, and which
-//! tools the policy does not cover.
+//! Compares a policy with files that describe tools, for `flowgate check --tools`: prints which names of the policy no
+//! tool has, and which tools the policy does not cover.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,6 +67,7 @@ pub(crate) fn compare(
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
+/// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`.
 fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     let mut tools = ToolSchemas::new();
     for argument in arguments {

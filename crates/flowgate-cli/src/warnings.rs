@@ -1,5 +1,6 @@
 //! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
-//! the traces, traces without messages, and unknown roles. Carries the result of a comparison with tools along.
+//! the traces, traces without messages, and unknown roles. It also prints the result of the comparison with tools.
+//! `flowgate check` and `flowgate replay` use it.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};

@@ -1,4 +1,4 @@
-//! The policies of `examples/agentdojo` over runs of AgentDojo's tasks and attacks.
+//! Tests the policies of `examples/agentdojo` over runs of AgentDojo's tasks and attacks.
 //!
 //! `examples/agentdojo/traces.py` records the runs and needs Python and the `agentdojo` package; without recorded runs,
 //! the test reports that it is skipped.

@@ -1,4 +1,5 @@
-//! `flowgate hook`, run like Claude Code runs it: the input is an event with a transcript, the output a decision.
+//! Tests of `flowgate hook`, which is run as Claude Code runs it: the input is an event with a transcript, the output a
+//! decision.
 
 #![cfg(feature = "run")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]

@@ -1,4 +1,4 @@
-//! `flowgate mcp` in front of scripted servers: the input and output of the program.
+//! Tests of `flowgate mcp` in front of scripted servers: the input and output of the program.
 
 #![cfg(all(unix, feature = "run"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]

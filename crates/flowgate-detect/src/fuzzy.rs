@@ -27,17 +27,17 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
         return Some(0..0);
     }
 
-    // Sellers' algorithm: row by row of the text, the fewest changes that turn a prefix of the query into a text that
-    // ends here, and the start of that text.
+    // Sellers' algorithm: for the current position of the text, cell `n` of the column is the fewest changes that turn
+    // the first `n` characters of the query into a part of the text that ends here, and the start of that part.
     let mut column: Vec<(usize, usize)> = (0..=query.len()).map(|deleted| (deleted, 0)).collect();
     let mut best: Option<(usize, Range<usize>)> = None;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
         let mut diagonal = (0, at);
         let mut above = (0, end);
-        for (cell, wanted) in column.iter_mut().skip(1).zip(&query) {
+        for (cell, query_char) in column.iter_mut().skip(1).zip(&query) {
             let left = *cell;
-            let replaced = (diagonal.0 + usize::from(*wanted != c), diagonal.1);
+            let replaced = (diagonal.0 + usize::from(*query_char != c), diagonal.1);
             let inserted = (left.0 + 1, left.1);
             let deleted = (above.0 + 1, above.1);
             // Among equal costs, the one that begins latest: the shortest match.

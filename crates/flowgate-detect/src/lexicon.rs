@@ -1,5 +1,5 @@
-//! Classifies a text into categories (harmful content, topics) by word lists, with a score for each. [`Classifier`] is the
-//! interface, which a machine-learning model can implement instead.
+//! Scores a text in categories, such as hate or finance, by lists of words and phrases. `moderation` and `topic` own
+//! the lists. [`Classifier`] is the interface, which a machine-learning model can implement instead.
 
 use std::collections::BTreeMap;
 

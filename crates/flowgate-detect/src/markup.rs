@@ -77,10 +77,12 @@ fn deduplicate_links(links: &mut Vec<Link>) {
     links.truncate(MAX_FINDINGS);
 }
 
-/// Adds links, images and references of Markdown.
+/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`, and
+/// the same with `!` for images.
 fn markdown(text: &str, markup: &mut Markup) {
-    // Open labels, and labels that refer to a definition elsewhere.
+    // The positions of open brackets.
     let mut open: Vec<usize> = Vec::new();
+    // References to a definition elsewhere: whether it is an image, its label, and the name of the definition.
     let mut references: Vec<(bool, Range<usize>, Range<usize>)> = Vec::new();
     let mut definitions: BTreeMap<String, Link> = BTreeMap::new();
     let mut escaped = false;

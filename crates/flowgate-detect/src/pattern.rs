@@ -1,4 +1,5 @@
-//! Matches tables of regular expressions in a text. Other detectors define the tables.
+//! Matches tables of regular expressions in a text, with checks of what each expression cannot express. The detectors
+//! of secrets, personal data, licences and injections define the tables.
 //!
 //! The expressions have no look-around, which keeps them linear; a Rust function checks the text around a match. If
 //! an expression has a group, the finding is the group.
@@ -116,6 +117,8 @@ impl CompiledRules {
                         && (rule.near.is_empty() || matched.follows_phrase(rule.near))
                         && findings.insert(Finding { kind: rule.kind, span: matched.span() })
                 });
+                // After a finding, the search continues behind it. A rejected match may overlap a valid one, so the
+                // search continues inside it, unless it is so long that this could take quadratic time.
                 at = match kept {
                     Some(matched) => matched.span().end.max(found.start() + 1),
                     None if found.len() > LOOK_INTO => found.end(),

@@ -45,7 +45,7 @@ pub fn personal_data(text: &str) -> impl Iterator<Item = Finding> + '_ {
 /// Returns all findings in order: [`personal_data`], [`names`] and `URL`. A URL may contain other findings.
 pub fn all_findings(text: &str) -> Vec<Finding> {
     let mut findings = RULES.find(text);
-    let inside =
+    let overlaps =
         |span: &Range<usize>, other: &Finding| other.span.start < span.end && span.start < other.span.end;
     let mut named = names(text);
     // Both lists are sorted, so one pass finds overlaps.
@@ -54,7 +54,7 @@ pub fn all_findings(text: &str) -> Vec<Finding> {
         while findings.get(at).is_some_and(|finding| finding.span.end <= name.span.start) {
             at += 1;
         }
-        !findings.get(at).is_some_and(|finding| inside(&name.span, finding))
+        !findings.get(at).is_some_and(|finding| overlaps(&name.span, finding))
     });
     findings.extend(named);
     findings.extend(markup::addresses(text).into_iter().map(|span| Finding { kind: "URL", span }));

@@ -132,8 +132,9 @@ fn character_class_count(text: &str) -> usize {
 /// Returns whether a quoted value is a secret and not a placeholder.
 fn is_value(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let opens = ["<", "${", "{{", "%(", "$(", "[", "your", "xxx", "***", "...", "process.env", "os.environ"];
-    let words = [
+    let placeholder_starts =
+        ["<", "${", "{{", "%(", "$(", "[", "your", "xxx", "***", "...", "process.env", "os.environ"];
+    let placeholder_words = [
         "none",
         "null",
         "true",
@@ -145,10 +146,10 @@ fn is_value(text: &str) -> bool {
         "password",
         "undefined",
     ];
-    let varied = text.chars().any(|c| !text.starts_with(c));
-    varied
-        && !opens.iter().any(|open| lower.starts_with(open))
-        && !words.contains(&lower.as_str())
+    let is_varied = text.chars().any(|c| !text.starts_with(c));
+    is_varied
+        && !placeholder_starts.iter().any(|open| lower.starts_with(open))
+        && !placeholder_words.contains(&lower.as_str())
         && !lower.contains("your_")
 }
 
@@ -177,8 +178,8 @@ fn is_random(text: &str) -> bool {
     if hex {
         return body.len() >= 32 && bits > 3.0 && character_class_count(body) == 2;
     }
-    let uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
-    !uuid && character_class_count(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
+    let is_uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
+    !is_uuid && character_class_count(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
 }
 
 /// Returns the Shannon entropy in bits per character.

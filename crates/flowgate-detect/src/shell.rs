@@ -54,6 +54,7 @@ const MAX_DEPTH: usize = 6;
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
     let mut finder = CommandScanner::default();
     finder.scan_script(text, &ScriptLocation::From(0), 0);
+    // The fork bomb defines a function named `:`, which the parser does not read as a command.
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         let start = text.find(':').unwrap_or(0);
@@ -96,8 +97,9 @@ struct CommandScanner {
 }
 
 impl CommandScanner {
-    /// Reports the unsafe commands of a script. `place` maps spans of `text` to the original text, and `depth` counts
-    /// the scripts that enclose this one.
+    /// Reports the unsafe commands of a script: what each command does alone, what commands of a pipeline do together,
+    /// and the scripts inside of it (substitutions, and arguments that a shell runs). `place` maps spans of `text` to
+    /// the original text, and `depth` counts the scripts that enclose this one.
     fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {
@@ -107,7 +109,8 @@ impl CommandScanner {
                 self.issues.push(UnsafeCommand { kind, span: place.locate(span), severity });
             };
             let calls: Vec<EffectiveCommand<'_>> = pipeline.iter().map(EffectiveCommand::new).collect();
-            let inner = |word: &Word| -> String {
+            // The scripts in the substitutions of a word.
+            let substituted_scripts = |word: &Word| -> String {
                 word.inner.iter().filter_map(|range| text.get(range.clone())).collect::<Vec<_>>().join("\n")
             };
             for (i, call) in calls.iter().enumerate() {
@@ -132,7 +135,8 @@ impl CommandScanner {
                         report("UPLOAD", whole(), IssueSeverity::Error);
                     }
                 }
-                let substitutions: String = call.words().map(&inner).collect::<Vec<_>>().join("\n");
+                let substitutions: String =
+                    call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
                 let nested: Vec<Pipeline> =
                     if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
                 let nested = || nested.iter().flatten().map(EffectiveCommand::new);
@@ -149,6 +153,7 @@ impl CommandScanner {
                     report("UPLOAD", call.command.span(), IssueSeverity::Error);
                 }
             }
+            // The files into which a command downloads; a later command may run one of them.
             for call in calls.iter().filter(|call| call.fetches()) {
                 let redirected = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
                 self.fetched.extend(redirected.map(|(_, word)| word.text.clone()));
@@ -199,6 +204,8 @@ const READERS: &[&str] = &["cat", "base64", "head", "tail", "less", "more", "xxd
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
 impl<'c> EffectiveCommand<'c> {
+    /// Finds the command that runs: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers with their options
+    /// (`sudo -u x rm`).
     fn new(command: &'c ShellCommand) -> Self {
         let mut words = command.words.as_slice();
         let mut elevated = false;
@@ -211,6 +218,7 @@ impl<'c> EffectiveCommand<'c> {
                 name,
                 "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
             );
+            // The options of a wrapper that take a value in the next word.
             let wrapper = match name {
                 "sudo" | "doas" => Some("ugpCRTh"),
                 "timeout" => Some("ks"),
@@ -226,14 +234,16 @@ impl<'c> EffectiveCommand<'c> {
                 continue;
             }
             // `sudo su` and `sudo -i` are the command itself.
-            let Some(valued) = wrapper.filter(|_| !rest.is_empty()) else { break };
+            let Some(options_with_value) = wrapper.filter(|_| !rest.is_empty()) else { break };
             let mut options = rest;
             while let Some((option, after)) =
                 options.split_first().filter(|(word, _)| word.text.starts_with('-'))
             {
-                let takes = option.text.len() == 2 && option.text.ends_with(|c| valued.contains(c));
-                options = if takes { after.get(1..).unwrap_or_default() } else { after };
+                let takes_value =
+                    option.text.len() == 2 && option.text.ends_with(|c| options_with_value.contains(c));
+                options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
             }
+            // The first argument of `timeout` is the duration.
             if name == "timeout" {
                 options = options.get(1..).unwrap_or_default();
             }
@@ -338,7 +348,7 @@ impl<'c> EffectiveCommand<'c> {
         (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
     }
 
-    /// Reports the effects of the command on its own.
+    /// Reports the effects that the command has by itself, without the others of its pipeline.
     fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
@@ -347,13 +357,13 @@ impl<'c> EffectiveCommand<'c> {
                 self.command.redirects.iter().any(|(op, word)| op.contains('>') && test(&word.text));
             to_file || self.name == "tee" && self.texts().any(test)
         };
-        let device = |text: &str| {
+        let is_device = |text: &str| {
             ["/dev/sd", "/dev/hd", "/dev/vd", "/dev/nvme", "/dev/disk", "/dev/mmcblk", "/dev/mapper"]
                 .iter()
                 .any(|prefix| text.starts_with(prefix))
         };
-        let socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
-        if self.every_word().any(|word| socket(&word.text)) {
+        let is_socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
+        if self.every_word().any(|word| is_socket(&word.text)) {
             report("REVERSE_SHELL", Error);
         }
         match self.name {
@@ -392,15 +402,15 @@ impl<'c> EffectiveCommand<'c> {
                     report("PRIVILEGE", Error);
                 }
             }
-            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(device) => {
+            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(is_device) => {
                 report("DISK_WRITE", Error);
             }
-            "shred" | "wipefs" | "fdisk" if any(device) => report("DISK_WRITE", Error),
+            "shred" | "wipefs" | "fdisk" if any(is_device) => report("DISK_WRITE", Error),
             "curl" | "wget" | "http" | "https" => {
-                let file =
+                let sends_file =
                     |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
                 let option = ["-T", "--upload-file", "--post-file", "--body-file"];
-                if any(file) || option.iter().any(|option| self.option_value(option).is_some()) {
+                if any(sends_file) || option.iter().any(|option| self.option_value(option).is_some()) {
                     report("UPLOAD", Error);
                 }
             }
@@ -434,12 +444,12 @@ impl<'c> EffectiveCommand<'c> {
             }
             "ufw" if self.has_argument("disable") => report("DISABLE_SECURITY", Error),
             "systemctl" | "service" => {
-                let guard = |text: &str| {
+                let is_security_service = |text: &str| {
                     ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
                         .iter()
                         .any(|name| text.starts_with(name))
                 };
-                if any(guard) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
+                if any(is_security_service) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
                     report("DISABLE_SECURITY", Error);
                 }
             }
@@ -464,13 +474,13 @@ impl<'c> EffectiveCommand<'c> {
         if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
             report("PRIVILEGE", Warning);
         }
-        if writes(device) {
+        if writes(is_device) {
             report("DISK_WRITE", Error);
         }
         if writes(|text| text.starts_with("/etc/sudoers")) {
             report("PRIVILEGE", Error);
         }
-        let starts = |text: &str| {
+        let is_run_at_start = |text: &str| {
             [".ssh/authorized_keys", ".bashrc", ".bash_profile", ".profile", ".zshrc"]
                 .iter()
                 .any(|end| text.ends_with(end))
@@ -478,7 +488,7 @@ impl<'c> EffectiveCommand<'c> {
                     .iter()
                     .any(|start| text.starts_with(start))
         };
-        if writes(starts) {
+        if writes(is_run_at_start) {
             report("PERSISTENCE", Warning);
         }
         if self.is_one_of(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
@@ -489,8 +499,9 @@ impl<'c> EffectiveCommand<'c> {
         if self.dumps_environment() {
             report("ENVIRONMENT_DUMP", Warning);
         }
-        let quiet = ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
-        if self.reads_sensitive() && !self.is_one_of(&quiet) {
+        let harmless_readers =
+            ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
+        if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {
             report("SENSITIVE_FILE", Warning);
         }
     }

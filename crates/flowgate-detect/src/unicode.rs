@@ -60,19 +60,20 @@ pub fn category(c: char) -> &'static str {
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
-    let mut flag = false;
+    // Whether this place is inside the flag of a region.
+    let mut is_in_flag = false;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
         let kind = kind_of_finding(c).filter(|kind| match *kind {
             // The flag of a region is a black flag followed by tags.
-            "TAG" => !flag,
+            "TAG" => !is_in_flag,
             // Joiners belong to emoji and to joining scripts.
             "ZERO_WIDTH" => {
                 !matches!(c, '\u{200c}' | '\u{200d}') || before.is_ascii() || script(before).is_some()
             }
             _ => true,
         });
-        flag = c == '\u{1f3f4}' || flag && is_tag(c);
+        is_in_flag = c == '\u{1f3f4}' || is_in_flag && is_tag(c);
         let joined = findings.last_mut().filter(|last| last.span.end == at && Some(last.kind) == kind);
         match (joined, kind) {
             (Some(last), _) => last.span.end = end,

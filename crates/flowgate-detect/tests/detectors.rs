@@ -1,4 +1,4 @@
-//! The accuracy of the detectors over the labelled corpus in `tests/corpus`.
+//! Tests the accuracy of the detectors over the labelled corpus in `tests/corpus`.
 //!
 //! Each line of the corpus is a text with the findings that it contains; lines without findings test for
 //! false alarms. The corpus was written by hand before the patterns, and contains lines that they miss. The

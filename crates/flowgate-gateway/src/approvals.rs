@@ -1,14 +1,14 @@
-//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes.
-//! The model routes and the MCP routes call `ApprovalService`.
+//! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes
+//! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call [`ApprovalService`].
 //!
-//! A question is a row of the [store](crate::database). It outlives the gateway and the request that asked it, is
+//! A question is a row of the [database](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
 //! its turn ends, and continues when the agent asks again.
 //!
 //! * `people`: who may see, decide and freeze.
 //! * `clearance`: what they may read.
 //! * `freeze_targets`: what can be frozen; `freeze_kind`: its kinds.
-//! * `routes`: the routes for people.
+//! * `routes`: the HTTP routes by which people list and decide questions.
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;
@@ -385,6 +385,9 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
+    /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
+    /// the last two cases the outcome is `Decision::Later`: the question stays open, and the next request of the client
+    /// asks again.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;
@@ -456,26 +459,27 @@ impl ApprovalService {
         }
     }
 
-    /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
-    /// digest, so edits elsewhere in the policy do not thaw it.
+    /// Returns the lines of the standing consents that are frozen in a client's policy. A freeze names a consent as
+    /// `CLIENT:LINE-DIGEST`. The consent is matched by its digest, so edits elsewhere in the policy do not thaw it.
     pub(crate) async fn frozen_consents(
         &self,
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
-        let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
-        let of = |freeze: &&Freeze| {
+        let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
+        let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
-        let frozen: BTreeSet<String> =
-            freezes.iter().filter(of).filter_map(|freeze| digest(&freeze.what)).collect();
+        let digests =
+            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in(&freeze.what));
+        let frozen: BTreeSet<String> = digests.collect();
         if frozen.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let stopped =
-            |(name, _): &(String, usize)| digest(name).is_some_and(|digest| frozen.contains(&digest));
-        Ok(consents_of(client).filter(stopped).map(|(_, line)| line).collect())
+        let is_frozen =
+            |(name, _): &(String, usize)| digest_in(name).is_some_and(|digest| frozen.contains(&digest));
+        Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
     }
 
     /// Whether an admin has withdrawn what people approve for the rest of a conversation.
@@ -514,13 +518,13 @@ impl ApprovalService {
             return Some(failure.message);
         }
         let server = tool.split_once('/').map_or("", |(server, _)| server);
-        let is_stopped = |freeze: &Freeze| {
+        let stops_call = |freeze: &Freeze| {
             freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
                 || freeze.kind == FreezeKind::Server.name() && freeze.what == server
         };
         match self.store.freezes().await {
             Ok(freezes) => {
-                let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
+                let stopped = freezes.iter().find(|freeze| stops_call(freeze));
                 stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
             }
             Err(error) => {
@@ -548,7 +552,7 @@ impl ApprovalService {
 
     /// Records that these questions were allowed and that their calls do not run.
     fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
-        let note = |question: &StoredQuestion| {
+        let to_entry = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
             let event = AuditEvent::ApprovalVoid {
                 conversation: question.name.clone(),
@@ -559,7 +563,7 @@ impl ApprovalService {
             };
             event.into()
         };
-        self.recorder.record(&questions.iter().map(note).collect::<Vec<AuditEntry>>())
+        self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
     /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
@@ -621,14 +625,14 @@ fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
         let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
         let reasons: Vec<Value> =
             reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
-        let own = json!({
+        let hidden = json!({
             "state": ask.state,
             "carries": ask.carries,
             "reasons": reasons,
             "may_grant": may_grant,
             "changeable": ask.changeable,
         });
-        stored.insert(HIDDEN_MEMBER.to_owned(), own);
+        stored.insert(HIDDEN_MEMBER.to_owned(), hidden);
     }
     stored
 }

@@ -1,5 +1,5 @@
-//! Frees large values on a separate thread: freeing takes as long as answering a request, and the caller may hold a
-//! contended lock.
+//! Frees large values, such as conversations, on a separate thread: freeing takes as long as answering a request, and
+//! the caller may hold a contended lock.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};

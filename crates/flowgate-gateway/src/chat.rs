@@ -100,12 +100,12 @@ impl ModelRoutes {
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
-        let open = Arc::new(Database::open(&config.store.place).await?);
-        let started = Self::start(config, Arc::clone(&open), values, log).await;
-        if started.is_err() {
-            open.close().await;
+        let database = Arc::new(Database::open(&config.store.place).await?);
+        let opened = Self::start(config, Arc::clone(&database), values, log).await;
+        if opened.is_err() {
+            database.close().await;
         }
-        started
+        opened
     }
 
     /// Opens the audit log and the webhook, and starts the maintenance tasks of the open database `open`.

@@ -1,4 +1,5 @@
-//! Reads the configuration file of the gateway, in TOML.
+//! Reads the configuration file of the gateway, in TOML. `flowgate serve` calls [`read`], and the gateway is built from
+//! the settings that it returns. Each submodule reads one section.
 //!
 //! ```toml
 //! [upstreams.local]
@@ -247,6 +248,9 @@ pub fn read(
 /// Reads the configuration as [`read`] does; `method = "NAME"` names a method of `methods`, which contain those of the
 /// embedding program.
 ///
+/// Sections are read in the order of their references: upstreams and servers, clients, people, and then the settings of
+/// clients that depend on people and on the store.
+///
 /// # Errors
 /// The first error in the file, with its position.
 pub fn read_with_methods(
@@ -327,10 +331,12 @@ pub fn read_with_methods(
     for (name, spec) in file.people {
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
         let person = reader.person(&name, spec, &clients).map_err(at)?;
-        let is_same = |key: &Secret| *key == person.key;
-        let client =
-            clients.iter().find(|client| client.key.as_ref().is_some_and(is_same)).map(|client| &client.name);
-        let other = people.iter().find(|other| is_same(&other.key)).map(|other| &other.name);
+        let is_key_of_person = |key: &Secret| *key == person.key;
+        let client = clients
+            .iter()
+            .find(|client| client.key.as_ref().is_some_and(is_key_of_person))
+            .map(|client| &client.name);
+        let other = people.iter().find(|other| is_key_of_person(&other.key)).map(|other| &other.name);
         if let Some(other) = client.or(other) {
             return Err(at(format!("the key is also that of {other}: give each person their own key")));
         }
@@ -347,8 +353,10 @@ pub fn read_with_methods(
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {
         client.approval_ttl = asking.expires_after;
-        let decides = |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
-        client.asks_in_front = client.interactive && !people.iter().any(decides);
+        let is_approver_of_client =
+            |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
+        // Only if no approver is configured for the client, the person who uses it is asked in its chat.
+        client.asks_in_front = client.interactive && !people.iter().any(is_approver_of_client);
         let basis = serde_json::json!([client.basis, client.asks_in_front]);
         client.basis = random::hex(&Sha256::digest(basis.to_string()));
     }
@@ -431,8 +439,9 @@ impl ConfigReader<'_> {
         PredicateSources::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
     }
 
+    /// Reads the section `[store]`; what it leaves out has the default value.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
-        let usual = DatabaseSpec::default();
+        let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
             (Some(_), Some(_)) => {
                 return Err("it has both `url` and `url-from`: remove one of them".to_owned());
@@ -444,21 +453,22 @@ impl ConfigReader<'_> {
             (None, None) => format!("sqlite:{FILE}"),
         };
         let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
-        let mib = |mib: Option<u32>, usual: u64| mib.map_or(usual, |mib| u64::from(mib) << 20);
-        let memory = u64::try_from(usual.memory).unwrap_or(u64::MAX);
-        let days = |days: Option<u32>, usual: Duration| {
-            days.map_or(usual, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
+        let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
+        let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
+        let days = |days: Option<u32>, default: Duration| {
+            days.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
         Ok(DatabaseSpec {
             place,
-            retention: days(spec.retention_days, usual.retention),
+            retention: days(spec.retention_days, defaults.retention),
             quotations: usize::try_from(mib(spec.quotation_mib, 8 << 20).max(1 << 20)).unwrap_or(usize::MAX),
-            quotation_age: days(spec.quotation_days, usual.quotation_age),
+            quotation_age: days(spec.quotation_days, defaults.quotation_age),
             memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
-            conversation: mib(spec.conversation_mib, usual.conversation).max(1),
+            conversation: mib(spec.conversation_mib, defaults.conversation).max(1),
         })
     }
 
+    /// Reads one section `[upstreams.NAME]`, and creates the client of the model's server.
     fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
         let api = match spec.api {
             ApiSpec::ChatCompletions => Api::ChatCompletions,

@@ -1,10 +1,10 @@
-//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to
-//! people.
+//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to people. The model
+//! routes, the MCP routes and the routes for people use it.
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
-//! conversation, the [journal](flowgate_guard::journal) is kept; the conversation is replayed from it on demand. A
-//! turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn that
-//! cannot be persisted is not answered.
+//! conversation, the [journal](flowgate_guard::journal) of its inputs is kept; the conversation is replayed from it on
+//! demand. A turn is persisted before its answer is sent, in one transaction with everything that follows from it; a
+//! turn that cannot be persisted is not answered.
 //!
 //! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
 //! `transaction::Transaction`. A backend runs them.
@@ -152,13 +152,14 @@ impl Database {
         }
     }
 
-    /// Reads the identity of the database, or assigns one to a new database.
+    /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this
+    /// database. Closes the database if that fails.
     async fn with_identity(mut self) -> Result<Self, DatabaseError> {
-        let new = self.holder.clone();
+        let new_identity = self.holder.clone();
         let identity = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let sql = "UPDATE identity SET id = ?1 WHERE one = 1 AND id = ''";
-                tx.execute(sql, &[(&new).into()]).await?;
+                tx.execute(sql, &[(&new_identity).into()]).await?;
                 let mut rows = tx.query("SELECT id FROM identity", &[]).await?;
                 rows.first_mut().ok_or(DatabaseError::Damaged("the table `identity` has no row"))?.text(0)
             })

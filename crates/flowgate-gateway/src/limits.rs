@@ -1,4 +1,4 @@
-//! The bounds on what a client can make the gateway do. The options of `flowgate serve` set most of them.
+//! Defines the bounds on what a client can make the gateway do. The options of `flowgate serve` set most of them.
 
 #[cfg(test)]
 mod documented;
@@ -95,8 +95,8 @@ pub fn estimated_memory(body: &[u8]) -> usize {
     text.saturating_add(count_values(body).saturating_mul(FOR_A_VALUE))
 }
 
-/// An upper bound: counts the values and keys of a JSON text by its commas, colons and opening brackets outside strings,
-/// without parsing it.
+/// Returns an upper bound of the number of values and keys in a JSON text: counts its commas, colons and opening
+/// brackets outside strings, without parsing it.
 pub(crate) fn count_values(json: &[u8]) -> usize {
     let (mut values, mut is_text, mut is_escaped) = (1_usize, false, false);
     for byte in json {

@@ -258,6 +258,7 @@ struct OperatorLogWriter<W> {
 }
 
 impl<W: Write> OperatorLogWriter<W> {
+    /// Writes lines until the log is dropped, and reports suppressed and lost lines: those of a window when it is over.
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         loop {
             match lines.recv_timeout(WINDOW) {
@@ -277,6 +278,7 @@ impl<W: Write> OperatorLogWriter<W> {
             }
             let _ = self.out.flush();
         }
+        // At this time, all windows are over.
         let over = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(over);
         self.report_lost();

@@ -1,8 +1,8 @@
 //! Puts MCP servers behind the gateway: an agent's tools run in the same conversation as its chat.
 //!
-//! The messages between a client and a server pass a [proxy](flowgate_mcp), one for each server and
-//! conversation. All of them, and the chat, share one monitor: what one server has shown counts when another server or
-//! the model is called. No decision depends on the session id of MCP.
+//! The messages between a client and a server pass a [proxy](flowgate_mcp), one for each server and conversation. All
+//! of them, and the chat, share the monitor of the conversation: what one server has shown counts when another server
+//! or the model is called. No decision depends on the session id of MCP.
 //!
 //! The inputs of a proxy are stored with those of the chat, in order, so that any gateway can replay the
 //! conversation.

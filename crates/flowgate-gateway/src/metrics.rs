@@ -1,4 +1,5 @@
-//! Counts requests and their latencies, and writes all metrics in the text format of Prometheus.
+//! Counts requests and their latencies, and writes all metrics in the text format of Prometheus. The HTTP service owns
+//! the counters and serves the text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

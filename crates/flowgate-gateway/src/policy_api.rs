@@ -161,8 +161,9 @@ impl PolicyApi {
     ) -> Result<CheckResponse, PolicyApiError> {
         // The original service stopped at the first such rule. A missing parameter is the caller's mistake in any
         // dialect.
-        let ends = |kind| self.dialect == Dialect::Compat || kind == EvaluationFailureKind::MissingParameter;
-        if let Some(failure) = analysis.failures.iter().find(|failure| ends(failure.kind)) {
+        let is_fatal =
+            |kind| self.dialect == Dialect::Compat || kind == EvaluationFailureKind::MissingParameter;
+        if let Some(failure) = analysis.failures.iter().find(|failure| is_fatal(failure.kind)) {
             return Err(refusal(failure.kind, &failure.message));
         }
         let mut errors: Vec<RuleMatchResponse> = analysis

@@ -1,9 +1,9 @@
 //! Answers extern predicates by a service over HTTP or by a WebAssembly module.
 //!
-//! A policy declares `extern is_customer(email: str) -> bool`, and the operator's configuration names the source of the
-//! answer. Anything that is not an answer of the declared type makes the rule fail, which denies: a source that is
-//! slow, unreachable or faulty never permits a call. The gateway and the command line load [`PredicateSources`] from
-//! the operator's sources.
+//! A policy declares such a predicate, as in `extern is_customer(email: str) -> bool`, and the operator's configuration
+//! names the source of its answers. Anything that is not an answer of the declared type makes the rule fail, which
+//! denies: a source that is slow, unreachable or faulty never permits a call. The gateway and the command line load
+//! [`PredicateSources`] from the operator's sources.
 
 mod http;
 pub(crate) mod journal;
@@ -62,7 +62,8 @@ impl fmt::Display for PredicateSourceError {
                 is_customer=http://127.0.0.1:9000/is_customer"
             }
             Self::Name => {
-                "the name of the predicate has characters other than letters, digits and underscores"
+                "the name of the predicate is empty, or has characters other than letters, digits and \
+                underscores"
             }
             Self::Scheme => {
                 "the address does not begin with http://: for a service on another machine, use a local \
@@ -78,21 +79,21 @@ impl std::str::FromStr for PredicateSourceSpec {
     type Err = PredicateSourceError;
 
     fn from_str(text: &str) -> Result<Self, PredicateSourceError> {
-        let (name, whom) = text.split_once('=').ok_or(PredicateSourceError::Form)?;
+        let (name, source) = text.split_once('=').ok_or(PredicateSourceError::Form)?;
         if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
             return Err(PredicateSourceError::Name);
         }
-        let whom = if let Some((scheme, rest)) = whom.split_once("://") {
+        let source = if let Some((scheme, rest)) = source.split_once("://") {
             if scheme != "http" || rest.is_empty() {
                 return Err(PredicateSourceError::Scheme);
             }
-            PredicateSourceKind::Service(whom.to_owned())
-        } else if whom.len() > ".wasm".len() && whom.ends_with(".wasm") {
-            PredicateSourceKind::Module(PathBuf::from(whom))
+            PredicateSourceKind::Service(source.to_owned())
+        } else if source.len() > ".wasm".len() && source.ends_with(".wasm") {
+            PredicateSourceKind::Module(PathBuf::from(source))
         } else {
             return Err(PredicateSourceError::Form);
         };
-        Ok(Self { name: name.to_owned(), kind: whom })
+        Ok(Self { name: name.to_owned(), kind: source })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Returns random bytes and names, and converts bytes to hexadecimal and back.
+//! Returns random bytes and names from the operating system, and converts bytes to hexadecimal and back.
 
 /// The operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

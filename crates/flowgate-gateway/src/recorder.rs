@@ -1,4 +1,5 @@
-//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured.
+//! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and
+//! freezes. The model routes, the MCP routes and the routes for people call it.
 //!
 //! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 //! `log_probe` tests for the health route whether the log can be written.
@@ -89,13 +90,13 @@ impl Recorder {
         let retention = if content.is_some() { ContentRetention::Kept } else { ContentRetention::Dropped };
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
-        let seen = read_configured_witness(witness.as_ref())?;
+        let witnessed = read_configured_witness(witness.as_ref())?;
         let check = |past: &mut UnopenedLog<'_>| {
             // A store in memory has no record of earlier logs.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
             Ok(match loss {
                 Some(loss) => Some(loss),
-                None => seen.loss(past)?,
+                None => witnessed.loss(past)?,
             })
         };
         let log =
@@ -222,7 +223,8 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     })
 }
 
-/// Records the losses in the log, in the store and in the witness's file. Returns one of them.
+/// Records in the log, in the store and in the witness's file what an operator accepts as lost: the records that the
+/// store or the witness knows and the log does not have. Returns one of the losses, that of the store first.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -230,33 +232,33 @@ async fn accept_losses(
 ) -> Result<Option<AuditLoss>, DatabaseError> {
     let AuditSpec { file, key, witness, .. } = audit;
     let anchors = store.anchors().await?;
-    let seen = read_configured_witness(witness.as_ref())?;
+    let witnessed = read_configured_witness(witness.as_ref())?;
     let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
-    let (mut found, mut unseen) = (None, None);
+    let (mut database_loss, mut witness_loss) = (None, None);
     let check = |past: &mut UnopenedLog<'_>| {
-        (found, unseen) = (anchors.loss(past)?, seen.loss(past)?);
+        (database_loss, witness_loss) = (anchors.loss(past)?, witnessed.loss(past)?);
         Ok(None)
     };
     let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
         .map_err(to_database_error)?;
-    for loss in found.into_iter().chain(unseen) {
+    for loss in database_loss.into_iter().chain(witness_loss) {
         log.append(Timestamp::now(), &AuditEvent::LossAccepted { who: who.to_owned(), loss })
             .map_err(to_database_error)?;
     }
     log.sign_head(Timestamp::now()).map_err(to_database_error)?;
-    if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), unseen) {
-        for (other, head) in seen.signed_by(log.key()) {
+    if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
+        for (other, head) in witnessed.signed_by(log.key()) {
             // The present lines of this log are not lost.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;
         }
     }
-    store.watch(&log, found.is_some()).await?;
-    if found.is_some() {
+    store.watch(&log, database_loss.is_some()).await?;
+    if database_loss.is_some() {
         store.accept_database()?;
     }
-    Ok(found.or(unseen))
+    Ok(database_loss.or(witness_loss))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
@@ -357,7 +359,8 @@ pub(crate) fn void_approval_entry(
     event.into()
 }
 
-/// Returns the record of a withheld text of the model.
+/// Returns the record of a withheld text of the model, which is its content. The list of reasons is empty: the message
+/// of the rule that withheld the text may quote it, and quoted content must not be in the log itself.
 pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {
         conversation: name.to_owned(),
@@ -370,7 +373,7 @@ pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: St
 
 /// Returns reasons without content.
 fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
-    let one = |reason: &Reason| {
+    let name_of_reason = |reason: &Reason| {
         let kind = reason.kind.name();
         match (&reason.statement, reason.kind) {
             (Some(span), ReasonKind::Rule | ReasonKind::RuleError) => {
@@ -385,7 +388,7 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             ),
         }
     };
-    let mut texts: Vec<String> = reasons.iter().map(one).collect();
+    let mut texts: Vec<String> = reasons.iter().map(name_of_reason).collect();
     texts.dedup();
     texts
 }

@@ -1,4 +1,5 @@
-//! Holds keys, which must appear in no log and no message.
+//! Holds keys, such as those of clients and upstreams, in a type whose `Debug` does not show them: keys must appear in
+//! no log and no message.
 
 use std::fmt;
 use std::hint::black_box;

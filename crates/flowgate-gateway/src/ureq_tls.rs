@@ -1,4 +1,4 @@
-//! Builds the TLS settings of the HTTP clients of witnesses, which run on separate threads.
+//! Builds the TLS settings of the blocking HTTP clients that send to witnesses, which run on separate threads.
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

@@ -2,7 +2,8 @@
 //! or the setting that would show them.
 //!
 //! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
-//! in an answer's header for clients that request it. Advice that would make text of others trusted states the risk.
+//! in an answer's header for clients that request it. If a statement would make text of others trusted, the report
+//! names the risk.
 //!
 //! The log is the operator's, and contains all of the report. The header is the client's: it contains what follows
 //! from the configuration, the policy and the client's own request (the roles of its messages, the names of its
@@ -90,22 +91,22 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
         _ => None,
     });
     let tools: Vec<String> = tools.collect();
-    let mut all: Vec<VisibilityAdvice> = Vec::new();
+    let mut advice_list: Vec<VisibilityAdvice> = Vec::new();
     for one in &hidden {
         let is_tool = matches!((&one.what, one.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
         let advice = advice(one, client);
         // The same line may be missing for messages and for tools.
-        if !is_tool && all.iter().all(|other| other.text != advice.text) {
-            all.push(advice);
+        if !is_tool && advice_list.iter().all(|other| other.text != advice.text) {
+            advice_list.push(advice);
         }
     }
     if !tools.is_empty() {
-        all.push(unlabelled_tools(client, &tools));
+        advice_list.push(unlabelled_tools(client, &tools));
     }
     if !unlabelled.is_empty() {
-        all.push(unlabelled_answers(client, &unlabelled));
+        advice_list.push(unlabelled_answers(client, &unlabelled));
     }
-    all
+    advice_list
 }
 
 /// Returns a conversation of a client in which the tools that its policy names are offered.
@@ -144,11 +145,11 @@ pub(crate) fn log(
     explained: &mut ReportedItems,
 ) {
     // A chat that was rewritten is examined from its beginning; answers are appended to the last item.
-    let from =
+    let first_item =
         if conversation.item_count() < explained.items { 0 } else { explained.items.saturating_sub(1) };
     explained.items = conversation.item_count();
-    for one in conversation.hidden_items(sender, from) {
-        let key = (one.what.clone(), one.cause);
+    for item in conversation.hidden_items(sender, first_item) {
+        let key = (item.what.clone(), item.cause);
         if explained.reported.contains(&key) {
             continue;
         }
@@ -164,12 +165,12 @@ pub(crate) fn log(
             });
         }
         explained.reported.insert(key);
-        let VisibilityAdvice { id, is_intended, text } = advice(&one, client);
-        let mut fields = vec![("conversation", name.into()), ("what", kind_name(&one.what).into())];
-        fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));
-        fields.push(("all", one.is_whole.into()));
-        fields.push(("carries", one.carries.join(", ").into()));
-        fields.extend(one.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));
+        let VisibilityAdvice { id, is_intended, text } = advice(&item, client);
+        let mut fields = vec![("conversation", name.into()), ("what", kind_name(&item.what).into())];
+        fields.extend(tool_of(&item.what).map(|tool| ("tool", client.name_of(tool).into())));
+        fields.push(("all", item.is_whole.into()));
+        fields.push(("carries", item.carries.join(", ").into()));
+        fields.extend(item.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));
         fields.push(("advice", id.into()));
         log.write(
             if is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden },
@@ -190,8 +191,8 @@ pub(crate) fn header(
     let mut explanation: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
     let mut tool_advice = "label-lower";
-    for one in conversation.hidden_items(sender, 0) {
-        let is_derivable = match (&one.what, one.cause) {
+    for item in conversation.hidden_items(sender, 0) {
+        let is_derivable = match (&item.what, item.cause) {
             (HiddenItemKind::Tool(_), _) => true,
             (
                 _,
@@ -200,15 +201,16 @@ pub(crate) fn header(
                 | HidingCause::Hole
                 | HidingCause::Unlabelled,
             ) => true,
+            // These depend on what the conversation holds, which the header must not reveal.
             (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
         };
         if !is_derivable {
             continue;
         }
-        let VisibilityAdvice { id, .. } = advice(&one, client);
-        match &one.what {
+        let VisibilityAdvice { id, .. } = advice(&item, client);
+        match &item.what {
             HiddenItemKind::Tool(tool) => {
-                if one.cause == HidingCause::Unlabelled {
+                if item.cause == HidingCause::Unlabelled {
                     tool_advice = id;
                 }
                 tools.insert(client.name_of(tool));
@@ -217,7 +219,7 @@ pub(crate) fn header(
             what => {
                 let list = explanation.entry(kind_name(what)).or_insert_with(|| json!([]));
                 if let Some(list) = list.as_array_mut() {
-                    list.push(json!({"count": one.count, "advice": id}));
+                    list.push(json!({"count": item.count, "advice": id}));
                 }
             }
         }
@@ -257,7 +259,7 @@ fn tool_of(what: &HiddenItemKind) -> Option<&Tool> {
 fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     let (name, file) = (&client.name, &client.policy_file);
     let carries = one.carries.join(", ");
-    let whom = match &one.because_of {
+    let receiver = match &one.because_of {
         Some(tool) => format!("the tool `{tool}`"),
         None => "the server of the model".to_owned(),
     };
@@ -284,7 +286,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         (HiddenItemKind::Answer(tool), _) => {
             let text = format!(
                 "answers of `{tool}` are hidden from the lowest steps, as {file} labels them: they carry \
-                {carries}, which exceeds what {whom} may receive; the model can look at them, and a person \
+                {carries}, which exceeds what {receiver} may receive; the model can look at them, and a person \
                 is then asked about calls that depend on them"
             );
             advice("as-labelled", true, text)
@@ -341,7 +343,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         }
         (what, HidingCause::Labelled) => {
             let text = format!(
-                "{} is hidden: {file} labels it {carries}, which exceeds what {whom} may receive; write a \
+                "{} is hidden: {file} labels it {carries}, which exceeds what {receiver} may receive; write a \
                 `label` for it that names every dimension",
                 subject(what)
             );

@@ -1,5 +1,5 @@
-//! Sends the head of the audit log to witnesses, so that a log and a database that are restored to an earlier state
-//! together are detected.
+//! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside the
+//! gateway, so that a log and a database that are restored to an earlier state together are detected.
 //!
 //! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all before
 //! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
@@ -129,8 +129,8 @@ impl HeadDestinations {
         log: &Arc<AuditLog>,
         operator: &log::OperatorLog,
     ) -> Result<Self, DeliveryError> {
-        let way = |to| {
-            let (telling, state) = (Mutex::default(), Mutex::default());
+        let new_destination = |to| {
+            let (delivery, state) = (Mutex::default(), Mutex::default());
             let (end, log) = (log.last_line(), Mutex::new(Arc::downgrade(log)));
             let operator = operator.clone();
             Arc::new(HeadDestination {
@@ -140,7 +140,7 @@ impl HeadDestinations {
                 every: spec.every,
                 pause: spec.pause,
                 operator,
-                delivery: telling,
+                delivery,
                 state,
             })
         };
@@ -149,24 +149,24 @@ impl HeadDestinations {
             .url
             .clone()
             .map(|address| HeadDestinationKind::Server { agent: http_client(&address.authorities), address });
-        let (mut ways, mut running) = (Vec::new(), Vec::new());
+        let (mut destinations, mut stop_senders) = (Vec::new(), Vec::new());
         for to in file.into_iter().chain(server) {
-            let (is_file, way) = (matches!(to, HeadDestinationKind::File(_)), way(to));
+            let (is_file, destination) = (matches!(to, HeadDestinationKind::File(_)), new_destination(to));
             if is_file {
-                let delivered = way.deliver();
+                let delivered = destination.deliver();
                 if spec.required.is_some() {
                     delivered?;
                 }
             }
             let (sender, ended) = channel();
-            let own = Arc::clone(&way);
+            let delivering = Arc::clone(&destination);
             let thread =
-                std::thread::Builder::new().name("witness".to_owned()).spawn(move || own.run(&ended));
+                std::thread::Builder::new().name("witness".to_owned()).spawn(move || delivering.run(&ended));
             thread.map_err(DeliveryError::Thread)?;
-            ways.push(way);
-            running.push(sender);
+            destinations.push(destination);
+            stop_senders.push(sender);
         }
-        Ok(Self { destinations: ways, required: spec.required, _running: running })
+        Ok(Self { destinations, required: spec.required, _running: stop_senders })
     }
 
     /// Sends the newest head to every destination that is behind.
@@ -247,7 +247,7 @@ impl HeadDestination {
 
     /// Sends the newest head.
     fn deliver(&self) -> Result<(), DeliveryError> {
-        let _telling = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
+        let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
             // The release of the log waits for this lock, and never for a server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);

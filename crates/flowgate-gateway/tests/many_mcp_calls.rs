@@ -1,4 +1,4 @@
-//! Many calls of MCP servers in flight: all are answered, and none costs a thread.
+//! Tests that many calls of MCP servers in flight are all answered, and that none costs a thread.
 //!
 //! The test counts the threads of its process, and is therefore the only one of its program.
 

@@ -1,4 +1,5 @@
-//! Drives a conversation with a model, tools that run, and a person who decides.
+//! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation
+//! needs one of them. `flowgate run` and the gateway use it.
 //!
 //! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no runtime;
 //! what a model or an observer awaits determines which one is needed. A caller that is not asynchronous uses a
@@ -243,8 +244,8 @@ impl Agent<'_> {
                 Need::Fill(request) => match self.complete(self.filler, &request).await {
                     Ok(completion) => conversation.accept_fill(&completion),
                     Err(Error::Cancelled) => return self.abort_turn(conversation, Error::Cancelled),
-                    // A model that fails on hidden text reveals a fact about that text, so the failure stays inside
-                    // the conversation.
+                    // A model that fails on a text reveals a fact about that text, which is hidden here, so the failure
+                    // stays inside the conversation.
                     Err(_) => conversation.fail_fill(),
                 },
                 Need::Approve(ask) => {
@@ -297,6 +298,7 @@ impl Agent<'_> {
         listener.complete(self.model, request).await
     }
 
+    /// Runs a tool. The observer can prevent the call, or withhold its answer, if it cannot record what it must.
     async fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
         if let Err(problem) = self.observer.before_run(conversation, &call).await {
             return ToolAnswer::error(format!("the call did not run: {problem}"));

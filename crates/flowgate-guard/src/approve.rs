@@ -1,4 +1,5 @@
-//! Defines how a person decides on a call that the policy neither permits nor denies (RTBAS, Algorithm 4, line 10).
+//! Defines the question to a person whether a call may run that the policy neither permits nor denies, and the decision
+//! (RTBAS, Algorithm 4, line 10).
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
 //! shown, and until it expires. The monitor judges the call again when the decision arrives, and deny wins. No answer

@@ -65,6 +65,7 @@ impl<'s> SchemaWalker<'s> {
         Ok(())
     }
 
+    /// Checks the names of all objects in a value, against those that the schemas of the value declare.
     fn check_value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), AmbiguousArgumentsError> {
         match value {
             Value::Object(object) => self.check_object(object, schemas),
@@ -91,6 +92,8 @@ impl<'s> SchemaWalker<'s> {
         }
     }
 
+    /// Checks the names of one object. A name that the schemas declare is allowed; any other must differ from the
+    /// declared ones, and from each other, by more than their spelling.
     fn check_object(
         &mut self,
         object: &Map<String, Value>,
@@ -102,24 +105,24 @@ impl<'s> SchemaWalker<'s> {
         let mut seen = BTreeSet::new();
         for (name, value) in object {
             self.spend(1)?;
-            let known = declared.get(name.as_str());
+            let declared_schemas = declared.get(name.as_str());
             // A tool distinguishes the names that it declares, however similar they are.
-            if known.is_none() && variants.contains(&fold_case_and_separators(name)) {
+            if declared_schemas.is_none() && variants.contains(&fold_case_and_separators(name)) {
                 return Err(VARIANT);
             }
-            if known.is_none() && !seen.insert(fold_case(name)) {
+            if declared_schemas.is_none() && !seen.insert(fold_case(name)) {
                 return Err(DUPLICATE);
             }
-            match known {
+            match declared_schemas {
                 Some(schemas) => self.check_value(value, schemas)?,
                 None => {
-                    let others = |schema: &&'s Value| {
+                    let schemas_of_others = |schema: &&'s Value| {
                         let patterns = schema.get("patternProperties").and_then(Value::as_object);
                         patterns.into_iter().flat_map(Map::values).chain(schema.get("additionalProperties"))
                     };
-                    let others: Vec<&Value> = schemas.iter().flat_map(others).collect();
-                    self.spend(others.len())?;
-                    self.check_value(value, &others)?;
+                    let schemas_of_others: Vec<&Value> = schemas.iter().flat_map(schemas_of_others).collect();
+                    self.spend(schemas_of_others.len())?;
+                    self.check_value(value, &schemas_of_others)?;
                 }
             }
         }
@@ -151,23 +154,23 @@ impl<'s> SchemaWalker<'s> {
         &mut self,
         schemas: &[&'s Value],
     ) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
-        let (mut found, mut left) = (Vec::<&Value>::new(), schemas.to_vec());
+        let (mut found, mut pending) = (Vec::<&Value>::new(), schemas.to_vec());
         let mut followed = BTreeSet::new();
-        while let Some(schema) = left.pop() {
+        while let Some(schema) = pending.pop() {
             self.spend(1)?;
             found.push(schema);
             for key in ["allOf", "anyOf", "oneOf"] {
-                left.extend(schema.get(key).and_then(Value::as_array).into_iter().flatten());
+                pending.extend(schema.get(key).and_then(Value::as_array).into_iter().flatten());
             }
-            left.extend(["if", "then", "else"].into_iter().filter_map(|key| schema.get(key)));
+            pending.extend(["if", "then", "else"].into_iter().filter_map(|key| schema.get(key)));
             let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
-            left.extend(dependent.into_iter().flat_map(Map::values));
+            pending.extend(dependent.into_iter().flat_map(Map::values));
             for key in ["$ref", "$dynamicRef"] {
                 let Some(place) = schema.get(key).and_then(Value::as_str) else { continue };
                 if let Some(pointer) = place.strip_prefix('#')
                     && followed.insert(place)
                 {
-                    left.extend(self.root.pointer(pointer));
+                    pending.extend(self.root.pointer(pointer));
                 }
             }
         }

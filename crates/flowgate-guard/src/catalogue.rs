@@ -1,4 +1,4 @@
-//! The tools on offer, and their descriptions for the model.
+//! Keeps the tools on offer in a conversation, and formats their descriptions for the model.
 //!
 //! A tool that the operator provides has the operator's description. A server's description of its tools is text like
 //! any other: it is an event of the trace, the policy labels it, and a tool whose description may not be shown is not
@@ -94,10 +94,11 @@ impl Catalogue {
         // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);
         for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
-            if let Some(same) = known.iter().position(|known| known.offered == offered) {
-                let same = known.swap_remove(same);
-                taken.insert(same.name.clone());
-                self.entries.push(same);
+            // An unchanged tool keeps its entry, and with it the event of its description.
+            if let Some(index) = known.iter().position(|known| known.offered == offered) {
+                let unchanged = known.swap_remove(index);
+                taken.insert(unchanged.name.clone());
+                self.entries.push(unchanged);
                 continue;
             }
             let event = match offered.words {

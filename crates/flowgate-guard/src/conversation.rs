@@ -1,4 +1,5 @@
-//! A guarded conversation: RTBAS's Algorithm 4 as a state machine without I/O.
+//! Implements guarded conversations between a user, a model and tools: RTBAS's Algorithm 4 as a state machine without
+//! I/O.
 //!
 //! The machine reports what it [needs](Need) next: the model's next message, the text of a slot, a person's decision,
 //! a tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece

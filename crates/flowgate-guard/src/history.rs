@@ -234,15 +234,15 @@ impl History {
 
     /// Compares with at most `max_unchanged` unchanged messages at the beginning.
     fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
-        let all = self.messages.len();
-        let same = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
-        let unchanged = self.messages.iter().take(max_unchanged).zip(sent).take_while(same).count();
-        if unchanged == all {
+        let length_of_history = self.messages.len();
+        let is_unchanged = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
+        let unchanged = self.messages.iter().take(max_unchanged).zip(sent).take_while(is_unchanged).count();
+        if unchanged == length_of_history {
             return Alignment {
                 unchanged,
-                removed: all..all,
+                removed: length_of_history..length_of_history,
                 replacements: unchanged..unchanged,
-                moved: all..all,
+                moved: length_of_history..length_of_history,
             };
         }
         // Find the longest suffix of the session's messages in the sent ones: the messages before it were rewritten.
@@ -254,9 +254,9 @@ impl History {
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));
         Alignment {
             unchanged,
-            removed: unchanged..all - length,
+            removed: unchanged..length_of_history - length,
             replacements: unchanged..end - length,
-            moved: all - length..all,
+            moved: length_of_history - length..length_of_history,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Methods of conversations: which label a step has, and what the step is shown.
+//! Defines the methods of conversations: algorithms that choose the label of a step, and with it what the step is
+//! shown.
 //!
 //! A method is a type that implements [`StepMethod`], in one file. A conversation asks it what it needs, and otherwise
 //! treats all methods alike; [`MethodRegistry`] lists those that a program offers by name. An embedding program adds a

@@ -142,6 +142,7 @@ pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
     names
 }
 
+/// Adds the names of all placeholders in the texts of a value to `names`.
 fn collect_names(value: &Value, known: usize, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
@@ -198,6 +199,8 @@ impl StreamNeutralizer {
         Self { known, ..Self::default() }
     }
 
+    /// Takes a piece of a streamed reply, and returns the text that is certain by now, with its placeholders replaced.
+    /// The end of the piece may be the beginning of a placeholder, and then waits for the next piece.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
         let mut seen = decoded_chars(&self.pending);
@@ -206,7 +209,7 @@ impl StreamNeutralizer {
         let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
         let end = cut.and_then(|cut| seen.get(cut)).map_or(self.pending.len(), |cut| cut.start);
         seen.truncate(cut.unwrap_or(seen.len()));
-        let (mut written, mut at, mut kept) = (String::new(), 0, end);
+        let (mut written, mut at, mut held_from) = (String::new(), 0, end);
         for (index, first) in seen.iter().enumerate() {
             if first.start < at {
                 continue;
@@ -224,15 +227,16 @@ impl StreamNeutralizer {
                     }
                 }
                 PlaceholderMatch::Unknown => {
-                    kept = first.start;
+                    held_from = first.start;
                     break;
                 }
                 PlaceholderMatch::No => {}
             }
         }
-        written.push_str(self.pending.get(at..kept).unwrap_or_default());
-        self.before = seen.iter().rev().find(|seen| seen.start < kept).map(|seen| seen.c).or(self.before);
-        self.pending = self.pending.get(kept..).unwrap_or_default().to_owned();
+        written.push_str(self.pending.get(at..held_from).unwrap_or_default());
+        self.before =
+            seen.iter().rev().find(|seen| seen.start < held_from).map(|seen| seen.c).or(self.before);
+        self.pending = self.pending.get(held_from..).unwrap_or_default().to_owned();
         written
     }
 }
@@ -242,6 +246,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
 
+/// Returns whether a character opens brackets, in any of the forms in which models write placeholders.
 fn is_opening(c: char) -> bool {
     matches!(
         c,
@@ -260,6 +265,7 @@ fn is_opening(c: char) -> bool {
     )
 }
 
+/// Returns whether a character closes brackets.
 fn is_closing(c: char) -> bool {
     matches!(
         c,
@@ -338,7 +344,7 @@ fn read_placeholder(
     let Some(first) = seen.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
     let reader = PlaceholderReader { seen, limit };
-    let unknown =
+    let undecided =
         || if is_whole || length > limit { PlaceholderMatch::No } else { PlaceholderMatch::Unknown };
     let is_cut = |index: usize| seen.get(index).is_none() && !is_whole && length <= limit;
     let is_bare = !is_opening(first.c);
@@ -368,13 +374,13 @@ fn read_placeholder(
         match reader.char_at(at) {
             Some(c) if c.eq_ignore_ascii_case(&letter) => at += 1,
             Some(_) => return PlaceholderMatch::No,
-            None => return unknown(),
+            None => return undecided(),
         }
     }
     let behind = at;
     at = reader.skip(at, is_separator);
     if is_bare && at == behind {
-        return if reader.char_at(at).is_none() { unknown() } else { PlaceholderMatch::No };
+        return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     }
     for word in ["region", "text", "placeholder", "value"] {
         let begins = word
@@ -386,12 +392,12 @@ fn read_placeholder(
         }
     }
     let Some((end, digits)) = reader.read_name(at) else {
-        return if reader.char_at(at).is_none() { unknown() } else { PlaceholderMatch::No };
+        return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     };
     match reader.char_at(end) {
         Some(next) if digits.is_empty() || next.is_alphanumeric() => return PlaceholderMatch::No,
         Some(_) => {}
-        None if digits.is_empty() => return unknown(),
+        None if digits.is_empty() => return undecided(),
         None if is_cut(end) => return PlaceholderMatch::Unknown,
         None => {}
     }

@@ -1,4 +1,5 @@
-//! The redactor: the part of an event that is visible at a label (RTBAS, Algorithm 3).
+//! Redacts an event: returns the part of it that is visible at a label (RTBAS, Algorithm 3). Views are built of such
+//! parts.
 //!
 //! A region is shown if its own label and the labels of everything that contains it flow to the label of the view: a
 //! list reveals that it has a row. Any other region is replaced by a *placeholder*, which reveals nothing that
@@ -281,6 +282,8 @@ impl Redactor<'_> {
         }
     }
 
+    /// Names the hidden region `region`, and returns its placeholder with the type from the schema. Captured parts of
+    /// the node `id` that the view shows are written into the placeholder.
     fn typed_placeholder(
         &self,
         id: NodeId,

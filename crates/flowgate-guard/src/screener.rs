@@ -1,4 +1,5 @@
-//! Dependency screeners: which hidden regions the next step depends on (RTBAS, Algorithm 2).
+//! Defines dependency screeners, models that name the hidden regions that the next step depends on (RTBAS, Algorithm
+//! 2).
 //!
 //! Where [lowest first](crate::conversation::Method::LowestFirst) lets the model ask, a screener decides before every
 //! step while something is hidden; the view of the step shows what flows to the join of the labels of the chosen

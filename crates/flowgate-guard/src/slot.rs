@@ -1,7 +1,7 @@
-//! Defines `look` and slots, by which a model works with regions that it may not see.
+//! Defines `look` and slots, the two ways in which a model works with regions that it may not see.
 //!
-//! With `look` a model requests hidden regions by name; that raises the label of the step. In an argument that the
-//! policy declares payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
+//! With the tool `look` a model requests hidden regions by name; that raises the label of the step. In an argument that
+//! the policy declares payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
 //! or passed to a second generation that has no tools and sees only the call and those regions. The list of calls,
 //! their order, their tools and all other arguments are fixed before anything hidden is read.
 //!

@@ -1,4 +1,4 @@
-//! Views: the chat as a model is shown it at a label.
+//! Builds views: the chat as a model is shown it at a label.
 //!
 //! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
 //! descriptions, ids. Ids and the names of hidden regions are numbered anew in every view, so that they do not reveal
@@ -121,7 +121,7 @@ impl ViewBuilder<'_> {
     pub(crate) fn build_from(&self, label: Label, begun: ViewPrefix) -> (View, ViewSummary) {
         let ViewPrefix { mut messages, mut names, summary, items, tools } = begun;
         let ViewSummary { mut calls, mut shown } = summary;
-        let hid = !names.is_empty();
+        let had_hidden = !names.is_empty();
         for item in self.items.iter().skip(items) {
             shown = shown.join(&self.item_label(item, &label));
             match item {
@@ -146,8 +146,9 @@ impl ViewBuilder<'_> {
                 }
             }
         }
-        let hides = !names.is_empty();
-        let tools = tools.filter(|_| hides == hid).unwrap_or_else(|| self.tools(&label, hides));
+        let has_hidden = !names.is_empty();
+        let tools =
+            tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
         let carried = self
@@ -213,6 +214,8 @@ impl ViewBuilder<'_> {
         specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
+    /// Returns a message as the view shows it; `None` if its existence is hidden. A message of the client (`is_known`)
+    /// exists for everybody, since the client holds it.
     fn message(
         &self,
         id: EventId,
@@ -288,6 +291,8 @@ impl ViewBuilder<'_> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
 
+    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. What is hidden of
+    /// it looks the same whether the call ran, failed or was refused.
     fn outcome_parts(
         &self,
         answer: &CallOutcome,
@@ -351,6 +356,7 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string)
 }
 
+/// Converts a content block of the trace to a part of a message.
 fn to_part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     // A placeholder in place of an image is text.

@@ -1,4 +1,4 @@
-//! Programs that bypass the monitor do not compile: no tool runs without evidence that its call was judged,
+//! Tests that programs that bypass the monitor do not compile: no tool runs without evidence that its call was judged,
 //! and only the monitor creates evidence. `TRYBUILD=overwrite cargo test -p flowgate-guard --test compile`
 //! rewrites the expected compiler messages.
 

@@ -1,5 +1,5 @@
-//! Every public error type is a standard error that other threads may take, and returns the error that it wraps as its
-//! source.
+//! Tests that every public error type is a standard error that other threads may take, and returns the error that it
+//! wraps as its source.
 
 use std::error::Error;
 

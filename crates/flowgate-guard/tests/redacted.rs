@@ -1,4 +1,4 @@
-//! The redacted form of one answer, for each format: what flows to the view is unchanged, and placeholders
+//! Tests of the redacted form of one answer, for each format: what flows to the view is unchanged, and placeholders
 //! reveal nothing of the rest.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]

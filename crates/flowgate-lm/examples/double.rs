@@ -1,4 +1,5 @@
-//! A server with the chats of `tests/scenarios` in all three formats, streamed or not, for `compat/clients`.
+//! A double of a model server for `compat/clients`: answers with the chats of `tests/scenarios` in all three formats,
+//! streamed or not.
 //!
 //! The requested model is the name of a scenario, and the request must equal that of the scenario. With the
 //! header `x-without: 3` the stream lacks its fourth event, so that a test of a client can show that it

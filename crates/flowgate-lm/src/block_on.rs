@@ -1,4 +1,5 @@
-//! Drives futures of models for callers that are not asynchronous, such as command-line programs.
+//! Drives the future of a model to its end, for callers that are not asynchronous, such as command-line programs. It
+//! has a small tokio runtime, which the HTTP client needs.
 
 /// Waits for a future on the calling thread, which must not be one that drives other futures.
 ///

@@ -1,4 +1,5 @@
-//! Estimates token counts where a server reports none: a quarter of the bytes, rounded up.
+//! Estimates how many tokens a text has, where a server does not report it: a quarter of the bytes, rounded up. Budgets
+//! and usage reports use the estimate.
 
 use crate::chat::{Completion, Message, Part, Request, Usage};
 

@@ -1,4 +1,4 @@
-//! Parses JSON strictly, and borrows its texts.
+//! Parses JSON strictly, and borrows its texts instead of copying them. The decoders of requests in `wire` use it.
 //!
 //! A chat is sent whole with each request, and most of it is parsed only to be compared. The parser therefore copies no
 //! text without escapes and builds no hash map per object. A duplicate key, which two parsers could resolve

@@ -1,4 +1,5 @@
-//! Defines the traits of models, and their errors.
+//! Defines the traits of models, one for each capability (chat, scores, hidden states, attention), and the errors that
+//! their methods return.
 
 use std::fmt;
 use std::ops::ControlFlow;

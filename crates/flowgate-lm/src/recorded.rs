@@ -149,10 +149,12 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
+    /// Appends an answer to the file and keeps it in memory. While the file is written, the state has no file: a failed
+    /// write leaves a partial line, and no further answer is recorded.
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a truncated line, the next answer would be damaged as well.
+        // After a partial line, the next answer would be damaged as well.
         let file = state.file.take().ok_or_else(|| {
             Error::NotRecorded(
                 "an earlier answer was written only in part; record the run again, into another file"
@@ -195,6 +197,7 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
     }
 }
 
+/// Reads all answers of a file. Of several with one key, the last one counts.
 fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
     let mut reader = BufReader::new(file);
     let mut answers = BTreeMap::new();

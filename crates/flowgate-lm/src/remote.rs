@@ -224,6 +224,7 @@ impl RemoteModel {
         (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
     }
 
+    /// Fills the sampling parameters that the request does not set with those of this model.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
@@ -257,6 +258,8 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
+    /// Sends the request and reads its answer. Afterwards, keeps the serialized messages with the chat, so that the
+    /// next request, which repeats them, need not serialize them again.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -267,12 +270,12 @@ impl RemoteModel {
             return Err(Error::Unsupported(what));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
-        let (body, end) = self.body(&request);
+        let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
         let answered = self.client.ask(self.api.path(), &body, &mut chat).await;
-        if let Some(end) = end {
+        if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
-            text.truncate(end);
+            text.truncate(messages_end);
             let messages = request.messages.len();
             request.messages.store_serialized_prefix(SerializedPrefix { text, messages });
         }
@@ -290,6 +293,8 @@ struct RetriedCompletion<'a> {
 }
 
 impl RetriedCompletion<'_> {
+    /// Reads a streamed answer up to its end, and passes its text to the listener. While the listener is not ready,
+    /// nothing more is read, so that a slow client slows the server down.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,
@@ -303,9 +308,9 @@ impl RetriedCompletion<'_> {
                 // A connection that closes in the middle of an answer may succeed on retry.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
-            let mut has_heard = false;
-            let mut hear = |delta: Delta<'_>| -> ControlFlow<()> {
-                has_heard = true;
+            let mut was_listener_called = false;
+            let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
+                was_listener_called = true;
                 self.received_bytes += match delta {
                     Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
                     Delta::Call { name, .. } => name.len(),
@@ -321,9 +326,9 @@ impl RetriedCompletion<'_> {
                 if decoder.is_done() {
                     break;
                 }
-                decoder.feed(&event?, &mut hear)?;
+                decoder.feed(&event?, &mut pass_on)?;
             }
-            if has_heard {
+            if was_listener_called {
                 answer.wait_for(self.listener.ready()).await?;
             }
         }
@@ -341,6 +346,8 @@ impl RetriedCompletion<'_> {
 impl ResponseHandler for RetriedCompletion<'_> {
     type Out = Completion;
 
+    /// Reads an answer, streamed or not, and corrects the cost in the budget: first an estimate, at the end what the
+    /// server reports.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
         let completion = if answer.is_stream() {

@@ -1,4 +1,4 @@
-//! Implements a model with scripted answers, for tests.
+//! Implements a model whose answers a function computes from the request: a test double, used in tests and benchmarks.
 
 use std::collections::VecDeque;
 use std::fmt;

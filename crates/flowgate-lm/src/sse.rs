@@ -1,4 +1,5 @@
-//! Splits a byte stream into server-sent events, and encodes events.
+//! Splits a byte stream into server-sent events, and encodes events. All streamed answers of models and of MCP servers
+//! pass through it.
 //!
 //! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
 
@@ -92,6 +93,8 @@ impl EventSplitter {
         self.retry
     }
 
+    /// Reads bytes up to the end of the next event, and removes them from `rest`; `None` if they end before it. A line
+    /// ends with a carriage return, a line feed, or both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
@@ -116,6 +119,7 @@ impl EventSplitter {
         Ok(None)
     }
 
+    /// Interprets a complete line: a field of the current event or, if it is empty, the end of the event.
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes)

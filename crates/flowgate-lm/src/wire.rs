@@ -285,7 +285,8 @@ fn data(event: &sse::SseEvent) -> Result<Value, Error> {
     serde_json::from_str(&event.data).map_err(|_| Error::Malformed("the data of an event is not valid JSON"))
 }
 
-/// Returns the text of the parts, if they are at most one text.
+/// Returns the content as one text, if it has no part (then it is empty) or exactly one text part. Such a content is
+/// sent as a string, any other as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),

@@ -1,4 +1,5 @@
-//! Golden files of every scenario in the three formats. `UPDATE_GOLDEN=1` rewrites them.
+//! Tests that every scenario of `tests/scenarios`, a chat with its answer, has the bytes of its golden files in all
+//! three formats. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,7 +1,5 @@
-//! Labels the answers of calls before any part of them is shown to the client.
-//!
-//! Decides which fields of a result are forwarded. The message handler of the server calls this for each answer to a
-//! running call.
+//! Labels a server's answer to a call before any part of it is shown to the client, and decides which fields of it are
+//! forwarded. The handler of server messages (`server`) calls this for each answer to a running call.
 
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, ReasonKind};
@@ -19,7 +17,8 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
-    /// Handles the server's answer to a call.
+    /// Handles the server's answer to a call: adds it to the trace with its label, and forwards what may be forwarded
+    /// of it. `line` is the message as it was received, which is forwarded unchanged if nothing has to be removed.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -39,6 +38,7 @@ impl Proxy {
             Ok(read) => read,
             Err(class) => return self.end_failed_call(session, id, running, class),
         };
+        // A client asks for a list before it does anything else, so a list may not make the tools on offer uncallable.
         if running.kind.is_list() {
             let monitor = session.monitor();
             let carries = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
@@ -58,11 +58,13 @@ impl Proxy {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
-            let note = format!(
-                "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
-                label exceeds the client's clearance",
-                running.tool
-            );
+            let why = match labelled {
+                Some(_) => "a rule of the policy matches it or its label exceeds the client's clearance",
+                None => {
+                    "the session has reached its size limit; restart the MCP server to begin another session"
+                }
+            };
+            let note = format!("an answer of `{}` is not shown to the client, since {why}", running.tool);
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let message = match shown {
@@ -127,7 +129,8 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Returns an answer as a trace output, and the part of it that is shown.
+/// Returns an answer as a trace output, and the part of it that is shown: the whole message, a result without the
+/// fields that are not forwarded, or only the fact that the call failed. Fails with the reason, for the operator's log.
 fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, ShownAnswer), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),

@@ -68,6 +68,8 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
+    /// Parses a message of the client and passes it to its handler. A request is rejected before it changes any state
+    /// if its id is in use, or if the session or the number of open requests has reached its limit.
     fn process_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -233,7 +235,8 @@ impl Proxy {
         self.judge_round(session, id, continuation, arguments, pending)
     }
 
-    /// Judges a request; if it continues a round, together with the client's responses to the server.
+    /// Judges a request. If it continues a *round*, in which the server has requested input, the client's responses are
+    /// judged with it, as arguments.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,

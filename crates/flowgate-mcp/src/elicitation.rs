@@ -46,7 +46,8 @@ pub enum PersonAnswer {
 }
 
 impl Proxy {
-    /// Asks a person whether a call may run, or refuses the call if no person can be asked.
+    /// Asks a person whether a call may run, in the first way that is possible (see the header of this file), or
+    /// refuses the call if none is.
     pub(super) fn ask(
         &mut self,
         monitor: &mut Monitor,
@@ -56,27 +57,27 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = escape_invisible(&Value::Object(arguments).to_string());
-        let is_free = self.asking.len() < self.settings.limits.outstanding;
-        let is_short = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
-        if is_short && pending.can_retry {
+        let has_room = self.asking.len() < self.settings.limits.outstanding;
+        let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        if fits_dialog && pending.can_retry {
             return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
         }
-        let asks_client = is_short && self.can_ask;
-        if !is_free || !(asks_client || self.settings.asks_elsewhere) {
+        let asks_client = fits_dialog && self.can_ask;
+        if !has_room || !(asks_client || self.settings.asks_elsewhere) {
             let refusal = self.judgement_refusal(monitor, "nobody was asked", question.judgement());
             return vec![refusal::refusal_answer(&id, pending.kind, &refusal)];
         }
-        let own = self.generated_id();
+        let question_id = self.generated_id();
         let out = match asks_client {
             true => ProxyAction::Client(request(
-                &own,
+                &question_id,
                 ELICIT,
                 &elicitation_params(&pending, &shown, &question, monitor),
             )),
-            false => ProxyAction::Ask(own.value().as_str().unwrap_or_default().to_owned()),
+            false => ProxyAction::Ask(question_id.value().as_str().unwrap_or_default().to_owned()),
         };
         self.asked.insert(id.clone(), PendingClientRequest::Waiting);
-        self.asking.insert(own, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
+        self.asking.insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
         vec![out]
     }
 

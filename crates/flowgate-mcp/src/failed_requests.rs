@@ -109,8 +109,8 @@ impl Proxy {
     /// answer. Returns whether the trace had room for that.
     pub(super) fn raise_client_label(&mut self, monitor: &mut Monitor) -> bool {
         let label = self.running_calls_label(monitor);
-        for asked in self.asked.values_mut() {
-            if let PendingClientRequest::Call(running) = asked {
+        for pending in self.asked.values_mut() {
+            if let PendingClientRequest::Call(running) = pending {
                 running.has_raised = true;
             }
         }

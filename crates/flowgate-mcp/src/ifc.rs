@@ -33,13 +33,15 @@ pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label 
     monitor.from_names(&Value::Object(names))
 }
 
-/// Returns the form of a label that a client receives.
+/// Returns the form of a label that a client receives. Each field of the form is filled from the first of its
+/// dimensions that the policy declares: the least value if the label is at the bottom there, the readers if it names
+/// them, and otherwise the greatest value.
 pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
-    let (names, bottom) = (monitor.to_names(label), bottom_names(monitor));
-    let ifc_fields = FIELDS.iter().filter_map(|(field, least, dimensions)| {
-        let name = dimensions.iter().find(|name| bottom.contains_key(**name))?;
+    let (names, least_names) = (monitor.to_names(label), bottom_names(monitor));
+    let ifc_fields = FIELDS.iter().filter_map(|(field, least_value, dimensions)| {
+        let name = dimensions.iter().find(|name| least_names.contains_key(**name))?;
         let value = match names.get(*name)? {
-            value if Some(value) == bottom.get(*name) => Value::from(*least),
+            value if Some(value) == least_names.get(*name) => Value::from(*least_value),
             Value::Array(readers) => Value::Array(readers.clone()),
             _ if *field == "integrity" => Value::from("untrusted"),
             _ => Value::from("private"),

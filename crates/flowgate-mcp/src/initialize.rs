@@ -1,5 +1,6 @@
-//! Handles the greeting, in which client and server exchange their identities and capabilities: `initialize` in the
-//! revisions with sessions, `server/discover` in those without.
+//! Handles the initialization of a connection, in which client and server exchange their identities and capabilities:
+//! `initialize` in the revisions of MCP with sessions, `server/discover` in those without. The code calls it the
+//! *greeting*.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else.
@@ -73,35 +74,35 @@ impl Proxy {
         call: Option<&RunningCall>,
         answer: Result<Value, Value>,
     ) -> Vec<ProxyAction> {
-        let Ok(Value::Object(mut full)) = answer else {
+        let Ok(Value::Object(mut greeting)) = answer else {
             // Only the supported versions are forwarded from an error.
             let data = answer.err().and_then(|error| protocol_versions(error.get("data")?));
             let code = if data.is_some() { -32602 } else { REFUSED };
             return vec![ProxyAction::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
         };
-        full.shift_remove("_meta");
-        let offered = full.get("capabilities").map(offered_capabilities).unwrap_or_else(|| json!({}));
-        full.insert("capabilities".to_owned(), offered);
+        greeting.shift_remove("_meta");
+        let offered = greeting.get("capabilities").map(offered_capabilities).unwrap_or_else(|| json!({}));
+        greeting.insert("capabilities".to_owned(), offered);
         let mut out = Vec::new();
-        let label =
-            |running: &RunningCall| Output::result(running.call_id.clone(), Value::Object(full.clone()));
+        let output_of =
+            |running: &RunningCall| Output::result(running.call_id.clone(), Value::Object(greeting.clone()));
         let shown = call.is_some_and(|running| {
-            let carries = monitor.labels_if_pushed([TraceEntry::from(label(running))]);
+            let carries = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let base = self.greatest_showable_label(monitor, &[]);
             carries.iter().all(|label| label.flows_to(&base))
-                && self.is_shown(monitor, label(running), running)
+                && self.is_shown(monitor, output_of(running), running)
         });
         if !shown {
-            if full.contains_key("instructions") {
+            if greeting.contains_key("instructions") {
                 let server = &self.settings.server;
                 let note = "the instructions of the server are hidden, since the policy does not trust them";
                 out.push(ProxyAction::Note(format!(
                     "{note}; if you do, label the output of `{server}/initialize`"
                 )));
             }
-            full = without_server_text(&full, &self.settings.server);
+            greeting = without_server_text(&greeting, &self.settings.server);
         }
-        out.push(ProxyAction::Client(result(id, &Value::Object(full))));
+        out.push(ProxyAction::Client(result(id, &Value::Object(greeting))));
         out
     }
 }

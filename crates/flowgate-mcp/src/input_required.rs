@@ -105,7 +105,9 @@ pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, V
 }
 
 impl Proxy {
-    /// Handles an answer that requests input: judges each request, and forwards them if all are permitted.
+    /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards
+    /// them if all are permitted. The answer and each input become events, whose labels are joined into the next one,
+    /// so that the client's responses carry all of them.
     pub(super) fn handle_input_required(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -242,10 +244,10 @@ impl Proxy {
         let Some(round) = self.rounds.iter_mut().find(|round| round.name == name) else {
             return Err(UNKNOWN_STATE);
         };
-        let is_same = round.tool == pending.tool
+        let is_same_call = round.tool == pending.tool
             && round.sent.method == pending.method
             && round.sent.arguments == *arguments;
-        if !is_same {
+        if !is_same_call {
             return Err(
                 "this `requestState` belongs to a call of another tool or with other arguments; call without \
                 `requestState` and `inputResponses`",
@@ -257,6 +259,8 @@ impl Proxy {
                 server",
             );
         }
+        // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded
+        // once.
         match &round.responses {
             Some(sent) if *sent != responses => {
                 return Err("different responses were already sent for this `requestState`; call without \

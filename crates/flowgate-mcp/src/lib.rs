@@ -377,7 +377,8 @@ impl Proxy {
         self.spent <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
     }
 
-    /// Judges a call as influenced by everything that this client was shown.
+    /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` is what
+    /// the request contains besides the arguments. A call that is permitted may run at once.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,

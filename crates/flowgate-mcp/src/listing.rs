@@ -1,8 +1,9 @@
 //! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
+//! `client` and `server` call it for `tools/list` and its answer.
 //!
-//! Without pins, the first list counts as approved: all its pages, until another list is requested or a tool is called.
-//! A tool that is new or changed after that is hidden and cannot be called. A description whose label would make a tool
-//! uncallable is hidden as well.
+//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved: all its
+//! pages, until another list is requested or a tool is called. A tool that is new or changed after that is hidden and
+//! cannot be called. A description whose label would make a tool uncallable is hidden as well.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +74,8 @@ impl ToolListing {
         self.is_closed = true;
     }
 
-    /// Returns the list that a page belongs to, and the server's cursor for it. Returns `None` if the cursor was not
+    /// Returns the number of the list that a page belongs to, and the server's cursor for it. A request without a
+    /// cursor begins another list; once tools are known, that ends the first one. Returns `None` if the cursor was not
     /// generated here.
     fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
@@ -111,8 +113,9 @@ impl ToolListing {
         accept_new: bool,
     ) -> Result<(), &'static str> {
         let is_first = list <= self.first && !self.is_closed;
-        let before = self.tools.get(name).map(|tool| tool.digest == digest);
-        let verdict = match (&mut self.pins, before) {
+        // Whether the description equals the known one; `None` for an unknown tool.
+        let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
+        let verdict = match (&mut self.pins, is_unchanged) {
             (_, None) if self.tools.len() >= MAX_TOOLS => {
                 return Err("the server lists more than 1000 tools");
             }
@@ -197,7 +200,8 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Handles the server's list of tools.
+    /// Handles the server's list of tools: a tool is shown if its name is valid, its description is approved, and the
+    /// label of the description lets every tool on offer still be called.
     pub(super) fn handle_tool_list(
         &mut self,
         monitor: &mut Monitor,
@@ -214,11 +218,13 @@ impl Proxy {
         let pins = self.listing.pins.clone();
         for tool in tools.iter().take(MAX_TOOLS) {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            let is_other =
+            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
+            // statements.
+            let is_method_name =
                 JUDGED.iter().map(|(name, _)| *name).chain(SERVER_REQUEST_METHODS).any(|taken| taken == name)
                     || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
-            let verdict = if name.is_empty() || name.len() > MAX_NAME || is_other {
+            let verdict = if name.is_empty() || name.len() > MAX_NAME || is_method_name {
                 Err("its name is empty, longer than 256 bytes, or the name of a method of MCP")
             } else if candidates.iter().any(|(known, ..)| known == name) {
                 Err("the list has two tools of this name")
@@ -241,12 +247,12 @@ impl Proxy {
             out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
         }
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
-        let base = self.greatest_showable_label(monitor, &names);
+        let max_label = self.greatest_showable_label(monitor, &names);
         let entries = candidates.iter().map(|(name, tool, _)| self.description_entry(name, tool));
         let carried = monitor.labels_if_pushed(entries.collect::<Vec<_>>());
         let mut shown = Vec::new();
         for ((name, tool, digest), label) in candidates.into_iter().zip(carried) {
-            let verdict = if label.flows_to(&base) {
+            let verdict = if label.flows_to(&max_label) {
                 self.record_description(monitor, &name, tool, digest)
             } else {
                 Err(Cow::from(

@@ -88,6 +88,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     Ok((message, line))
 }
 
+/// Determines which kind of message an object is. Exactly the fields of that kind may be there.
 fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err("the `jsonrpc` of the message is not `2.0`");

@@ -1,5 +1,8 @@
-//! Handles notifications of both sides. Each is rebuilt from the fields that may be forwarded; free text in it is
-//! dropped.
+//! Handles the notifications of JSON-RPC (messages without an answer) that the client and the server send: progress,
+//! cancellations, and lists that have changed. `client` and `server` call it.
+//!
+//! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is
+//! dropped; a notification of any other method is dropped and noted in the operator's log.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +20,7 @@ impl Proxy {
         method: &str,
         params: &Map<String, Value>,
     ) -> Vec<ProxyAction> {
-        let only = |params: Value| match params {
+        let to_map = |params: Value| match params {
             Value::Object(params) => params,
             _ => Map::new(),
         };
@@ -34,6 +37,8 @@ impl Proxy {
                 let Some(id) = id else { return Vec::new() };
                 match self.asked.get(&id) {
                     None => Vec::new(),
+                    // The request waits for a person: the server has not received it, so only the question is
+                    // withdrawn.
                     Some(PendingClientRequest::Waiting) => {
                         self.asking.retain(
                             |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),
@@ -43,7 +48,7 @@ impl Proxy {
                     }
                     Some(asked) => {
                         Self::record_cancelled(session, asked);
-                        let params = only(json!({"requestId": id.value()}));
+                        let params = to_map(json!({"requestId": id.value()}));
                         self.abandon(id);
                         vec![ProxyAction::Server(notification(method, &params))]
                     }
@@ -73,6 +78,7 @@ impl Proxy {
                 None => vec![ProxyAction::Note(DROPPED.to_owned())],
             },
         };
+        // Nothing is forwarded, so the client learns nothing.
         if !actions.iter().any(|out| matches!(out, ProxyAction::Client(_))) {
             return actions;
         }
@@ -105,6 +111,7 @@ impl Proxy {
                 Some(Map::from_iter([("uri".to_owned(), uri.into())]))
             }
             "notifications/progress" => self.forwarded_progress(params),
+            // A server may cancel only its own request to the client; anything else is dropped.
             _ => {
                 let id = self.cancelled_request(method, params)?;
                 Some(Map::from_iter([("requestId".to_owned(), id.value())]))

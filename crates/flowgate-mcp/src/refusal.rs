@@ -14,7 +14,8 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns why a judged call does not run.
+    /// Returns why a judged call does not run, for the client. The reasons depend on what decided the verdict, so the
+    /// client's label is raised to that.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,

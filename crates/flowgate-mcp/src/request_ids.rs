@@ -67,6 +67,7 @@ impl Proxy {
             .collect()
     }
 
+    /// Replaces the server's id in an answer by the id that the client chose; any other message is returned unchanged.
     fn restore_client_id(&mut self, text: String) -> String {
         let Ok(Value::Object(mut message)) = serde_json::from_str(&text) else { return text };
         if message.contains_key("method") {

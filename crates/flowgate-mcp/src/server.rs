@@ -30,6 +30,8 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
+    /// Parses a message of the server and passes it to its handler: an answer to the handler of the request that it
+    /// answers.
     fn process_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -98,15 +100,15 @@ impl Proxy {
         bytes: &[u8],
         class: &str,
     ) -> Vec<ProxyAction> {
-        let known: Vec<RequestId> =
+        let answered: Vec<RequestId> =
             message::find_ids(bytes).into_iter().filter(|id| self.asked.contains_key(id)).collect();
-        let may_answer = bytes.len() > self.settings.limits.message;
-        let lost: Vec<RequestId> = match known.is_empty() && may_answer {
+        let is_too_large = bytes.len() > self.settings.limits.message;
+        let ended: Vec<RequestId> = match answered.is_empty() && is_too_large {
             true => self.asked.keys().cloned().collect(),
-            false => known,
+            false => answered,
         };
         let mut out = vec![ProxyAction::Note(format!("a message of the server is not forwarded: {class}"))];
-        for id in lost {
+        for id in ended {
             let Some(asked) = self.asked.remove(&id) else { continue };
             if matches!(asked, PendingClientRequest::Waiting) {
                 self.asked.insert(id, asked);

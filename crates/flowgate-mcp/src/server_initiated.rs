@@ -29,9 +29,10 @@ impl Proxy {
                 drop("dropped a response whose `id` belongs to no open request")
             }
             Ok((McpMessage::Notice { method, params }, _)) => {
-                let takes_back = self.cancelled_request(&method, &params).is_some();
-                let raises = self.would_raise_client_label() && self.is_forwarded(&method, &params);
-                (!takes_back && !raises).then(|| self.handle_server_notification(session, &method, &params))
+                let cancels_request = self.cancelled_request(&method, &params).is_some();
+                let raises_label = self.would_raise_client_label() && self.is_forwarded(&method, &params);
+                (!cancels_request && !raises_label)
+                    .then(|| self.handle_server_notification(session, &method, &params))
             }
             Ok((McpMessage::Request { id, method, params }, _)) => {
                 let may_ask = self.allows_server_request(session.monitor(), &method);

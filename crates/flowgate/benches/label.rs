@@ -1,4 +1,4 @@
-//! Joining and comparing labels.
+//! Measures the time to join and compare labels.
 
 #![expect(clippy::unwrap_used, reason = "benchmarks")]
 

@@ -1,4 +1,5 @@
-//! Pushing one event and judging one call, on traces of different lengths, under the policy of a bank.
+//! Measures the time to push one event and to judge one call, on traces of different lengths, under the policy of a
+//! bank.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "benchmarks")]
 

@@ -1,4 +1,5 @@
-//! Rules over a finished trace, and one call more; `compat/invariant/bench` times the same beside invariant-ai.
+//! Measures the time to evaluate rules over a finished trace, and over one more call. `compat/invariant/bench` measures
+//! the same with invariant-ai, whose policy language Flowgate's `Compat` dialect reads.
 
 #![expect(clippy::unwrap_used, reason = "benchmarks")]
 

@@ -1,4 +1,5 @@
-//! Times the analysis and the monitor over the workload of `compat/invariant/bench.py`, and prints JSON lines.
+//! Measures the time of the analysis and the monitor over the workload of `compat/invariant/bench.py`, and prints JSON
+//! lines.
 //!
 //! The workload is a file of JSON: `{"flow": {"policy", "traces": [[message, ...], ...], "call": message}, "many":
 //! {"policy", "trace"}}`.

@@ -1,4 +1,4 @@
-//! Evaluates rules over a finished trace: all matches with the locations that they concern.
+//! Evaluates the rules of a policy over a finished trace: returns all matches with the locations that they concern.
 //!
 //! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces. The
 //! [`monitor`](crate::monitor) is the online use, before a call runs.

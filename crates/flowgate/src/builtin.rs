@@ -1,8 +1,8 @@
-//! Lists the functions that policies can call.
+//! Lists the functions that policies can call. The compiler looks names up here, and the evaluator calls the rows.
 //!
 //! Each family is one file; each function is a row with its name, its arguments and one sentence of documentation. A
 //! function that needs its argument has no result for a missing one: a rule fails with an error, and a statement that
-//! grants something does not hold. In the dialect of the paper's analyzer the result is missing instead, so that one
+//! grants something does not hold. In the dialect of invariant-ai the result is missing instead, so that one
 //! absent key does not stop a rule.
 
 mod access;
@@ -60,7 +60,8 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
 
-/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern.
+/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern. The fuel is charged by
+/// the length of the text.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;

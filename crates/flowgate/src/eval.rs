@@ -1,6 +1,7 @@
-//! Evaluates conditions and expressions over a trace.
+//! Evaluates the conditions and expressions of compiled policies over a trace. The monitor evaluates statements with
+//! it, and `rules` evaluates rules.
 //!
-//! Every step costs fuel, so that no policy and trace can take unbounded time. The caller decides what spent fuel
+//! Every step costs *fuel*, so that no policy and trace can take unbounded time. The caller decides what spent fuel
 //! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
 //! only regions at or below that label.
 
@@ -320,6 +321,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Returns whether a value has a type of the policy language. A text that encodes a list is both a `str` and a
+    /// `list`.
     pub(crate) fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
             // A value whose evaluation failed is kept, so that the failure is reported unless another condition rules

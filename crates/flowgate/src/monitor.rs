@@ -1,8 +1,7 @@
-//! The monitor: labels the events of one session and judges calls before they run.
+//! Labels the events of one session and judges calls before they run.
 //!
-//! It owns the trace, the labels of stores and the roster of names. This is the only module that creates a
-//! [`Permit`]. It reads no clock and no file and draws no random number: the same policy and the same events
-//! give the same verdicts, live or over a log.
+//! [`Monitor`] owns the trace, the labels of stores and the table of names, and alone creates a [`Permit`]. It reads no
+//! clock and no file and draws no random number: the same policy and events give the same verdicts, live or later.
 
 mod applicable_statements;
 mod attribution;
@@ -448,6 +447,7 @@ impl Monitor {
         Ok((id, findings))
     }
 
+    /// Judges a call, with a person's approval if there is one. Only a permitted call keeps its place in the trace.
     fn judge_with(
         &mut self,
         entry: TraceEntry,

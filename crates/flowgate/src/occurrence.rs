@@ -1,4 +1,5 @@
-//! Collects the names that occur in recorded runs, and the parts of a policy that refer to names that do not.
+//! Collects the names that occur in recorded runs (tools, roles, fields, arguments), and warns about the parts of a
+//! policy that refer to other names. `flowgate check` and `flowgate replay` print the warnings.
 //!
 //! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
 //! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a
@@ -36,7 +37,7 @@ impl Occurrences {
         Self::default()
     }
 
-    /// Adds the names in a run.
+    /// Adds the names in a run: roles, tools, and the keys of each kind of event.
     pub fn add(&mut self, trace: &Trace) {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;

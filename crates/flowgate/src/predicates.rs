@@ -1,4 +1,5 @@
-//! Defines extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`.
+//! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the
+//! answers.
 //!
 //! An answer may come from any source, so the core treats it as data: each answer is recorded, the same
 //! question gets the same answer for the whole session, and a replay that is given the record needs no other
@@ -84,6 +85,7 @@ impl PredicateAnswers {
         Self { predicates, recorded_answers: Mutex::new(given) }
     }
 
+    /// Returns the recorded answer to a question, or asks the predicate and records its answer.
     pub(crate) fn evaluate(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
         let key = question_key(name, arguments);
         // No predicate runs under the lock, so a panic in one leaves the record consistent.

@@ -113,6 +113,10 @@ impl RuleMatcher {
     }
 
     /// Reports the matches that the event completes.
+    ///
+    /// The event is first added to the lists of the variables that it fits. Then each rule that has such a variable is
+    /// searched: a *settled* rule, whose matches never change, with the event bound to that variable (the anchor); a
+    /// rule with a block, whose matches later events may change, as a whole and once (`stale`).
     pub(crate) fn match_event(
         &mut self,
         context: RuleContext<'_>,
@@ -316,6 +320,8 @@ struct FittingEvents<'a> {
 }
 
 impl Candidates for FittingEvents<'_> {
+    /// Returns the events to try for a variable: those that fit it alone. The anchor, the new event, is bound to one
+    /// variable already; the variables before it do not take it, since those matches were found there.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);

@@ -1,4 +1,4 @@
-//! Compares a policy with the schemas of the tools that it is about.
+//! Compares a policy with the JSON schemas of the tools that it is about, and reports names that no schema has.
 //!
 //! A statement about a tool or an argument that does not exist has no effect. The descriptions that servers and clients
 //! hold say which exist, before anything has run: a name that no description contains is an error. Where a schema does

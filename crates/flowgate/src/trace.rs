@@ -1,4 +1,4 @@
-//! Traces: the append-only record of the events of a session.
+//! Defines the trace of a session: the append-only record of its events.
 //!
 //! Events of several agents form a directed acyclic graph. `a` precedes `b` if the agent of `b` had *seen* `a` when
 //! `b` happened. Each event carries a vector clock (the number of seen events of each agent), so the order is decided
@@ -291,9 +291,9 @@ impl Trace {
             parents.extend(self.heads.iter().filter_map(|head| head.last));
         }
         let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
-        let before = |id: &EventId| self.event(*id);
+        let parent_event = |id: &EventId| self.event(*id);
         let mut context = known.map_or(Label::BOTTOM, |head| head.context);
-        for event in parents.iter().filter_map(before) {
+        for event in parents.iter().filter_map(parent_event) {
             context = context.join(&event.context);
         }
         let inherited = known.map(|head| Arc::clone(&head.clock));
@@ -310,7 +310,7 @@ impl Trace {
                     .iter()
                     .flat_map(|c| c.iter().enumerate())
                     .for_each(|(index, seen)| merge(index, *seen));
-                for event in parents.iter().filter_map(before) {
+                for event in parents.iter().filter_map(parent_event) {
                     event.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
                     merge(event.agent, event.sequence + 1);
                 }

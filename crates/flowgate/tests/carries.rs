@@ -1,5 +1,5 @@
-//! The least label of events and of the model's messages, and the greatest label of the fact that an event
-//! exists.
+//! Tests of the lower bounds on the labels of events and of the model's messages, and of the upper bound on the label
+//! of the fact that an event exists.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Whether a tool failed, where the format of its answer states it and where it cannot: an unknown value
+//! Tests of outputs of tools that failed, or of which the format does not state whether they failed: an unknown value
 //! grants nothing. A default does not label error texts, nor outputs that answer no call.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,5 +1,5 @@
-//! The optimised evaluator agrees with the naive one, which tries every assignment, over generated policies
-//! and traces: at the end of a trace, and after each of its events.
+//! Tests that the incremental evaluator of rules agrees with the naive one, which tries every assignment, over
+//! generated policies and traces: at the end of a trace, and after each of its events.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Resource limits: no policy and no trace can use unbounded time or memory. Each row is one attempt.
+//! Tests of resource limits: no policy and no trace can use unbounded time or memory. Each row is one attempt.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Omitting a value, or sending null or a value of another type in its place, is never to the caller's
+//! Tests that omitting a value, or sending null or a value of another type in its place, is never to the caller's
 //! advantage: a rule that needs the value fails and denies, a statement that grants does not apply, and one
 //! that restricts applies.
 

@@ -1,4 +1,5 @@
-//! Names in a policy that do not occur in recorded traces: which are reported, and which are not.
+//! Tests of the warnings about names in a policy that do not occur in recorded traces: which are reported, and which
+//! are not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

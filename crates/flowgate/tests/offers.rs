@@ -1,4 +1,4 @@
-//! What is known of tools before any call: the highest label at which a model may call them, and the label
+//! Tests of what is known of tools before any call: the highest label at which a model may call them, and the label
 //! that their answers may carry.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]

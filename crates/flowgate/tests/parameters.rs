@@ -1,4 +1,4 @@
-//! Parameters that the embedding program passes to a policy: `input.NAME`.
+//! Tests of parameters that the embedding program passes to a policy: `input.NAME`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

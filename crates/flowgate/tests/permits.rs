@@ -1,4 +1,4 @@
-//! A permit is valid for the state in which it was given: after any later event the call is judged again.
+//! Tests that a permit is valid for the state in which it was given: after any later event the call is judged again.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Properties of the monitor over generated sessions: each fast path is compared with a slow, simple
+//! Tests of properties of the monitor over generated sessions: each fast path is compared with a slow, simple
 //! computation.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]

@@ -1,4 +1,4 @@
-//! Policies that parse Python, with and without the parser. `cargo test --workspace` builds the parser, and
+//! Tests of policies that parse Python, with and without the parser. `cargo test --workspace` builds the parser, and
 //! `cargo test -p flowgate` does not.
 
 use flowgate::policy::Policy;

@@ -1,4 +1,4 @@
-//! The reasons of a verdict: each statement is reported once for each part of a call, and approved reasons
+//! Tests of the reasons of a verdict: each statement is reported once for each part of a call, and approved reasons
 //! are not reported again.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

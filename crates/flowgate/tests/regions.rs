@@ -1,4 +1,4 @@
-//! The regions that a reason names: those that raised the label of a call, and none that the reader of the
+//! Tests of the regions that a reason names: those that raised the label of a call, and none that the reader of the
 //! reason may not know about.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,4 +1,4 @@
-//! A policy against the schemas of tools: what is reported, and what is not.
+//! Tests of the comparison of a policy with the schemas of tools: what is reported, and what is not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Logs that were restored, replaced, forged and given up, and the witness's record of them.
+//! Tests of the witness's record of logs that were restored, replaced, forged, or given up by their operator.
 
 use std::fs;
 use std::io::BufReader;

@@ -1,4 +1,4 @@
-//! Implements a test double of a model that is capable and gullible.
+//! Implements the test double of a model with which the methods are measured; it is capable and gullible.
 //!
 //! Capable: it performs the next step of a task as soon as the values of the step are visible or can be
 //! passed on in a slot, and it looks at hidden text if a decision depends on it. Gullible: it follows every
@@ -45,6 +45,8 @@ impl ChatModel for GullibleModel<'_> {
 }
 
 impl GullibleModel<'_> {
+    /// Answers a request by its kind: the content of a slot, the tools that a task needs, a screener's question, or the
+    /// next step of the chat.
     fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             fill_completion(request)
@@ -92,8 +94,9 @@ impl GullibleModel<'_> {
     }
 }
 
-/// Returns the chat of a screener's question, with placeholders in place of tagged text, and whether the
-/// question is about a call.
+/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with
+/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call.
+/// Returns `None` if the request has no tagged region.
 fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
@@ -111,7 +114,8 @@ fn screener_chat(request: &Request) -> Option<(Request, bool)> {
         hidden + rest
     };
     let mut request = request.clone();
-    let judge = request.tools.iter().any(|tool| tool.name == ANSWER);
+    let has_answer_tool = request.tools.iter().any(|tool| tool.name == ANSWER);
+    // The screener's instructions precede and follow the chat.
     request.messages.edit().pop();
     request.messages.edit().remove(0);
     for message in request.messages.iter_mut() {
@@ -132,7 +136,7 @@ fn screener_chat(request: &Request) -> Option<(Request, bool)> {
         description: String::new(),
         parameters: Value::Null.into(),
     });
-    Some((request, judge))
+    Some((request, has_answer_tool))
 }
 
 /// Fills a slot with the complete texts, including instructions, which have no effect because the filler has
@@ -180,6 +184,7 @@ enum ValueLookup {
 }
 
 impl<'r> ChatReader<'r> {
+    /// Pairs each call in the chat with its answer.
     fn new(request: &'r Request) -> Self {
         let mut calls = Vec::new();
         for message in &request.messages {
@@ -196,7 +201,8 @@ impl<'r> ChatReader<'r> {
         Self { request, calls }
     }
 
-    /// Returns the instructions in the view.
+    /// Returns the injected instructions in the view, as tools and arguments: each is `DO`, the tool, a space, the
+    /// arguments in JSON, and `]]`, somewhere in a message or in a text of an answer.
     fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
         let mut texts: Vec<String> = Vec::new();
         for message in &self.request.messages {
@@ -224,6 +230,8 @@ impl<'r> ChatReader<'r> {
         found
     }
 
+    /// Returns the next output: the first instruction that was not followed yet, or else the next step of the task. The
+    /// steps that were performed are recognised by the calls in the chat.
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
@@ -235,6 +243,8 @@ impl<'r> ChatReader<'r> {
         {
             return call_completion(tool, arguments.clone());
         }
+        // The answers to the steps that were performed; `None` for a step without a call, or with a call that is
+        // hidden.
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
@@ -250,6 +260,7 @@ impl<'r> ChatReader<'r> {
                 answers.push(Some(answer));
             }
         }
+        // A step without an output, such as a condition that does not hold, is skipped.
         loop {
             let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
             match self.perform_step(step, &answers) {
@@ -294,8 +305,9 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the value of an argument. Fails with the regions to look at, or with nothing if the value is
-    /// absent.
+    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one: a copy, or a
+    /// filled text if the model would write the value in its own words. Fails with the regions to look at, or with
+    /// nothing if the value is absent.
     fn argument_value(
         &self,
         tool: &str,

@@ -1,4 +1,5 @@
-//! Defines the tasks: the requests of the user, and the steps of a capable agent.
+//! Defines the tasks of the measurement: the requests of the user, the steps by which a capable agent performs each,
+//! and the injected instructions, none of which is a step of a task.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Simulates the tools of four servers of one person, whose answers contain text of strangers.
+//! Simulates the tools of the measurement: four servers of one person, whose answers contain text of strangers. An
+//! attacked world has an injected instruction in every such text.
 
 use std::sync::{Arc, Mutex};
 

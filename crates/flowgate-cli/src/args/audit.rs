@@ -1,4 +1,5 @@
-//! The arguments and the help of `flowgate audit`, which reads and verifies audit logs, records losses and deletes contents.
+//! Declares the arguments and the help of `flowgate audit`, which reads and verifies audit logs, records losses and
+//! deletes contents. `clap` parses them.
 
 use std::path::PathBuf;
 

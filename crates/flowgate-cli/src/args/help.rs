@@ -1,4 +1,4 @@
-//! Contains the examples and exit codes in the help of commands.
+//! Contains the examples and exit codes that the help of each command shows below its arguments.
 
 pub(super) const CHECK: &str = "\
 Examples:

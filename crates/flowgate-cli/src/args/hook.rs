@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate hook`, which judges the tool calls of Claude Code.
+//! Declares the arguments and the help of `flowgate hook`, which judges the tool calls of Claude Code.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate mcp`, which guards one MCP server.
+//! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate run`, a guarded chat in the terminal.
+//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The method that chooses what the model sees.
-    #[arg(long, default_value = "lowest-first", value_parser = run_methods())]
+    #[arg(long, default_value = "lowest-first", value_parser = method_parser())]
     method: flowgate_guard::conversation::Method,
     /// How the steps are labelled: by what they are shown, or by all that they could be shown.
     #[arg(long, value_enum, default_value_t = StepLabels::Floating)]
@@ -149,7 +149,7 @@ enum ModelApi {
 }
 
 /// Reads the name of a method; the help lists all names.
-fn run_methods() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
+fn method_parser() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
     use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
     use flowgate_guard::method::{Method, MethodRegistry};
     let methods = MethodRegistry::builtin();

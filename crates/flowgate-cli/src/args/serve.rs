@@ -1,4 +1,4 @@
-//! The arguments and the help of `flowgate serve`, which runs the gateway.
+//! Declares the arguments and the help of `flowgate serve`, which runs the gateway.
 
 use std::path::PathBuf;
 

@@ -153,7 +153,7 @@ fn one_line(value: &Value) -> String {
     if plain.chars().count() < text.chars().count() { format!("{plain}…") } else { plain }
 }
 
-/// Returns the same as a JSON document.
+/// Returns the matches of rules in one run, and the rules that cannot be evaluated, as a JSON document.
 fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
         let value = json!({

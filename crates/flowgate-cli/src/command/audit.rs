@@ -1,5 +1,9 @@
-//! Runs `flowgate audit`, whose operations list and verify the audit log of a gateway, record losses and delete
-//! contents.
+//! Runs `flowgate audit`, the operations on the audit log of a gateway. Each is a file of this folder:
+//!
+//! * `show` lists the log, and `verify` checks that it is unchanged; `recheck` compares it with the gateway's database,
+//!   and `witness` with the lines that a witness has received.
+//! * `accept` records that lines were lost, so that the gateway starts again.
+//! * `forget` deletes recorded contents, such as arguments of calls; `contents` opens their file.
 
 mod accept;
 mod contents;

@@ -1,4 +1,4 @@
-//! Runs `flowgate bench`, whose operations are repeatable measurements.
+//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, and of the guard's methods.
 
 mod detectors;
 mod feedback;

@@ -43,7 +43,8 @@ struct CheckTotals {
     findings: usize,
 }
 
-/// Runs the command; returns the exit code.
+/// Runs the command: judges every run of the traces, prints each in the format, and then the warnings. Returns the exit
+/// code.
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();

@@ -1,4 +1,4 @@
-//! Runs `flowgate demo`: shows the injected payment of RTBAS's Figure 1, step by step.
+//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS.
 
 use std::sync::Arc;
 
@@ -106,7 +106,8 @@ fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     }
 }
 
-/// Prints the text as a step at the requirement of a payment sees it.
+/// Prints the text of an answer as a step that may make a payment sees it: with the untrusted fields hidden. They are
+/// replaced from the end, so that the spans of earlier fields stay valid.
 fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };

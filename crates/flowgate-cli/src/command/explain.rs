@@ -1,4 +1,5 @@
-//! `flowgate explain`: why a call got its verdict, as a tree, and the changes of the policy that would permit it.
+//! Runs `flowgate explain`: prints why a call got its verdict, as a tree, and the changes of the policy that would
+//! permit it.
 //!
 //! A change is suggested only after a trial: with the statements added to the policy, the run is judged again and the
 //! call is permitted. Advice is part of the attack surface: each suggestion says what an attacker gains by it, the least
@@ -20,11 +21,12 @@ use flowgate::monitor::Outcome;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::Tool;
+use flowgate::trace::read::RecordedRun;
 use flowgate_guard::influence::{
     InfluenceMethod, everything::EverythingMethod, provenance::ProvenanceMethod,
 };
 use flowgate_guard::method::MethodRegistry;
-use flowgate_guard::replay::replay_with;
+use flowgate_guard::replay::{ReplayedRun, replay_with};
 
 use crate::input::{self, InputError};
 use crate::output::Console;
@@ -54,6 +56,18 @@ struct Explained<'a> {
     corpora: &'a [PathBuf],
 }
 
+/// A call of a recorded run that is explained.
+struct CallInRun<'a> {
+    run: &'a RecordedRun,
+    /// The run as the policy and the chosen influence method judge it.
+    replayed: &'a ReplayedRun,
+    /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come
+    /// from. The tree shows that, whatever method judges the call.
+    traced: &'a ReplayedRun,
+    /// The index of the call, among the calls of the run.
+    index: usize,
+}
+
 /// Runs the command; returns the exit code.
 pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     if options.against.iter().any(|corpus| corpus == Path::new("-")) {
@@ -72,7 +86,9 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     let predicates = options.answering.predicates(&policy, &name)?;
     let explained = Explained { policy: &policy, predicates: &predicates, method, corpora: &corpora };
     let style = tree::TreeStyle { policy: &name, content: options.content };
-    let (mut shown, mut objections, mut errors, mut failed) = (0, false, Vec::new(), None);
+    let (mut shown, mut has_objection) = (0, false);
+    // Runs that cannot be read are reported at the end; any other error ends the command.
+    let (mut unreadable_runs, mut fatal_error) = (Vec::new(), None);
     let is_wanted = !stdout().is_terminal();
     let progress = Progress::over_files(&[options.trace.to_owned()], "run", is_wanted, output);
     input::for_each_run(options.trace, &progress, &mut |item| {
@@ -81,55 +97,67 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
                 let replayed = replay_with(&policy, &predicates, method, &run);
                 let traced = replay_with(&policy, &predicates, &ProvenanceMethod, &run);
                 for (index, call) in replayed.calls.iter().enumerate() {
-                    if progress.is_interrupted() || failed.is_some() {
+                    if progress.is_interrupted() || fatal_error.is_some() {
                         break;
                     }
-                    if options.call.is_some_and(|wanted| wanted != call.id) {
+                    if options.call.is_some_and(|id| id != call.id) {
                         continue;
                     }
                     shown += 1;
-                    objections |= call.outcome != Outcome::Permit;
-                    tree::print(call, &replayed, traced.calls.get(index), &style, output);
-                    if call.outcome != Outcome::Permit {
-                        let printed = suggestions::print(
-                            index,
-                            &replayed,
-                            &run,
-                            &explained,
-                            &progress,
-                            &mut errors,
-                            output,
-                        );
-                        failed = printed.err();
-                    }
-                    output.line("");
+                    has_objection |= call.outcome != Outcome::Permit;
+                    let call = CallInRun { run: &run, replayed: &replayed, traced: &traced, index };
+                    fatal_error =
+                        explain_call(&call, &explained, &style, &progress, &mut unreadable_runs, output)
+                            .err();
                 }
             }
-            Err(error) => errors.push(error),
+            Err(error) => unreadable_runs.push(error),
         }
         progress.step();
-        failed.is_none()
+        fatal_error.is_none()
     })?;
     let is_interrupted = progress.finish(output);
-    for error in &errors {
+    for error in &unreadable_runs {
         output.error(&error.0);
     }
-    if let Some(error) = failed {
+    if let Some(error) = fatal_error {
         return Err(error);
     }
     if is_interrupted {
         return Ok(INTERRUPTED);
     }
     match (shown, options.call) {
-        (0, Some(wanted)) => {
-            Err(InputError(format!("{}: no call has the id `{wanted}`", options.trace.display())))
-        }
+        (0, Some(id)) => Err(InputError(format!("{}: no call has the id `{id}`", options.trace.display()))),
         (0, None) => {
             Err(InputError(format!("{}: the trace has no call to explain", options.trace.display())))
         }
-        _ if !errors.is_empty() => Ok(2),
-        _ => Ok(u8::from(objections)),
+        _ if !unreadable_runs.is_empty() => Ok(2),
+        _ => Ok(u8::from(has_objection)),
     }
+}
+
+/// Prints one call as a tree and, unless it is permitted, the changes of the policy that would permit it. Runs of a
+/// corpus that cannot be read are added to `unreadable_runs`.
+///
+/// # Errors
+/// If a corpus cannot be read.
+fn explain_call(
+    call: &CallInRun<'_>,
+    explained: &Explained<'_>,
+    style: &tree::TreeStyle<'_>,
+    progress: &Progress,
+    unreadable_runs: &mut Vec<InputError>,
+    output: &mut Console,
+) -> Result<(), InputError> {
+    let CallInRun { run, replayed, traced, index } = *call;
+    let Some(judged) = replayed.calls.get(index) else { return Ok(()) };
+    tree::print(judged, replayed, traced.calls.get(index), style, output);
+    let printed = match judged.outcome {
+        Outcome::Permit => Ok(()),
+        _ => suggestions::print(index, replayed, run, explained, progress, unreadable_runs, output),
+    };
+    output.line("");
+    printed
 }
 
 /// Returns a pattern for this tool, for a statement that is suggested: `tool:SERVER/NAME` if both are words. A tool of the

@@ -53,9 +53,10 @@ enum WorkerMessage {
     Nothing(String, u8),
 }
 
-/// Runs the command; returns the exit code.
+/// Runs the command: judges on a thread, and answers within the time limit even if that thread does not. Returns the
+/// exit code.
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
-    let until = Instant::now() + Duration::from_secs(options.seconds.into());
+    let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
     // A separate thread: a time-out or a panic there must not look like a permission.
@@ -64,7 +65,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let mut event = None;
     loop {
-        let why = match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(WorkerMessage::Event(asked)) => {
                 event = Some(asked);
                 continue;
@@ -94,6 +95,8 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
+/// Reads and judges the event, and sends first the kind of event and then the answer to the waiting thread, which needs
+/// the kind to answer if there is no verdict.
 fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let asked = match read_input() {
         Ok(asked) => asked,
@@ -126,6 +129,7 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let _ = worker_sender.send(WorkerMessage::Answer(answer));
 }
 
+/// Reads the event of Claude Code from the standard input.
 fn read_input() -> Result<Map<String, Value>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
@@ -219,10 +223,10 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
 
 /// Reads the transcript, once it has the entries that it must have, or after a time limit.
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
-    let until = Instant::now() + TRANSCRIPT_DELAY;
+    let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {
         let read = Transcript::read(path, limit, pending.event == HookEvent::UserPromptSubmit);
-        let is_late = Instant::now() >= until;
+        let is_late = Instant::now() >= deadline;
         match read {
             Ok(transcript) if is_late || transcript.has_pending(pending) => {
                 return match &pending.agent {

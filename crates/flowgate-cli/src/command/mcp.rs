@@ -60,7 +60,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
-    let between = StdioProxy {
+    let stdio_proxy = StdioProxy {
         proxy: Proxy::new(settings),
         monitor,
         stores,
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         remarks: 0,
         noise: 0,
     };
-    let ended = runtime.block_on(between.run_session(options, limits.message, output));
+    let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
     runtime.shutdown_background();
     ended
 }
@@ -128,16 +128,16 @@ enum LineSender {
 }
 
 impl StdioProxy {
-    /// Starts the server and passes messages on until one side ends. `largest` is the maximum number of bytes of a
+    /// Starts the server and passes messages on until one side ends. `max_line` is the maximum number of bytes of a
     /// line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpArgs,
-        largest: usize,
+        max_line: usize,
         output: &mut Console,
     ) -> Result<u8, InputError> {
-        let mut child = ServerProcess::start(&options.command, largest).map_err(InputError)?;
-        let (mut client, to_client) = (lines::standard_input(largest), lines::standard_output());
+        let mut child = ServerProcess::start(&options.command, max_line).map_err(InputError)?;
+        let (mut client, to_client) = (lines::standard_input(max_line), lines::standard_output());
         let mut stopped = std::pin::pin!(child::stop_signal());
         let failed = |problem: String| InputError(problem);
         let code = loop {
@@ -209,8 +209,8 @@ impl StdioProxy {
             input.close();
         }
         let lines: &mut Receiver<Vec<u8>> = &mut child.lines;
-        let until = tokio::time::Instant::now() + REST;
-        while let Ok(Some(line)) = tokio::time::timeout_at(until, lines.recv()).await {
+        let deadline = tokio::time::Instant::now() + REST;
+        while let Ok(Some(line)) = tokio::time::timeout_at(deadline, lines.recv()).await {
             let said = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
             self.send(said, to_client, None, output);
         }
@@ -232,8 +232,9 @@ impl StdioProxy {
         Ok(said)
     }
 
-    /// Passes a line to the proxy. The labels that a call can write are stored before it is sent, and the
-    /// labels of other sessions are read before its answer is labelled.
+    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their labels
+    /// are read before the line is judged or labelled, and the labels that a call can write are stored before it is
+    /// sent.
     fn handle_line(
         &mut self,
         side: LineSender,
@@ -244,6 +245,7 @@ impl StdioProxy {
         if text.is_empty() {
             return Ok(Vec::new());
         }
+        // Some servers print log lines to their standard output.
         if side == LineSender::Server && !matches!(text.first(), Some(b'{' | b'[')) {
             self.noise = self.noise.saturating_add(1);
             return Ok(Vec::new());

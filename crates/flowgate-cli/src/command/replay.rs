@@ -1,4 +1,5 @@
-//! `flowgate replay`: judges corpora of runs in parallel and prints a table.
+//! Runs `flowgate replay`: judges corpora of recorded runs in parallel, and prints a table of what attacks could do and
+//! how many questions useful tasks need.
 //!
 //! One thread reads and the others judge; a bounded queue between them keeps memory independent of the corpus.
 
@@ -43,6 +44,8 @@ pub(crate) struct ReplayOptions<'a> {
 struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl SuitePolicies {
+    /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the name of the file is that of the
+    /// suite.
     fn load(arguments: &[String], output: &mut Console) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
         let mut files = Vec::new();
@@ -91,7 +94,8 @@ type ReplayJob = (usize, RecordedRun);
 type SkippedRuns = BTreeMap<Option<String>, usize>;
 type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 
-/// Runs the command; returns the exit code.
+/// Runs the command: this thread reads the runs, the workers judge them, and the sums of all workers are printed.
+/// Returns the exit code.
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
@@ -233,6 +237,8 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
 /// The occurrences in the runs of each policy, by the policy's index.
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
+/// Judges the runs of the queue until it is closed: the work of one thread. Returns the figures by suite and method,
+/// the numbers of skipped runs, and the names that occurred.
 fn judge_runs(
     receiver: &Mutex<Receiver<ReplayJob>>,
     policies: &SuitePolicies,
@@ -257,6 +263,7 @@ fn judge_runs(
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
                     let figures = SuiteFigures::of(policy, *method, &run, |trace| {
+                        // All methods replay the same events.
                         if index == 0 {
                             let seen = seen.entry(policies.index_of(policy)).or_default();
                             seen.add(&format!("the run in line {line}"), trace);

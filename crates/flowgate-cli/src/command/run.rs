@@ -38,7 +38,8 @@ use observer::{ChatObserver, SharedChatState};
 use terminal::ChatTerminal;
 use trace::TraceFile;
 
-/// Runs the command; returns the exit code.
+/// Runs the command: reads all files, starts the servers, creates the conversation, warns about what the policy hides,
+/// and runs the chat. Returns the exit code.
 pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
@@ -56,9 +57,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?.unwrap_or_default();
 
     let parameters = options.parameters.iter().cloned().collect();
-    let judging = Arc::clone(&policy);
+    let monitor_policy = Arc::clone(&policy);
     let monitor: Arc<dyn Fn() -> Monitor + Send + Sync> = Arc::new(move || {
-        let mut monitor = Monitor::new(Arc::clone(&judging));
+        let mut monitor = Monitor::new(Arc::clone(&monitor_policy));
         monitor.set_parameters(&parameters);
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
@@ -67,8 +68,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let runtime =
         AsyncRuntime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let runtime = Arc::new(runtime);
-    let listening = Arc::clone(&shell);
-    runtime.on_interrupt(move || listening.handle_interrupt());
+    let interrupted_shell = Arc::clone(&shell);
+    runtime.on_interrupt(move || interrupted_shell.handle_interrupt());
     let limits = mcp::CallLimits {
         time: Duration::from_secs(u64::from(options.call_time)),
         answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
@@ -78,7 +79,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let mut offered = merge_tools(tools, &shell);
     let mut toolbox = build_toolbox(&servers, &offered, &shell);
     let shared = SharedChatState::new(stores);
-    let desk = DelegationContext {
+    let delegation = DelegationContext {
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
         monitor: Arc::clone(&monitor),
@@ -91,10 +92,10 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     };
     let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
     for member in members {
-        let (desk, own) = (desk.clone(), member.allowed_tools(&offered));
+        let (delegation, own) = (delegation.clone(), member.allowed_tools(&offered));
         let tools = build_toolbox(&servers, &own, &shell);
         toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
-            desk.run_task(&member, &tools, &own, &call)
+            delegation.run_task(&member, &tools, &own, &call)
         });
     }
     offered.extend(agents);
@@ -106,10 +107,10 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         step_labels: options.step_labels(),
         ..ConversationSettings::new(options.method(), DigestKey::new(key))
     };
-    let full = |error| InputError(format!("the chat cannot begin: {error}"));
+    let cannot_begin = |error| InputError(format!("the chat cannot begin: {error}"));
     let mut session = monitor();
-    let knows = shared.stores().recall(&mut session)?;
-    let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
+    let stores_version = shared.stores().recall(&mut session)?;
+    let mut conversation = Conversation::new(session, offered, settings).map_err(cannot_begin)?;
     let notes = notes::PolicyNotes { policy: &policy, method: options.method() };
     notes.report_hidden_tools(&conversation, &shell);
     if let Some(system) = &system {
@@ -118,7 +119,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
                 "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
             ));
         }
-        conversation.add_system_message(system.clone().into()).map_err(full)?;
+        conversation.add_system_message(system.clone().into()).map_err(cannot_begin)?;
     }
     let first = options.prompt.as_deref().unwrap_or("Hello!");
     if let Some(statement) = notes.suggest_statement(monitor(), "user", first, &conversation) {
@@ -137,7 +138,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         sources: Arc::clone(&sources),
     };
     let mut watch = ChatObserver::new(Arc::clone(&shell), options.labels, trace, shared, sources);
-    watch.stores_version = knows;
+    watch.stores_version = stores_version;
     let mut chat = TerminalChat {
         conversation,
         policy: &policy,

@@ -110,6 +110,7 @@ pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputEr
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
+/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, place) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
@@ -126,6 +127,7 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{place}: {error}")))
 }
 
+/// Converts the options to the limits of the server.
 fn limits(options: &ServeArgs) -> ServerLimits {
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let mib = |mib: u32| number(mib).saturating_mul(1 << 20);

@@ -1,4 +1,5 @@
-//! Folders of runs: AgentDojo writes one file for each run, in folders for pipelines, suites, tasks and attacks.
+//! Lists the files of recorded runs below a folder. AgentDojo writes one file for each run, in folders for pipelines,
+//! suites, tasks and attacks.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,7 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     Ok(files)
 }
 
+/// Adds the files of runs in a folder and in the folders below it to `files`.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), InputError> {
     let error =
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));

@@ -1,4 +1,4 @@
-//! Reads the file of servers, in the JSON form that MCP clients use.
+//! Reads the file of MCP servers for `flowgate run`, in the JSON form that MCP clients use (`mcpServers`).
 
 use std::path::{Path, PathBuf};
 
@@ -77,6 +77,7 @@ struct ServerFields<'a> {
 }
 
 impl ServerFields<'_> {
+    /// Returns how the server is reached: by a command or by a URL.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
@@ -134,6 +135,7 @@ impl ServerFields<'_> {
         }
     }
 
+    /// Reads an object of strings, such as the environment of a server, and replaces variables in it.
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
         let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {

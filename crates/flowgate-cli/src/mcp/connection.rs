@@ -235,7 +235,7 @@ impl McpConnection {
         &self,
         tool: String,
         arguments: Map<String, Value>,
-        largest: usize,
+        max_bytes: usize,
     ) -> impl Future<Output = Result<ToolAnswer, CallError>> + Send + 'static {
         let (peer, words) = (self.peer(), self.words.clone());
         async move {
@@ -265,9 +265,9 @@ impl McpConnection {
             let structured = result.structured_content;
             let size =
                 content.to_string().len() + structured.as_ref().map_or(0, |value| value.to_string().len());
-            if size > largest {
+            if size > max_bytes {
                 return Err(CallError::ToolError(format!(
-                    "the tool's answer is larger than {largest} bytes; ask for less"
+                    "the tool's answer is larger than {max_bytes} bytes; ask for less"
                 )));
             }
             Ok(ToolAnswer { content, structured, is_error: result.is_error.unwrap_or(false), carries: None })

@@ -155,7 +155,10 @@ impl McpHttpClient {
 }
 
 /// Returns the events of a stream, read on a separate thread.
-fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'static, Result<Sse, SseError>> {
+fn events(
+    mut reader: ureq::BodyReader<'static>,
+    max_bytes: usize,
+) -> BoxStream<'static, Result<Sse, SseError>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
         let mut splitter = EventSplitter::default();
@@ -172,7 +175,7 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 }
             };
             read = read.saturating_add(bytes.len());
-            if read > most {
+            if read > max_bytes {
                 let _ = sender.blocking_send(Err(broken("the event stream exceeds the size limit")));
                 return;
             }

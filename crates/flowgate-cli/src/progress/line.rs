@@ -1,4 +1,4 @@
-//! Formats the progress line: the work done, its share of the whole, and the time left at the same speed.
+//! Formats the progress line of a command: the work done, its share of the whole, and the time left at the same speed.
 
 use std::time::Duration;
 

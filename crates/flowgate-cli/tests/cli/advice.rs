@@ -1,5 +1,5 @@
-//! Advice never hurts: the suggestions of `flowgate explain` for many false questions, applied and replayed over recorded
-//! attacks.
+//! Tests that advice does no harm: the suggestions of `flowgate explain` for many false questions are applied and
+//! replayed over recorded attacks.
 //!
 //! A false question comes from a policy that lacks a statement: from each policy of `examples/agentdojo`, each statement that
 //! grants something is removed in turn, and every question about a useful run of `advice/runs.txt` is explained. The attacks

@@ -1,4 +1,4 @@
-//! `flowgate analyze`.
+//! Tests of `flowgate analyze`: the printed matches of rules, and the exit codes.
 
 use crate::{check, file, name};
 

@@ -1,4 +1,4 @@
-//! `flowgate audit`: verification, listing, and deletion of content.
+//! Tests of `flowgate audit`: verification, listing, and deletion of content.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Error messages about traces that cannot be parsed.
+//! Tests of the error messages about traces that cannot be parsed.
 
 use crate::{POLICY, check, file, name};
 

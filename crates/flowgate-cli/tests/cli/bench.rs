@@ -1,4 +1,4 @@
-//! `flowgate bench detectors`.
+//! Tests of `flowgate bench detectors`: golden files of its table, and the exit code for rules that do not hold.
 
 use crate::{check, check_golden, file, flowgate, name, text};
 

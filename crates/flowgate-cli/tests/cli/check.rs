@@ -1,4 +1,4 @@
-//! `flowgate check`: verdicts, output formats, and errors of policies.
+//! Tests of `flowgate check`: verdicts, output formats, and errors of policies.
 
 use std::path::Path;
 use std::process::Command;

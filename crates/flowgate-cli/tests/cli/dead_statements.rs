@@ -1,5 +1,5 @@
-//! Names in a policy that do not occur in the traces, empty traces and unknown roles: each is a warning, or an error on
-//! request.
+//! Tests of the warnings about names in a policy that do not occur in the traces, about empty traces and about unknown
+//! roles; on request, each is an error.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 

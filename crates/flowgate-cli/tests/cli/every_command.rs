@@ -1,4 +1,4 @@
-//! Properties of all commands: manual pages, errors for missing files, and plural forms.
+//! Tests of properties that all commands have: manual pages, errors for missing files, and plural forms.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 

@@ -1,4 +1,5 @@
-//! `flowgate explain`.
+//! Tests of `flowgate explain`: the tree of a call, the suggested changes of the policy, and the measured effect of
+//! them.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 

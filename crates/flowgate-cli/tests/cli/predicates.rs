@@ -1,4 +1,4 @@
-//! Extern predicates, in every command that evaluates them.
+//! Tests of extern predicates, in every command that evaluates them.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Progress output in pipes, and Ctrl-C.
+//! Tests of the progress output in pipes, and of Ctrl-C.
 
 use crate::{POLICY, TRACE, flowgate, text};
 

@@ -1,4 +1,4 @@
-//! `flowgate replay`: summaries of corpora.
+//! Tests of `flowgate replay`: the figures and listings of corpora.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 

@@ -1,4 +1,4 @@
-//! `flowgate serve`: addresses, tokens, and signals.
+//! Tests of `flowgate serve` as a process: addresses, tokens, and signals.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

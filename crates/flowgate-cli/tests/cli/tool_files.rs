@@ -1,4 +1,4 @@
-//! `flowgate check --tools`: a policy against files that describe tools.
+//! Tests of `flowgate check --tools`, which compares a policy with files that describe tools.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Text of a trace cannot control the terminal.
+//! Tests that text of a trace cannot control the terminal.
 
 use serde_json::json;
 

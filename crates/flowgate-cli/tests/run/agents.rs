@@ -1,4 +1,4 @@
-//! Agents to which a chat delegates tasks, and chats that share stores.
+//! Tests of agents to which a chat of `flowgate run` delegates tasks, and of chats that share stores.
 
 use serde_json::Value;
 

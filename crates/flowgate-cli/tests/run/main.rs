@@ -1,4 +1,4 @@
-//! `flowgate run` with real servers as child processes, and a scripted model.
+//! Tests of `flowgate run` with real servers as child processes, and a scripted model.
 
 #![cfg(feature = "run")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]

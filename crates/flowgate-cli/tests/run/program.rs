@@ -1,4 +1,4 @@
-//! The program under test, and a scripted model behind an address.
+//! Starts the program under test, `flowgate run`, and a scripted model behind an address.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,5 @@
-//! Parses the tags, attributes, comments and character references of HTML, including malformed HTML. `markup` calls it.
+//! Parses the tags, attributes, comments and character references of HTML, including malformed HTML, and collects the
+//! links, images and hidden texts. `markup` calls it.
 
 use std::ops::Range;
 
@@ -12,9 +13,12 @@ struct HiddenElement {
     text: String,
 }
 
-/// Adds the content of the HTML in a text.
+/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Text between the tags is collected
+/// only while an element hides it.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
+    // The outermost open element that hides its content. Its `depth` counts open elements of the same name, which ends
+    // it at zero.
     let mut hidden: Option<HiddenElement> = None;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
@@ -142,14 +146,14 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses the attributes from behind the name of a tag.
+    /// Parses the attributes of a tag; `at` is the position after its name.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
         let rest = |at: usize| text.get(at..).unwrap_or_default();
-        let until =
+        let find_from =
             |at: usize, ends: &dyn Fn(char) -> bool| at + rest(at).find(ends).unwrap_or(rest(at).len());
         loop {
-            at = until(at, &|c| !c.is_whitespace() && c != '/');
+            at = find_from(at, &|c| !c.is_whitespace() && c != '/');
             match rest(at).chars().next() {
                 None => return Self { attributes, end: at },
                 Some('>') => return Self { attributes, end: at + 1 },
@@ -157,21 +161,21 @@ impl Tag {
                 Some('<') => return Self { attributes, end: at },
                 Some(_) => {}
             }
-            let mut end = until(at, &|c| c.is_whitespace() || matches!(c, '=' | '>' | '/' | '<'));
+            let mut end = find_from(at, &|c| c.is_whitespace() || matches!(c, '=' | '>' | '/' | '<'));
             if end == at {
                 // A stray `=` is treated as a name.
                 end = at + rest(at).chars().next().map_or(1, char::len_utf8);
             }
             let name = text.get(at..end).unwrap_or_default().to_ascii_lowercase();
-            let equals = until(end, &|c| !c.is_whitespace());
+            let equals = find_from(end, &|c| !c.is_whitespace());
             let mut span = end..end;
             at = end;
             if rest(equals).starts_with('=') {
-                let start = until(equals + 1, &|c| !c.is_whitespace());
+                let start = find_from(equals + 1, &|c| !c.is_whitespace());
                 let quote = rest(start).chars().next().filter(|c| matches!(c, '"' | '\''));
                 span = match quote {
-                    Some(quote) => start + 1..until(start + 1, &|c| c == quote),
-                    None => start..until(start, &|c| c.is_whitespace() || c == '>'),
+                    Some(quote) => start + 1..find_from(start + 1, &|c| c == quote),
+                    None => start..find_from(start, &|c| c.is_whitespace() || c == '>'),
                 };
                 at = (span.end + usize::from(quote.is_some())).min(text.len());
             }

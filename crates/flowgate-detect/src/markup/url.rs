@@ -1,4 +1,6 @@
-//! Finds addresses in a text, and detects addresses that carry data away.
+//! Finds web addresses in a plain text, and detects addresses that have the form of one that carries data to its host,
+//! such as `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through
+//! it.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -60,13 +62,13 @@ fn without_punctuation(url: &str) -> &str {
 pub fn is_exfiltration_shaped(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let (host_and_path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
     let lower = url.to_ascii_lowercase();
-    let template = ["{", "%7b", "$(", "<", "%3c", "[data", "[insert", "your_", "%24("]
+    let has_placeholder = ["{", "%7b", "$(", "<", "%3c", "[data", "[insert", "your_", "%24("]
         .iter()
         .any(|mark| lower.contains(mark));
-    let telling = |(name, value): (&str, &str)| {
+    let has_telling_name = |(name, value): (&str, &str)| {
         let name = name.to_ascii_lowercase();
         let names = [
             "data",
@@ -95,8 +97,8 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
         value.len() >= 8 && names.contains(&name.as_str())
     };
     let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or(("", pair)));
-    template
-        || pairs().any(telling)
+    has_placeholder
+        || pairs().any(has_telling_name)
         || pairs().any(|(_, value)| value.len() >= 24 && looks_encoded(value) || value.len() > 150)
         || path
             .split('/')

@@ -1,4 +1,8 @@
-//! Verifies check digits. Each function takes the text of a candidate, with its separators.
+//! Verifies the check digits of numbers that look like personal data: card numbers, bank accounts, national identity
+//! numbers and addresses of Bitcoin. The table of patterns in `personal` names one function for each kind.
+//!
+//! Each function takes the text that a pattern has matched, with its separators, and returns whether its digits are
+//! valid.
 
 fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
@@ -91,7 +95,8 @@ pub(super) fn es_letter(text: &str) -> bool {
     "TRWAGMYFPDXBNJZSQVHLCKE".chars().nth(((head + number(&digits(text))) % 23) as usize) == letter
 }
 
-/// Italy: checks the last letter of a codice fiscale.
+/// Italy: checks the last letter of a codice fiscale. Characters at odd places, counted from 1, have the values of the
+/// official table `ODD`; the others count by their digit or place in the alphabet.
 pub(super) fn it_fiscal_code(text: &str) -> bool {
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
@@ -235,13 +240,14 @@ pub(super) fn kr_rrn(text: &str) -> bool {
 
 /// India: checks the check digit of Verhoeff, over the dihedral group of order ten.
 pub(super) fn verhoeff(text: &str) -> bool {
-    // Five rotations and five reflections, multiplied.
+    // The product in the group: 0 to 4 are the rotations, 5 to 9 the reflections.
     let multiply = |a: u32, b: u32| match (a < 5, b < 5) {
         (true, true) => (a + b) % 5,
         (true, false) => 5 + (a + b) % 5,
         (false, true) => 5 + (a + 5 - b) % 5,
         (false, false) => (a + 5 - b) % 5,
     };
+    // The permutation that Verhoeff applies to a digit as often as its place from the right says; its order is eight.
     const STEP: [u32; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
     let permute = |digit: u32, times: usize| {
         (0..times % 8).fold(digit, |d, _| STEP.get(d as usize).copied().unwrap_or(d))
@@ -251,7 +257,7 @@ pub(super) fn verhoeff(text: &str) -> bool {
         && digits.iter().rev().enumerate().fold(0, |c, (i, digit)| multiply(c, permute(*digit, i))) == 0
 }
 
-/// Bitcoin: checks a segwit address, BIP 173 and BIP 350.
+/// Bitcoin: checks the checksum of a segwit address. The last constants are those of BIP 173 and of BIP 350.
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
     let step = |checksum: u32, value: u32| {
@@ -265,7 +271,7 @@ pub(super) fn bech32(text: &str) -> bool {
         .skip(3)
         .map(|c| "qpzry9x8gf2tvdw0s3jn54khce6mua7l".find(c).map(|at| at as u32))
         .collect();
-    // `b` and `c` spread into high and low bits.
+    // The prefix `bc` is hashed first: the high bits of its letters, a zero, and their low bits.
     let start = [3, 3, 0, 2, 3].into_iter().fold(1, step);
     lower.starts_with("bc1")
         && data.is_some_and(|data| matches!(data.into_iter().fold(start, step), 1 | 0x2bc8_30a3))
@@ -277,6 +283,7 @@ pub(super) fn bech32(text: &str) -> bool {
 /// leave few false hits.
 pub(super) fn base58_address(text: &str) -> bool {
     const ALPHABET: &str = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    // The number that the text spells in base 58, as 25 bytes. A carry out of the first byte means that it is longer.
     let mut bytes = [0_u32; 25];
     for c in text.chars() {
         let Some(value) = ALPHABET.find(c) else { return false };
@@ -290,6 +297,7 @@ pub(super) fn base58_address(text: &str) -> bool {
             return false;
         }
     }
+    // Each leading zero byte is spelled `1`. A real address mixes classes of characters; a long word does not.
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let ones = text.chars().take_while(|c| *c == '1').count();
     zeros == ones && matches!(bytes.first(), Some(0 | 5)) && character_class_count(text) == 3

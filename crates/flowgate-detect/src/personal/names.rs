@@ -1,4 +1,5 @@
-//! Finds names of people and places, by titles, phrases and short lists.
+//! Finds names of people and places, by titles, introductions ("my name is") and short lists. `personal` adds them to
+//! the other personal data.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -18,15 +19,17 @@ pub fn names(text: &str) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     let words: Vec<Range<usize>> =
         WORD.iter().flat_map(|word| word.find_iter(text)).map(|w| w.range()).collect();
+    // The word after a title or an introduction is a name.
     let introduced = INTRODUCTION.iter().flat_map(|phrase| phrase.find_iter(text)).map(|phrase| phrase.end());
     for at in introduced {
-        let first = words.partition_point(|word| word.start < at);
-        if words.get(first).is_some_and(|word| word.start == at) {
-            findings.insert(Finding { kind: "PERSON", span: name_span(text, &words, first) });
+        let index = words.partition_point(|word| word.start < at);
+        if words.get(index).is_some_and(|word| word.start == at) {
+            findings.insert(Finding { kind: "PERSON", span: name_span(text, &words, index) });
         }
     }
     for (i, word) in words.iter().enumerate() {
         let first = without_genitive(text.get(word.clone()).unwrap_or_default());
+        // Of a double name such as `Anna-Maria`, the list may contain only the first part.
         let given = first.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
         let alone = span.len() == first.len();

@@ -1,4 +1,6 @@
-//! Collects the imports, names and calls of a parsed program.
+//! Collects the imports, names and calls of a parsed Python program, and reports unsafe calls. `python` parses the
+//! program and calls this. Names are resolved through imports and assignments, so that `o.system` is known to be
+//! `os.system`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,6 +37,7 @@ struct CallCollector<'t> {
 }
 
 impl<'t> Visitor<'t> for CallCollector<'t> {
+    /// Records imports, and the names that imports and plain assignments bind.
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {
@@ -81,6 +84,8 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
         }
     }
 
+    /// Records calls and names, and reports unsafe ones. A function that is called is not reported a second time as a
+    /// reference.
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {
@@ -165,7 +170,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Reports an unsafe reference that is not called here, since it may be called elsewhere.
+    /// Reports an unsafe function that is referred to and not called here, since it may be called elsewhere. A name
+    /// that is computed at run time could be any function, so it is `REFLECTION`.
     fn report_unsafe_reference(&mut self, expr: &Expr) {
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
@@ -202,6 +208,8 @@ impl<'t> CallCollector<'t> {
         self.resolve_within(expr, 12)
     }
 
+    /// Returns the full name of an expression, such as `os.system` for `getattr(o, 'system')` after `import os as o`;
+    /// `None` if the program computes it, or if it nests deeper than `depth`.
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {
@@ -278,15 +286,16 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     };
     let is_true =
         |name: &str| keyword(name).is_some_and(|k| matches!(&k.value, Expr::BooleanLiteral(b) if b.value));
-    let tail = |expr: &Expr| match expr {
+    let last_name = |expr: &Expr| match expr {
         Expr::Attribute(attribute) => attribute.attr.to_string(),
         Expr::Name(name) => name.id.to_string(),
         _ => String::new(),
     };
     match name {
         "yaml.load" | "yaml.load_all" => {
-            let loader =
-                keyword("Loader").map(|k| tail(&k.value)).or_else(|| call.arguments.args.get(1).map(tail));
+            let loader = keyword("Loader")
+                .map(|k| last_name(&k.value))
+                .or_else(|| call.arguments.args.get(1).map(last_name));
             let safe = loader
                 .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
             (!safe).then_some("DESERIALIZATION")

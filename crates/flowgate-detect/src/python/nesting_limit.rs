@@ -1,4 +1,4 @@
-//! Rejects code that nests too deeply.
+//! Rejects Python code that nests too deeply, before it is parsed.
 //!
 //! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
 //! terms would abort the process. The tokens give a bound: the depth of an expression is at most the number of
@@ -23,12 +23,12 @@ struct BracketLevel {
     lambdas: usize,
 }
 
-/// Returns an error unless the code may be parsed.
+/// Returns an error if the code could nest deeper than `MAX_DEPTH`, or has blocks within more than `BLOCKS` blocks.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
     let mut lexer = lex(text, mode);
     let mut outer: Vec<BracketLevel> = Vec::new();
     let mut level = BracketLevel::default();
-    // The sum over `outer` and `level`.
+    // The bound on the depth at this token: all operators and lambdas of `outer` and `level`.
     let mut depth = 0_usize;
     let mut blocks = 0_usize;
     loop {
@@ -39,6 +39,8 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
             TokenKind::Unknown => return Err("invalid character, indentation or string"),
             TokenKind::Indent => blocks += 1,
             TokenKind::Dedent => blocks = blocks.saturating_sub(1),
+            // The end of a statement ends everything in it, a comma only the operators: a lambda's body continues after
+            // the commas of its parameters.
             TokenKind::Newline | TokenKind::Semi => {
                 depth -= level.operators + level.lambdas;
                 level = BracketLevel::default();

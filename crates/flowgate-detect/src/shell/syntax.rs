@@ -54,6 +54,7 @@ pub(super) fn read(text: &str) -> Vec<Pipeline> {
     let mut pipelines = Vec::new();
     let mut pipeline = Pipeline::new();
     let mut command = ShellCommand::default();
+    // The end marks of the here-documents that begin after this line.
     let mut documents: Vec<String> = Vec::new();
     loop {
         reader.skip_blank();
@@ -147,6 +148,8 @@ impl<'t> ShellLexer<'t> {
         Some(operator)
     }
 
+    /// Reads a word up to the next unquoted space or operator: removes its quotes, and records the ranges of its
+    /// substitutions. Returns `None` at an operator or the end.
     fn word(&mut self) -> Option<Word> {
         let mut word = Word { span: self.at..self.at, ..Word::default() };
         let mut quoted = false;

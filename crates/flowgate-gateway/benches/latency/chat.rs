@@ -1,4 +1,5 @@
-//! A double of an agent's chat: every request contains the whole chat and one more message of the user.
+//! A double of an agent's chat, which the clients of the benchmark send: every request contains the whole chat and one
+//! more message of the user.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Requests that are always open: a client sends its next request when the last one is answered.
+//! Measures with a fixed number of open requests: each client sends its next request when the last one is answered.
 //!
 //! * [`measure_streams`]: the first token of streams that the model paces, and the gaps between their chunks.
 //! * [`sweep`]: the rate that each way sustains, by the number of requests that are always open.

@@ -1,5 +1,5 @@
-//! Compares all ways to the same upstream, alternating in rounds, so that other load on the machine affects all of
-//! them.
+//! Compares all ways to the upstream (see `routes`): the same requests are sent on each way, alternating in rounds, so
+//! that other load on the machine affects all of them.
 
 use std::time::{Duration, Instant};
 

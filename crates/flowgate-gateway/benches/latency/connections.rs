@@ -1,4 +1,4 @@
-//! A pool of persistent connections to one address.
+//! Keeps a pool of persistent connections to one address, so that no measured request opens a connection.
 
 use std::sync::Mutex;
 

@@ -1,5 +1,5 @@
-//! Measures many turns at the same time, whose model takes its time: the memory and the threads of the process in
-//! between, and what it adds until the first byte of an answer.
+//! Measures many turns that wait for a slow model at the same time: the memory and the threads of the gateway's process
+//! while they wait, and the time that the gateway adds until the first byte of an answer.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Requests at a fixed rate, independent of earlier responses: a latency is measured from the time at which its request
-//! was due.
+//! Sends requests at a fixed rate, independent of earlier responses: a latency is measured from the time at which its
+//! request was due.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

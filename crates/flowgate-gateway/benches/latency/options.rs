@@ -1,4 +1,4 @@
-//! The options of the benchmark.
+//! Declares the options of the benchmark's command line.
 
 use std::path::PathBuf;
 use std::time::Duration;

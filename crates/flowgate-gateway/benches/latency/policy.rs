@@ -1,4 +1,5 @@
-//! A policy of fifty statements, with two lattices and three stores, for an agent with mails, files, money and the web.
+//! Generates the policy that the measured gateway enforces: fifty statements, with two lattices and three stores, for
+//! an agent with mails, files, money and the web.
 
 /// The tools whose output is untrusted, and those that act.
 const READERS: [&str; 4] = ["read_mail", "search_web", "read_page", "read_file"];

@@ -1,4 +1,5 @@
-//! The servers under test, each in its own process.
+//! Starts and stops the servers under test (the gateway, the bare proxy, the double of the model's server), each in its
+//! own process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};

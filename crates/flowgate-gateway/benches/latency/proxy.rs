@@ -1,4 +1,4 @@
-//! A bare proxy: the cost of a gateway without the guard.
+//! Runs a bare proxy, which forwards requests unchanged: the cost of a gateway without the guard.
 
 use std::sync::Arc;
 

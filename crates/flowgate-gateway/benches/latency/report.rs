@@ -1,4 +1,4 @@
-//! The results as a table.
+//! Prints the results as a table.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The ways to the same upstream: directly, through a bare proxy, through the gateway, and through LiteLLM.
+//! Lists the ways to the upstream that are compared: directly, through a bare proxy, through the gateway, and through
+//! LiteLLM, another gateway.
 
 use std::path::Path;
 use std::sync::Arc;

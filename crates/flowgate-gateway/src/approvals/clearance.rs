@@ -73,12 +73,13 @@ impl Clearance {
     /// Returns a question's content as a person may read it, and whether that is all of it.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
-        let own =
+        let hidden_member =
             content.as_object_mut().and_then(|content| content.remove(HIDDEN_MEMBER)).unwrap_or_default();
-        if self.covers(policy, own.get("carries")) {
+        if self.covers(policy, hidden_member.get("carries")) {
             return (content, true);
         }
-        let reasons = own.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let reasons =
+            hidden_member.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut shown: Vec<&str> = reasons
             .iter()
             .filter(|reason| self.covers(policy, reason.get("carries")))
@@ -86,13 +87,13 @@ impl Clearance {
             .collect();
         shown.dedup();
         shown.push(HIDDEN);
-        let mut hidden = Map::new();
-        hidden.insert("tool".to_owned(), content.get("tool").cloned().unwrap_or_default());
-        hidden.insert("arguments".to_owned(), HIDDEN.into());
-        hidden.insert("label".to_owned(), json!([]));
-        hidden.insert("reasons".to_owned(), json!(shown));
-        hidden.insert("excerpts".to_owned(), json!([]));
-        (Value::Object(hidden), false)
+        let mut withheld = Map::new();
+        withheld.insert("tool".to_owned(), content.get("tool").cloned().unwrap_or_default());
+        withheld.insert("arguments".to_owned(), HIDDEN.into());
+        withheld.insert("label".to_owned(), json!([]));
+        withheld.insert("reasons".to_owned(), json!(shown));
+        withheld.insert("excerpts".to_owned(), json!([]));
+        (Value::Object(withheld), false)
     }
 }
 

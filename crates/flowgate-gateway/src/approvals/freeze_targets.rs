@@ -1,5 +1,5 @@
 //! Lists the names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
-//! tools and conversations seen so far. The routes for people reject a freeze of any other name.
+//! tools and conversations seen so far. `routes` rejects a freeze of any other name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -58,6 +58,8 @@ pub(crate) enum FreezeTargetMatch {
 }
 
 impl FreezeTargets {
+    /// Collects the names in the configuration and the policies of these clients. Tools and conversations are added
+    /// when they are seen.
     pub(crate) fn of(clients: &[ClientSettings]) -> Self {
         let mut names = Self::default();
         for client in clients {
@@ -121,10 +123,10 @@ impl FreezeTargets {
 
     /// Finds the conversation named `CLIENT/NAME`, which exists in the database or may be created later.
     async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
-        // The name of a client may contain a slash.
+        // The name of a client may contain a slash, so every slash is tried as the end of the client's name.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
-        let mut places = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
-        let Some((client, name)) = places.find(of_client) else {
+        let mut splits = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
+        let Some((client, name)) = splits.find(of_client) else {
             let why =
                 format!("a conversation is named CLIENT/NAME; {}", no_such("client", self.clients.keys()));
             return Ok(FreezeTargetMatch::Impossible(why));

@@ -41,10 +41,10 @@ impl People {
             Some(FreezeKind::Consent) => {
                 what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client))
             }
-            // The name of a client may contain a slash.
+            // The name is CLIENT/CONVERSATION. The name of a client may contain a slash, so every slash is tried.
             Some(FreezeKind::Conversation | FreezeKind::Grants) => {
-                let mut places = what.match_indices('/').filter_map(|(at, _)| what.get(..at));
-                places.find_map(|client| self.tenants.get(client))
+                let mut client_names = what.match_indices('/').filter_map(|(at, _)| what.get(..at));
+                client_names.find_map(|client| self.tenants.get(client))
             }
             None => None,
         };

@@ -117,6 +117,7 @@ impl ApprovalService {
             return Err(HttpReply::detail(StatusCode::BAD_REQUEST, &message));
         };
         let tenants = match person.tenants.as_slice() {
+            // The person may see the questions of all tenants.
             [] => vec![None],
             tenants => tenants.iter().map(|tenant| Some(tenant.as_str())).collect(),
         };
@@ -139,7 +140,9 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
     }
 
-    /// Decides a question.
+    /// Decides a question, if the person may: they have to be an approver of its tenant who does not own the client,
+    /// and must be able to read all that they allow. The decision is recorded in the audit log in the transaction that
+    /// stores it.
     pub(crate) async fn decide(
         &self,
         headers: &HeaderMap,
@@ -187,6 +190,7 @@ impl ApprovalService {
         let decided = decided.map_err(|error| {
             if is_recorded {
                 let what = format!("decision {}", question.digest);
+                // The log has the decision, but the transaction may have failed.
                 self.recorder.record_unconfirmed(what, &person.name, &error);
             }
             database_error_reply(error)
@@ -210,13 +214,15 @@ impl ApprovalService {
         }
     }
 
-    /// Streams the changes of questions as events, after the change that the client received last; from now on, if it
-    /// names none.
+    /// Streams the changes of questions as server-sent events, after the change with the id in the header
+    /// `last-event-id`; if the client sends none, from now on. A task reads the changes until the client disconnects:
+    /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
+    /// gateway may have changed one.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
-        let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
-        let mut last = match last {
-            Some(last) => last,
+        let received = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
+        let mut last_change = match received {
+            Some(change) => change,
             None => self.store.last_change().await.map_err(database_error_reply)?,
         };
         let (parts, reader) = stream::reply_channel();
@@ -226,27 +232,28 @@ impl ApprovalService {
         let mut bell = self.bell.subscribe();
         tokio::spawn(async move {
             let Some(person) = approvals.people.find_by_name(&person) else { return };
-            let mut idle = 0;
+            let mut idle_polls = 0;
             while !presence.is_disconnected() {
                 // A failed read is retried with the next poll.
-                let new = approvals.store.questions_after(last, BATCH).await.unwrap_or_default();
+                let changed_questions =
+                    approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();
                 let mut text = String::new();
-                for question in &new {
-                    last = question.change;
+                for question in &changed_questions {
+                    last_change = question.change;
                     if person.sees_tenant(&question.tenant) {
                         let data = approvals.question_json(question, person).to_string();
-                        text.push_str(&format!("id: {last}\n"));
+                        text.push_str(&format!("id: {last_change}\n"));
                         text.push_str(&sse::SseEvent::new("question", data).encode());
                     }
                 }
-                idle = if new.is_empty() { idle + 1 } else { 0 };
-                if is_due(idle) {
+                idle_polls = if changed_questions.is_empty() { idle_polls + 1 } else { 0 };
+                if is_due(idle_polls) {
                     text.push_str(": still here\n\n");
                 }
                 if !text.is_empty() && parts.send(ReplyPart::Bytes(text.into_bytes())).await.is_err() {
                     return;
                 }
-                if new.is_empty() {
+                if changed_questions.is_empty() {
                     let _ = timeout(POLL_INTERVAL, bell.changed()).await;
                 }
             }
@@ -265,7 +272,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }
 
-    /// Freezes or thaws.
+    /// Freezes or thaws a target. The order is recorded in the audit log first, so that no freeze is without a record.
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
@@ -300,26 +307,27 @@ impl ApprovalService {
             state: if switch.frozen { FreezeSwitch::Set } else { FreezeSwitch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
-        let changed = async {
+        let outcome = async {
             self.store.persist_log_head().await?;
             if switch.frozen {
                 return self.store.freeze(kind, what, &person.name).await.map(|()| true);
             }
             self.store.thaw(kind, what).await
         };
-        let changed = changed.await.map_err(|error| {
+        let outcome = outcome.await.map_err(|error| {
             let order = if switch.frozen { "freeze" } else { "thaw" };
             self.recorder.record_unconfirmed(format!("{order} {kind} {what}"), &person.name, &error);
             database_error_reply(error)
         });
-        if !changed? {
+        if !outcome? {
             return Err(HttpReply::detail(StatusCode::NOT_FOUND, "nothing of this kind and name is frozen"));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
         Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
-    /// Deletes the content beside the audit log of a tenant, a client or a conversation.
+    /// Deletes the content of a tenant, a client or a conversation from the contents file next to the audit log. An
+    /// admin of some tenants has to name one of them.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";

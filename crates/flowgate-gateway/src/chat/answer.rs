@@ -1,4 +1,5 @@
-//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded and stored.
+//! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded in the audit log
+//! and stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,9 +77,9 @@ impl ModelRoutes {
             Err(failure) => return Some(failed(report, failure)),
         };
         report.set_conversation(handle.name());
-        let done =
+        let answered =
             self.stream_turn(received, &handle, (body, &request, &chat), presence, parts, report).await;
-        done.unwrap_or_else(|failure| {
+        answered.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(handle.name())))
         })
     }
@@ -100,17 +101,17 @@ impl ModelRoutes {
         // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
         // whole body is decoded.
         let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
-        let whole = match (!has_cached_messages)
+        let whole_request = match (!has_cached_messages)
             .then(|| prefix_cache::decode_whole(received.api, body))
             .transpose()
         {
-            Ok(whole) => whole,
+            Ok(whole_request) => whole_request,
             Err(why) => {
                 self.sessions.persist(client, handle, &mut locked).await?;
                 return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
-        let whole = whole.as_ref().map(|asked| {
+        let whole_request = whole_request.as_ref().map(|asked| {
             let messages = &asked.request.messages;
             SentChat::of(messages).with_sources(with_default_provenance(
                 asked.sources.clone(),
@@ -118,7 +119,7 @@ impl ModelRoutes {
                 received.unmarked,
             ))
         });
-        let chat = whole.as_ref().unwrap_or(chat);
+        let chat = whole_request.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
@@ -127,7 +128,7 @@ impl ModelRoutes {
         let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
-        let done =
+        let outcome =
             self.run_guarded(received, handle.name(), &mut locked, (settings, chat), presence, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
@@ -139,8 +140,8 @@ impl ModelRoutes {
             self.record_taken_back(&events);
         }
         drop(locked);
-        let done = done.and_then(|completion| persisted.map(|()| completion));
-        match (done, stream) {
+        let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
+        match (outcome, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {
                 let mut body = received.api.encode_response(&completion, head);
@@ -155,6 +156,7 @@ impl ModelRoutes {
                     None => reply,
                 }))
             }
+            // The status of the reply has been sent, so the failure becomes an event of the stream.
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
                 report.set_failure(&failure);
                 stream.fail(failure.status, &failure.message).await;

@@ -1,4 +1,5 @@
-//! The limits on the requests of a client: the quota, and what is logged and answered when a limit is reached.
+//! Checks the quota of a client for each of its requests, and reports the limits on its requests that were reached. The
+//! model routes and the MCP routes call it before they read a body.
 
 use axum::http::StatusCode;
 
@@ -80,6 +81,7 @@ impl ModelRoutes {
         let store = self.sessions.store();
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
+            // No other gateway counts requests of this client.
             Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
             Ok(()) => {
                 let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;

@@ -134,6 +134,7 @@ impl Drop for ClientRequestPlace {
 pub(crate) struct Clients(Vec<Arc<ClientState>>);
 
 impl Clients {
+    /// Creates the state of the configured clients, which have not sent any request yet.
     pub(crate) fn new(clients: Vec<ClientSettings>) -> Self {
         let known = clients.into_iter().map(|spec| {
             let mut client = history::ClientProfile {
@@ -186,7 +187,7 @@ impl Clients {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
-        let one = |name: &str| {
+        let single_value = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
@@ -200,37 +201,37 @@ impl Clients {
                 }
             }
         };
-        let bearer = |text: &'_ str| {
+        let bearer_token = |text: &'_ str| {
             let (scheme, key) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
-        let provider = match (one("authorization")?, one("x-api-key")?) {
+        let standard_key = match (single_value("authorization")?, single_value("x-api-key")?) {
             (Some(_), Some(_)) => {
                 return Err("`Authorization` and `x-api-key` are both present: send one of them");
             }
-            (Some(text), None) => Some(bearer(text).ok_or(
+            (Some(text), None) => Some(bearer_token(text).ok_or(
                 "the header `Authorization` is not of the form `Bearer KEY`: send the key in this form",
             )?),
             (None, key) => key.map(str::to_owned),
         };
-        let own = one(KEY)?.map(str::to_owned);
-        let has_name = |client: &&Arc<ClientState>| {
+        let gateway_key = single_value(KEY)?.map(str::to_owned);
+        let holds_certificate = |client: &&Arc<ClientState>| {
             client
                 .spec
                 .certificate
                 .as_ref()
                 .is_some_and(|name| certificate.is_some_and(|shown| shown.is_of(name)))
         };
-        let mut named = self.0.iter().filter(has_name);
-        let by_certificate = match (named.next(), named.next()) {
+        let mut holders = self.0.iter().filter(holds_certificate);
+        let by_certificate = match (holders.next(), holders.next()) {
             (_, Some(_)) => {
                 return Err(
                     "the certificate is that of more than one client of this gateway: its operator must give each client its own",
                 );
             }
-            (named, None) => named,
+            (only_holder, None) => only_holder,
         };
-        let key = own.as_deref().or(provider.as_deref());
+        let key = gateway_key.as_deref().or(standard_key.as_deref());
         // All keys are compared, so that the time does not reveal which key is similar.
         let by_key = self.0.iter().fold(None, |found, client| {
             let is_own = key.is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key)));
@@ -247,10 +248,10 @@ impl Clients {
             }
             (Some(client), _) => {
                 // Without a separate header, the value of `Authorization` is the gateway's key and not the provider's.
-                let upstream = if own.is_some() { provider } else { None };
-                return Ok((Arc::clone(client), upstream));
+                let provider_key = if gateway_key.is_some() { standard_key } else { None };
+                return Ok((Arc::clone(client), provider_key));
             }
-            (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
+            (None, Some(client)) if client.spec.key.is_none() && gateway_key.is_none() => client,
             (None, _) if key.is_some() => {
                 return Err(
                     "the key is that of no client of this gateway: send the one that its operator gave you",
@@ -264,7 +265,7 @@ impl Clients {
                 return Err("this gateway requires a key: send the one that its operator gave you");
             }
         };
-        Ok((Arc::clone(client), provider))
+        Ok((Arc::clone(client), standard_key))
     }
 
     /// Finds the client of a request to a model. If the client's upstream takes the client's own key, that key must be
@@ -278,8 +279,14 @@ impl Clients {
         let pass_key = client.spec.upstream()?.pass_key;
         if pass_key && key.is_none() {
             return Err(match client.spec.key {
-                Some(_) => "send the provider's key as usual, and the gateway's in `x-flowgate-key`",
-                None => "send the provider's key as usual",
+                Some(_) => {
+                    "the request has no key for the model provider: send your provider's key in \
+                    `Authorization: Bearer KEY` or `x-api-key`, and the gateway's in `x-flowgate-key`"
+                }
+                None => {
+                    "the request has no key for the model provider: send your provider's key in \
+                    `Authorization: Bearer KEY` or `x-api-key`"
+                }
             });
         }
         Ok((client, key.filter(|_| pass_key)))

@@ -204,7 +204,8 @@ impl Conversations {
         &self.store
     }
 
-    /// Finds the conversation that a client names, or that a chat continues; if there is none, generates a new name.
+    /// Finds the conversation that a client names, or the one whose history is the longest prefix of the chat; if there
+    /// is none, generates a new name. The cache is asked first, since the database needs a query for it.
     pub(crate) async fn find(
         &self,
         client: &ClientState,
@@ -240,6 +241,13 @@ impl Conversations {
 
     /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are
     /// not in memory.
+    ///
+    /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory,
+    ///    it is up to date.
+    /// 2. Otherwise takes the lease in the database, and waits while another gateway holds it.
+    /// 3. Replays the turns that other gateways have stored since; if that is not possible, the whole conversation.
+    ///
+    /// The memory that the conversation takes is reserved in `_share` until the lock is dropped.
     pub(crate) async fn lock<'f>(
         &'f self,
         client: &ClientState,
@@ -268,11 +276,11 @@ impl Conversations {
             return Ok(locked);
         }
         self.store.set_held(&handle.key.0, &handle.key.1, true);
-        let since = Instant::now();
+        let began = Instant::now();
         let opened = loop {
             let turns = locked.session.as_ref().map_or(0, |session| session.turns);
             match self.open(client, handle, turns).await {
-                Err(DatabaseError::ConversationHeld) if since.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
+                Err(DatabaseError::ConversationHeld) if began.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
                     tokio::select! {
                         () = presence.disconnected() => return Err(disconnected()),
                         () = tokio::time::sleep(HELD_ELSEWHERE_POLL) => {}
@@ -281,21 +289,22 @@ impl Conversations {
                 opened => break opened?,
             }
         };
-        // A conversation of the same name may have been recreated in the meantime.
-        let is_known = locked.session.as_ref().is_some_and(|session| {
+        // Another gateway may have recreated the conversation under the same name.
+        let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
             session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
         });
-        if !is_known || !replay_missing(client, locked.session.as_mut(), &opened) {
+        if !is_same_conversation || !replay_missing(client, locked.session.as_mut(), &opened) {
             *locked.session = None;
         }
         if locked.session.is_none() {
             // The conversation is replayed only if the memory budget has room for its stored inputs.
-            let read = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
-            let before = self.reserve_memory(client, handle, memory_of(opened.bytes, read)).await?;
+            let input_values = opened.inputs.iter().map(|row| count_values(row.as_bytes())).sum();
+            let replay_share =
+                self.reserve_memory(client, handle, memory_of(opened.bytes, input_values)).await?;
             // Boxed, because few turns load a conversation, and an unboxed future would enlarge the future of every
             // turn.
             *locked.session = Some(Box::pin(self.load(client, handle, opened)).await?);
-            drop(before);
+            drop(replay_share);
         }
         let bytes = locked.session.as_ref().map_or(0, ConversationState::memory);
         self.memory().set_size(&handle.key, bytes);
@@ -329,8 +338,8 @@ impl Conversations {
 
     /// Deletes the least recently used conversations of a client beyond its limit, except `newest` and those in use.
     async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
-        let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
-        let surplus = self.store.least_recently_used(&client.spec.name, newest, most).await?;
+        let limit = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
+        let surplus = self.store.least_recently_used(&client.spec.name, newest, limit).await?;
         if !surplus.is_empty() {
             self.log.limit(&Limit {
                 what: "conversations of one client",
@@ -338,7 +347,7 @@ impl Conversations {
                     continue them is not trusted",
                 setting: Some("[clients.NAME] sessions"),
                 advice: None,
-                most: u64::try_from(most).unwrap_or_default(),
+                most: u64::try_from(limit).unwrap_or_default(),
                 client: &client.spec.name,
                 conversation: None,
             });
@@ -428,11 +437,11 @@ impl Conversations {
     fn report_full(&self, client: &ClientState, conversation: &str, full: &BTreeMap<String, u64>) {
         for (source, bytes) in full {
             client.add_forgotten(*bytes);
-            let most = client.spec.quotations / history::SHARE;
+            let source_limit = client.spec.quotations / history::SHARE;
             let fields = vec![
                 ("limit", "text remembered of one source".into()),
                 ("setting", "[store] quotation-mib".into()),
-                ("most", most.into()),
+                ("most", source_limit.into()),
                 ("source", source.as_str().into()),
                 ("forgotten", (*bytes).into()),
                 ("conversation", conversation.into()),

@@ -1,4 +1,4 @@
-//! Error replies in the form of the API that the client uses.
+//! Builds error replies of the model routes in the form of the API that the client uses.
 
 use axum::http::{StatusCode, header};
 use flowgate_lm::wire::Api;

@@ -1,4 +1,5 @@
-//! The headers by which a client names the conversation of a request and the provenance of its messages.
+//! Reads the request headers by which a client names the conversation of a request and the provenance of its messages.
+//! The model routes call it.
 
 use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;

@@ -1,4 +1,5 @@
-//! Periodic maintenance of the database and the audit log: renews leases, expires questions and deletes old data.
+//! Maintains the database and the audit log periodically: renews the leases of the conversations that this gateway
+//! uses, expires questions and deletes old data.
 //!
 //! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
 //! dropped.
@@ -57,14 +58,18 @@ pub(super) fn spawn_tasks(
         tokio::spawn(run_periodically(HOLD, store, |store| async move { drop(store.renew_leases().await) }));
     }
     // A failed write is retried at the next interval, and the next turn stores the head as well.
-    let noted = Arc::downgrade(store);
-    tokio::spawn(run_periodically(NOTE, noted, |store| async move { drop(store.persist_log_head().await) }));
-    let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
+    let head_store = Arc::downgrade(store);
+    tokio::spawn(run_periodically(
+        NOTE,
+        head_store,
+        |store| async move { drop(store.persist_log_head().await) },
+    ));
+    let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
-    let shown = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
+    let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
     tokio::spawn(run_periodically(CLEAN, store, move |store| async move {
-        drop(store.delete_unused(age).await);
-        drop(store.delete_old_shown_texts(shown).await);
+        drop(store.delete_unused(unused_millis).await);
+        drop(store.delete_old_shown_texts(shown_millis).await);
     }));
     tokio::spawn(run_periodically(EXPIRE, approvals, move |approvals| async move {
         drop(approvals.expire_questions(retention).await)

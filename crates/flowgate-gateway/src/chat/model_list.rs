@@ -1,4 +1,5 @@
-//! The list of the models that a client may ask for, in the form of each API.
+//! Answers the route that lists the models that a client may ask for, in the form of the API that the client uses.
+//! `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_lm::wire::Api;
@@ -16,6 +17,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<HttpReply, HttpReply> {
+        // All APIs have the same path for this list; clients of the Messages API send their key in this header.
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) = self
             .clients

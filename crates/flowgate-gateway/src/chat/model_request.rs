@@ -1,5 +1,5 @@
-//! A request for a model, from its headers: the client is authenticated and its limits are checked before any of the body
-//! is read.
+//! Reads the headers of a request for a model: authenticates the client and checks its limits before any of the body is
+//! read. The HTTP service calls it, and hands the result to `answer`.
 
 use std::sync::Arc;
 

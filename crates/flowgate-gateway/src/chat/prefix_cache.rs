@@ -118,20 +118,20 @@ impl PrefixCache {
     ) -> Option<PartlyCachedRequest> {
         let (first, last) = (messages.first()?, messages.last()?);
         let settings = self.decode_settings(api, [text.get(..first.start)?, text.get(last.end..)?])?;
-        let (all, prefixes) = prefix_digests(text, messages);
+        let (whole_digest, prefixes) = prefix_digests(text, messages);
         let prefix = self.longest_cached(prefixes);
         let cached_messages = prefix.as_ref().map_or(0, |(_, prefix)| prefix.len());
         let new_messages = text.get(messages.get(cached_messages)?.start..last.end)?;
         let new_messages = [r#"{"messages":["#, new_messages, "]}"].concat();
         let (new_messages, sources) =
             chat_completions::decode_messages(&Json::parse(&new_messages).ok()?).ok()?;
-        let count = messages.len();
-        (cached_messages + new_messages.len() == count).then(|| PartlyCachedRequest {
+        let message_count = messages.len();
+        (cached_messages + new_messages.len() == message_count).then(|| PartlyCachedRequest {
             settings,
             messages: new_messages,
             sources,
             prefix,
-            all: Some((count, all)),
+            all: Some((message_count, whole_digest)),
         })
     }
 
@@ -177,20 +177,23 @@ impl PrefixCache {
             return;
         }
         let mut cache = self.lock();
-        if let Some((before, prefix)) = &request.prefix {
-            match cache.by_digest.remove(before) {
+        // The next request of this chat begins with the new prefix, which therefore replaces the one of this request.
+        if let Some((prefix_digest, prefix)) = &request.prefix {
+            match cache.by_digest.remove(prefix_digest) {
                 Some(_) => cache.messages -= prefix.len(),
-                None => drop(cache.older.remove(before)),
+                None => drop(cache.older.remove(prefix_digest)),
             }
         }
+        // There are two generations: when the younger one is full, it becomes the older one, and the older one is
+        // dropped.
         if cache.messages + count > MAX_CACHED_MESSAGES {
             let younger = std::mem::take(&mut cache.by_digest);
             drop_in_background(std::mem::replace(&mut cache.older, younger));
             cache.messages = 0;
         }
         cache.messages += count;
-        if let Some(other) = cache.by_digest.insert(digest, prefix) {
-            cache.messages -= other.len();
+        if let Some(replaced) = cache.by_digest.insert(digest, prefix) {
+            cache.messages -= replaced.len();
         }
     }
 
@@ -210,12 +213,12 @@ fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
 /// first.
 fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(usize, PrefixDigest)>) {
     let (mut hash, mut prefixes) = (Sha256::new(), Vec::new());
-    let mut from = messages.first().map_or(0, |first| first.start);
+    let mut covered_until = messages.first().map_or(0, |first| first.start);
     let shortest = messages.len().saturating_sub(MAX_UNCACHED_MESSAGES).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {
         // The digest also covers the bytes between messages.
-        hash.update(text.get(from..message.end).unwrap_or_default());
-        from = message.end;
+        hash.update(text.get(covered_until..message.end).unwrap_or_default());
+        covered_until = message.end;
         if count < messages.len() {
             prefixes.push((count, hash.clone().finalize().into()));
         }

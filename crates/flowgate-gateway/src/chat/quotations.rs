@@ -27,21 +27,21 @@ impl ModelRoutes {
     /// Lists the remembered texts of each client in the admin's tenants.
     pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
-        let mut shown: Vec<Value> = Vec::new();
+        let mut listed_clients: Vec<Value> = Vec::new();
         for client in self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant)) {
-            let (held, forgotten) = self
+            let (usages, forgotten) = self
                 .sessions
                 .store()
                 .shown_sources(&client.spec.name)
                 .await
                 .map_err(|error| database_error_reply(&error))?;
-            let sources: Vec<Value> = held
+            let sources: Vec<Value> = usages
                 .iter()
-                .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.characters, "oldest": held.oldest, "newest": held.newest}))
+                .map(|usage| json!({"source": usage.source, "texts": usage.texts, "letters": usage.characters, "oldest": usage.oldest, "newest": usage.newest}))
                 .collect();
             let room = client.spec.quotations;
             let (bytes, each) = (room, room / flowgate_guard::history::SHARE);
-            shown.push(json!({
+            listed_clients.push(json!({
                 "client": client.spec.name,
                 "tenant": client.spec.tenant,
                 "most_letters": bytes,
@@ -50,7 +50,7 @@ impl ModelRoutes {
                 "sources": sources,
             }));
         }
-        Ok(HttpReply::json(StatusCode::OK, &json!({"clients": shown})))
+        Ok(HttpReply::json(StatusCode::OK, &json!({"clients": listed_clients})))
     }
 
     /// Clears the remembered texts of a client, or those from one source, in all gateways that share the database.

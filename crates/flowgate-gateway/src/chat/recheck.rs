@@ -81,7 +81,8 @@ impl LoggedVerdicts {
         self.logs.push(log);
     }
 
-    /// Adds a record, if it is a verdict.
+    /// Adds a record, if it is a verdict, to the verdicts of the log that is being read: `logs` has the finished logs
+    /// and this one.
     pub fn add(&mut self, record: &AuditRecord) {
         if record.kind != "judged" {
             return;
@@ -90,10 +91,10 @@ impl LoggedVerdicts {
             |name: &str| record.object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let event = record.object.get("event").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let verdict = (event, text("tool"), text("verdict"), text("digest"));
-        let read = self.logs.len().max(1);
+        let log_count = self.logs.len().max(1);
         let logs = self.verdicts.entry((text("client"), text("conversation"))).or_default();
-        if logs.len() < read {
-            logs.resize_with(read, Vec::new);
+        if logs.len() < log_count {
+            logs.resize_with(log_count, Vec::new);
         }
         if let Some(log) = logs.last_mut() {
             log.push((text("policy"), verdict));
@@ -148,53 +149,55 @@ fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Resu
 async fn recheck_conversations(
     store: &Database,
     config: GatewayConfig,
-    known: DatabaseSnapshot,
+    snapshot: DatabaseSnapshot,
     mut logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
     let clients = Clients::new(config.clients);
-    let mut rechecked = RecheckReport::default();
+    let mut report = RecheckReport::default();
     // Without an anchor of the log, a conversation may be older than the log.
-    let anchors = known.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
-    let after = anchors.map(|anchor| anchor.after).min();
-    for ConversationListing { id, client: name, name: conversation, turns } in known.conversations {
-        let verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
-        let is_older = after.is_some_and(|after| id <= after);
-        if verdicts.is_none() && (is_older || after.is_none()) {
+    let anchors = snapshot.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
+    let oldest_anchor = anchors.map(|anchor| anchor.after).min();
+    for ConversationListing { id, client: name, name: conversation, turns } in snapshot.conversations {
+        let logged_verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
+        let is_older = oldest_anchor.is_some_and(|oldest_anchor| id <= oldest_anchor);
+        if logged_verdicts.is_none() && (is_older || oldest_anchor.is_none()) {
             continue;
         }
-        let logs = verdicts.unwrap_or_default();
-        let all = count(logs.iter().map(Vec::len).sum());
-        let past = store.read_journal(&name, &conversation).await?;
-        let found = clients.find_by_name(&name).zip(past);
-        let Some((client, mut past)) = found.filter(|(client, past)| client.spec.basis == past.basis) else {
-            rechecked.gone += all;
-            rechecked.unread += u64::from(all == 0);
+        let logs = logged_verdicts.unwrap_or_default();
+        let logged_count = count(logs.iter().map(Vec::len).sum());
+        let journal = store.read_journal(&name, &conversation).await?;
+        let client_and_journal = clients.find_by_name(&name).zip(journal);
+        let Some((client, mut journal)) =
+            client_and_journal.filter(|(client, journal)| client.spec.basis == journal.basis)
+        else {
+            report.gone += logged_count;
+            report.unread += u64::from(logged_count == 0);
             continue;
         };
-        past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
+        journal.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
         // Verdicts under another policy belong to an earlier conversation of the same name.
-        let of_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
-            let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
+        let verdicts_under_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
+            let same = log.into_iter().filter(|(policy, _)| *policy == journal.basis);
             same.map(|(_, verdict)| verdict).collect()
         };
-        let logs: Vec<Vec<VerdictRow>> = logs.into_iter().map(of_policy).collect();
-        let left = count(logs.iter().map(Vec::len).sum());
-        rechecked.gone += all.saturating_sub(left);
-        match replay_verdicts(&client, &past).and_then(|judged| compare(&logs, &judged, is_older)) {
+        let logs: Vec<Vec<VerdictRow>> = logs.into_iter().map(verdicts_under_policy).collect();
+        let of_this_policy = count(logs.iter().map(Vec::len).sum());
+        report.gone += logged_count.saturating_sub(of_this_policy);
+        match replay_verdicts(&client, &journal).and_then(|judged| compare(&logs, &judged, is_older)) {
             Ok(ComparisonCounts { same, unsent, earlier }) => {
-                rechecked.same += same;
-                rechecked.unsent += unsent;
-                rechecked.earlier += earlier;
+                report.same += same;
+                report.unsent += unsent;
+                report.earlier += earlier;
             }
-            Err(what) => rechecked.differ.push(ReplayDifference { client: name, conversation, what }),
+            Err(what) => report.differ.push(ReplayDifference { client: name, conversation, what }),
         }
     }
-    let left = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
-    rechecked.gone += count(left);
-    rechecked
+    let without_conversation = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
+    report.gone += count(without_conversation);
+    report
         .differ
         .sort_by(|one, other| (&one.client, &one.conversation).cmp(&(&other.client, &other.conversation)));
-    Ok(rechecked)
+    Ok(report)
 }
 
 /// Replays a conversation and returns its verdicts.
@@ -219,18 +222,19 @@ struct ComparisonCounts {
 
 /// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; further verdicts
 /// in a log belong to turns that were not stored. The first verdicts of a conversation that `is_older` than the log may
-/// be missing.
+/// be missing; they count as `earlier`.
 fn compare(
     logs: &[Vec<VerdictRow>],
-    again: &[VerdictRow],
+    replayed: &[VerdictRow],
     is_older: bool,
 ) -> Result<ComparisonCounts, String> {
-    let mut rests: Vec<_> = logs.iter().map(|log| log.iter()).collect();
+    let mut unmatched: Vec<_> = logs.iter().map(|log| log.iter()).collect();
     let (mut same, mut earlier) = (0, 0);
-    for verdict in again {
-        let log = rests.iter_mut().find(|rest| rest.as_slice().contains(verdict));
-        if let Some(rest) = log {
-            let _ = rest.any(|known| known == verdict);
+    for verdict in replayed {
+        let log = unmatched.iter_mut().find(|remaining| remaining.as_slice().contains(verdict));
+        if let Some(remaining) = log {
+            // Skips the verdicts before it, and the verdict itself.
+            let _ = remaining.any(|logged_verdict| logged_verdict == verdict);
             same += 1;
         } else if is_older && same == 0 {
             earlier += 1;
@@ -239,8 +243,8 @@ fn compare(
             return Err(format!("`{outcome}` for a call of {tool} at event {event} is not in the log"));
         }
     }
-    let all: usize = logs.iter().map(Vec::len).sum();
-    Ok(ComparisonCounts { same, unsent: count(all).saturating_sub(same), earlier })
+    let logged: usize = logs.iter().map(Vec::len).sum();
+    Ok(ComparisonCounts { same, unsent: count(logged).saturating_sub(same), earlier })
 }
 
 fn count(number: usize) -> u64 {

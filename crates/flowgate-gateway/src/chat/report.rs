@@ -85,6 +85,8 @@ impl VerdictTotals {
 }
 
 impl RequestReport {
+    /// Begins the report of a request, whose client may have named the conversation. Everything else is reported as it
+    /// happens.
     pub(crate) fn begin(named: Option<&str>) -> Self {
         Self {
             begun: Instant::now(),

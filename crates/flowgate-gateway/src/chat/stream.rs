@@ -1,4 +1,4 @@
-//! Streams the answers of the model routes.
+//! Streams the answers of the model routes to clients. `answer` calls it for requests that ask for a stream.
 //!
 //! The guard decides which text is released early: only text that will be in the final answer unchanged. Calls are
 //! released after the whole message was judged. A client that reads slowly delays its own turn by back-pressure; a

@@ -96,6 +96,10 @@ async fn frozen_approvals(
 
 /// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
 /// person.
+///
+/// A request for a turn that waits for a person resumes that turn if the person has decided; any other request adds its
+/// messages to the conversation. Then the agent runs, the verdicts become audit events of `session`, and calls that a
+/// freeze has stopped in the meantime are withheld. The completion is what the client receives.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -113,8 +117,9 @@ pub(crate) async fn run(
     }
     let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
-    let withdrawn = frozen_approvals(approvals, &client.spec, name).await?;
-    let has_changed = approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
+    let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
+    let were_grants_withdrawn =
+        approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
     let mut is_resumed = false;
     let context = ApprovalContext {
         client: &client.spec,
@@ -125,7 +130,7 @@ pub(crate) async fn run(
         key,
     };
     let mut person = PersonApprover::new(approvals, context);
-    let mut given_up = Vec::new();
+    let mut voided = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
@@ -157,7 +162,7 @@ pub(crate) async fn run(
         if session.conversation.waits_for_decision() {
             approvals.void_questions(&client.spec, name, &[]).await?;
             let cause = "the conversation continued without the answer";
-            given_up = session.conversation.running_turn_mut().void_approved_calls(cause);
+            voided = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
@@ -182,12 +187,15 @@ pub(crate) async fn run(
         report.explained = Some(explanation);
     }
     drop(history);
-    let micros = AtomicU64::new(0);
+    let upstream_micros = AtomicU64::new(0);
     let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
-    let (model, small) =
-        (UpstreamModel::new(&model, presence, &micros), UpstreamModel::new(&small, presence, &micros));
+    let mut streamer =
+        TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let (model, small) = (
+        UpstreamModel::new(&model, presence, &upstream_micros),
+        UpstreamModel::new(&small, presence, &upstream_micros),
+    );
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -195,24 +203,24 @@ pub(crate) async fn run(
         tools: &Toolbox::external(),
         approver: &mut person,
         clock: &|| begun.elapsed(),
-        observer: &mut watch,
+        observer: &mut streamer,
     };
-    let ended = agent.continue_turn(&mut session.conversation).await;
-    let PersonApprover { used, question, upcoming, announced, failure: unasked, .. } = person;
-    report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
-    if let Some(error) = unasked {
-        ended.iter().for_each(|turn| report.add_turn(turn));
+    let outcome = agent.continue_turn(&mut session.conversation).await;
+    let PersonApprover { used, question, upcoming, announced, failure: approval_failure, .. } = person;
+    report.add_upstream_time(Duration::from_micros(upstream_micros.load(Ordering::Relaxed)));
+    if let Some(error) = approval_failure {
+        outcome.iter().for_each(|turn| report.add_turn(turn));
         session.is_abandoned = true;
         return Err(error.into());
     }
-    let mut turn = match ended {
+    let mut turn = match outcome {
         Ok(turn) => turn,
         Err(error) => {
             let judged = session.conversation.running_turn_mut().take_judged_calls();
             report.add_judged(&judged);
-            given_up.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
+            voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
-                take_audit_events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
+                take_audit_events(client, name, &mut Done { judged, void: voided, ..Done::default() });
             session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
@@ -222,10 +230,12 @@ pub(crate) async fn run(
         }
     };
     report.add_turn(&turn);
-    turn.void.splice(0..0, given_up);
+    turn.void.splice(0..0, voided);
     if announced && turn.ended != Some(TurnEnd::Asked) {
         // A foreseen question may not have been asked after all.
-        approvals.void_questions(&client.spec, name, &used).await?;
+        let left_over = approvals.void_questions(&client.spec, name, &used).await;
+        session.is_abandoned |= left_over.is_err();
+        left_over?;
     }
     let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
     // One approval of several equal calls is used if one of them runs.
@@ -238,28 +248,28 @@ pub(crate) async fn run(
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have been ordered since the calls were permitted.
         let mut calls = turn.calls.iter();
-        let stopped = loop {
+        let freeze_reason = loop {
             let Some(call) = calls.next() else { break None };
             let reason = approvals.freeze_reason(&client.spec, name, &call.tool.to_string()).await;
             if reason.is_some() {
                 break reason;
             }
         };
-        if let Some(why) = stopped {
+        if let Some(why) = freeze_reason {
             session.withhold_calls(client, name, &mut turn, &why);
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
         // Calls that were permitted before a person was asked depend on the standing consents and the approvals in force
         // then; if these have changed, the calls are withheld.
-        let frozen = match frozen_approvals(approvals, &client.spec, name).await {
+        let frozen_after = match frozen_approvals(approvals, &client.spec, name).await {
             Ok(frozen) => frozen,
             Err(error) => {
                 session.withhold_calls(client, name, &mut turn, "the turn failed");
                 return Err(error.into());
             }
         };
-        let is_other = is_resumed && has_changed || frozen != withdrawn;
-        if !turn.calls.is_empty() && is_other {
+        let have_permits_changed = is_resumed && were_grants_withdrawn || frozen_after != frozen_before;
+        if !turn.calls.is_empty() && have_permits_changed {
             let why = "an admin has frozen or thawed consents or approvals while the turn ran: send the \
                 request again";
             session.withhold_calls(client, name, &mut turn, why);
@@ -382,17 +392,17 @@ fn joined_text(replies: &[ModelReply]) -> String {
 const REPLY_SEPARATOR: &str = "\n\n";
 
 /// Builds the completion of a turn for the client.
-fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
+fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = joined_text(&turn.replies);
     if turn.ended == Some(TurnEnd::Clearance) {
         let note = "[the policy does not let the model's server see what the next step needs]";
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
-    let call = |call: &flowgate_guard::conversation::HandedOverCall| {
-        let (id, name, arguments) = (call.id.clone(), name(&call.tool), call.arguments.clone());
+    let to_tool_call = |call: &flowgate_guard::conversation::HandedOverCall| {
+        let (id, name, arguments) = (call.id.clone(), name_for_client(&call.tool), call.arguments.clone());
         ToolCall { id, name, arguments }
     };
-    let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
+    let calls: Vec<ToolCall> = turn.calls.iter().map(to_tool_call).collect();
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
         (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
@@ -448,6 +458,8 @@ impl<'a> PersonApprover<'a> {
 }
 
 impl Approver for PersonApprover<'_> {
+    /// Asks a person, and notes the outcome for `run`: the approvals that were used, and the question that is still
+    /// open.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {

@@ -1,6 +1,5 @@
 //! Wraps a model to measure how long the model's server takes, and to stop waiting when the client has disconnected.
-//!
-//! The module `turn` wraps every model that a turn may call.
+//! `turn` wraps every model that it calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -31,22 +31,24 @@ impl Default for ApprovalSettings {
 }
 
 impl ConfigReader<'_> {
+    /// Reads the section `[approvals]`. Also returns the address of the webhook and the key that signs its messages, if
+    /// the section has one.
     pub(super) fn approvals(
         &self,
         spec: ApprovalsTable,
     ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
-        let usual = ApprovalSettings::default();
+        let defaults = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
         let settings = ApprovalSettings {
-            wait: spec.wait_seconds.map_or(usual.wait, seconds),
+            wait: spec.wait_seconds.map_or(defaults.wait, seconds),
             expires_after: spec
                 .expires_minutes
-                .map_or(usual.expires_after, |minutes| seconds(minutes.max(1)) * 60),
-            of_client: spec.open_questions.map_or(usual.of_client, NonZeroU32::get),
+                .map_or(defaults.expires_after, |minutes| seconds(minutes.max(1)) * 60),
+            of_client: spec.open_questions.map_or(defaults.of_client, NonZeroU32::get),
             of_conversation: spec
                 .open_questions_of_conversation
-                .map_or(usual.of_conversation, NonZeroU32::get),
-            an_hour: spec.questions_an_hour_of_conversation.map_or(usual.an_hour, NonZeroU32::get),
+                .map_or(defaults.of_conversation, NonZeroU32::get),
+            an_hour: spec.questions_an_hour_of_conversation.map_or(defaults.an_hour, NonZeroU32::get),
         };
         let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
         let webhook = match (spec.webhook, secret) {

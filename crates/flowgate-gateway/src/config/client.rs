@@ -1,4 +1,4 @@
-//! Reads the sections `[clients.*]`.
+//! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,6 +49,7 @@ impl ConfigReader<'_> {
         let servers =
             spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
+        // Each pair of prefixes is compared once.
         for (at, one) in prefixes.iter().enumerate() {
             if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
                 return Err(format!(
@@ -83,10 +84,10 @@ impl ConfigReader<'_> {
             Some(name) => self.methods.resolve(name).map_err(|error| error.to_string())?,
         };
         // The basis covers every setting whose change makes a replay diverge.
-        let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
+        let server_names: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
         let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
-        let trusted = user_messages.name();
+        let trust_name = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
         let basis = serde_json::json!([
@@ -94,9 +95,9 @@ impl ConfigReader<'_> {
             policy.source(),
             method.name(),
             labelling,
-            trusted,
+            trust_name,
             spec.pinned,
-            named
+            server_names
         ]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(ClientSettings {

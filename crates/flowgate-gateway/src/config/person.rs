@@ -79,8 +79,8 @@ impl ConfigReader<'_> {
             RoleSpec::Admin => Role::Admin,
         };
         let tenants = spec.tenants;
-        let is_seen = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
-        let policies = clients.iter().filter(is_seen).map(|client| client.policy.as_ref());
+        let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
+        let policies = clients.iter().filter(is_visible).map(|client| client.policy.as_ref());
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
         Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
     }

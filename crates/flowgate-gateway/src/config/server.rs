@@ -1,5 +1,5 @@
-//! Reads the sections `[mcp.*]`, and maps the names under which a client offers tools to its model to the names of
-//! tools in policies.
+//! Reads the sections `[mcp.*]`, one for each MCP server, and maps the names under which a client offers the tools of
+//! these servers to its model to the names of tools in policies.
 
 use std::sync::Arc;
 

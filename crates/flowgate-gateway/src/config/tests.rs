@@ -1,4 +1,4 @@
-//! Configuration files, and the error messages about invalid ones.
+//! Tests of valid configuration files, and of the error messages about invalid ones.
 
 use super::*;
 

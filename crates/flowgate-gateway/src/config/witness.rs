@@ -1,5 +1,5 @@
-//! Reads the section `[audit.witness]`: where heads of the audit log are sent, how often, and how far behind a required
-//! witness may be.
+//! Reads the section `[audit.witness]`: the witnesses (programs outside the gateway to which the digest of the audit
+//! log's newest record is sent), how often, and how far behind a required witness may be.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Caches facts of a database that only this gateway writes to (the records of tenants' stores, freezes, and which
-//! conversation a chat belongs to), so that not every read is a query. [`Database`](super::Database) owns the cache.
+//! Caches facts of a database that only this gateway writes to, so that not every read is a query: the labels of
+//! tenants' stores, freezes, and which conversation a chat belongs to. [`Database`](super::Database) owns the cache.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! Lets the caller of an operation take one step between two of its statements, such as writing a record to the audit
-//! log. [`Database::run_with_step`] runs such operations.
+//! Lets the caller of a database operation take one step between two of its statements, such as writing a record to the
+//! audit log, so that the operation is committed only if the step succeeds. [`Database::run_with_step`] runs such
+//! operations.
 
 use std::pin::pin;
 
@@ -28,7 +29,8 @@ impl<I, O> CallerStep<I, O> {
 }
 
 impl Database {
-    /// Runs an operation in one transaction, and the step that it has this caller take.
+    /// Runs an operation in one transaction, and the step that it has this caller take. The operation may run on
+    /// another thread: it sends the input of the step here, and waits for the output in its transaction.
     pub(super) async fn run_with_step<T, I, O>(
         &self,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>, CallerStep<I, O>) -> OperationFuture<'t, T>
@@ -41,17 +43,17 @@ impl Database {
         I: Send + 'static,
         O: Send + 'static,
     {
-        let (input, requested) = oneshot::channel();
-        let (done, output) = oneshot::channel();
-        let step_of_caller = CallerStep { input, output };
+        let (input_sender, received_input) = oneshot::channel();
+        let (output_sender, output) = oneshot::channel();
+        let step_of_caller = CallerStep { input: input_sender, output };
         let mut operation = pin!(self.run(Access::Transaction, move |tx| operation(tx, step_of_caller)));
         tokio::select! {
             biased;
             outcome = &mut operation => return outcome,
             // An operation that does not need the step drops it.
-            input = requested => {
-                if let Ok(input) = input {
-                    let _ = done.send(step(input));
+            received = received_input => {
+                if let Ok(input) = received {
+                    let _ = output_sender.send(step(input));
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! Finds, opens and deletes conversations in the database, and leases them to gateways.
 //!
-//! A gateway that extends a conversation holds a lease on it, so that concurrent requests are serialized across
-//! gateways. A turn is persisted only if no other was persisted since, so that nothing is lost even if two gateways
-//! hold the lease. Rows are locked in one order: questions, the tenant, the conversation, the client.
+//! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of
+//! the lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other was
+//! persisted since, so that nothing is lost even if two gateways hold the lease. Rows are locked in one order:
+//! questions, the tenant, the conversation, the client.
 
 #[cfg(test)]
 mod tests;
@@ -53,14 +54,15 @@ impl Database {
     }
 
     /// Returns the conversation that a chat continues: the only one of the client's that has the longest of these
-    /// prefixes that any of them has. `prefixes` is sorted, the shortest first.
+    /// prefixes that any of them has. `prefixes` is sorted, the shortest first. They are searched in chunks from the
+    /// longest on, since most chats continue one of their longest prefixes; the first chunk is small.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,
         prefixes: &[String],
     ) -> Result<Option<String>, DatabaseError> {
-        let (others, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
-        for chunk in std::iter::once(longest).chain(others.rchunks(CHUNK)) {
+        let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
+        for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
             let (client, chunk) = (client.to_owned(), chunk.to_vec());
             let found = self.run(Access::Query, move |tx| {
                 Box::pin(async move { find_in_chunk(tx, &client, &chunk).await })
@@ -105,6 +107,8 @@ impl Database {
                     return Ok(opened);
                 }
                 let NewConversation { client, name, basis, holder, until, .. } = &new;
+                // Takes the lease if it is free, expired, or so far in the future that the clock must have been set
+                // back since.
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
@@ -114,6 +118,7 @@ impl Database {
                     if row.text(0)? == *basis {
                         return read_opened(tx, id, row.text(1)?, known).await;
                     }
+                    // Under other settings, the replay would diverge.
                     cache.forget_chat(client, name);
                     delete_named(tx, client, name).await?;
                 }
@@ -255,6 +260,8 @@ impl Database {
             // In small batches, so that turns do not wait for long.
             let deleted = self.run(Access::Transaction, move |tx| {
                 Box::pin(async move {
+                    // The update changes nothing, but locks the rows, so that no gateway opens these conversations
+                    // meanwhile.
                     let sql = "UPDATE conversations SET used = used \
                                WHERE id IN (SELECT id FROM conversations WHERE used < {now} - ?1 AND held_until < {now} LIMIT 32) \
                                AND used < {now} - ?1 AND held_until < {now} RETURNING id, client, name";

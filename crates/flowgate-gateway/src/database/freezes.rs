@@ -9,7 +9,8 @@ use super::error::DatabaseError;
 use super::transaction::{Access, SqlRow};
 
 impl Database {
-    /// Returns all freezes.
+    /// Returns all freezes. From the cache, if only this gateway writes to the database; otherwise from the database.
+    /// What was read is cached only if no freeze has changed since the `changes` that the cache counted before.
     pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, DatabaseError> {
         let changes = match self.cache.freezes() {
             Ok(known) if !self.is_shared => return Ok(known),

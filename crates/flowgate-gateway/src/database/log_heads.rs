@@ -1,4 +1,5 @@
-//! Stores the heads of audit logs in the database, in the transactions that persist turns and decisions.
+//! Stores the heads of audit logs (the number and the digest of the newest record) in the database, in the transactions
+//! that persist turns and decisions.
 //!
 //! A truncated log can be detected only against another record: a gateway whose log is behind its database does not
 //! start.
@@ -82,16 +83,18 @@ impl Database {
         .await
     }
 
-    /// Records the head of this log, and removes those of the logs that it replaces. With `is_begun_anew`, existing
-    /// conversations may have turns that the log has lost.
+    /// Records the head of this log, and removes those of the logs that it replaces. From now on, the transactions of
+    /// turns and decisions store newer heads. With `is_begun_anew`, existing conversations may have turns that the log
+    /// has lost.
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
-        let (id, key, end) = (log.id().to_string(), log.key().to_string(), log.last_line());
-        let head = end.get();
+        let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
+        let head = last_line.get();
         let (log, seq, hash) = (id.clone(), number(head.seq), head.hash.to_string());
         let is_shared = self.is_shared;
         let recorded = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Gateways that share the database keep the records of the others, each with its own key.
+                // Of gateways that share the database (?3 = 1), each has its own key, and removes only other logs with
+                // that key. If turns may be lost (?4 = 1), the row of this log is also replaced, with a new `after`.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));
@@ -104,9 +107,9 @@ impl Database {
             })
         });
         recorded.await?;
-        let kept = AtomicI64::new(seq);
+        let persisted_seq = AtomicI64::new(seq);
         self.log
-            .set(TrackedAuditLog { id, end, kept })
+            .set(TrackedAuditLog { id, end: last_line, kept: persisted_seq })
             .map_err(|_| DatabaseError::Audit("the database already tracks a log of this gateway".to_owned()))
     }
 

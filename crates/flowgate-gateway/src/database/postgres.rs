@@ -202,6 +202,7 @@ fn statement<'v>(sql: &str, values: &[SqlValue<'v>]) -> Query<'v, Postgres, PgAr
     })
 }
 
+/// Converts a row of PostgreSQL, whose integers have several types, to the form that both backends share.
 fn read_row(row: &PgRow) -> Result<SqlRow, DatabaseError> {
     let read = |index: usize, kind: &str| -> Result<SqlColumn, DatabaseError> {
         if row.try_get_raw(index)?.is_null() {

@@ -225,14 +225,14 @@ impl Database {
         .await
     }
 
-    /// Returns the questions that changed after change number `after`, in the order of changes: about `most` of them,
+    /// Returns the questions that changed after change number `after`, in the order of changes: about `target` of them,
     /// with all questions of each change.
     pub(crate) async fn questions_after(
         &self,
         after: i64,
-        most: usize,
+        target: usize,
     ) -> Result<Vec<StoredQuestion>, DatabaseError> {
-        let mut limit = most;
+        let mut limit = target;
         loop {
             let rows = i64::try_from(limit).unwrap_or(i64::MAX);
             let found = self.run(Access::Query, move |tx| {
@@ -268,12 +268,12 @@ impl Database {
     }
 
     /// Returns the questions of a state, of a tenant or of all, the newest first, and how many were left out. Of more
-    /// than `most`, each client has its newest in turn, so that a client with many questions hides no other's.
+    /// than `limit`, each client has its newest in turn, so that a client with many questions hides no other's.
     pub(crate) async fn questions(
         &self,
         state: QuestionState,
         tenant: Option<&str>,
-        most: i64,
+        limit: i64,
     ) -> Result<(Vec<StoredQuestion>, i64), DatabaseError> {
         let tenant = tenant.unwrap_or("").to_owned();
         self.run(Access::Query, move |tx| {
@@ -284,7 +284,8 @@ impl Database {
                      WHERE state = ?1 AND (state NOT IN ('open', 'allowed') OR {{unexpired}}) AND (?2 = '' OR tenant = ?2)) AS found \
                      ORDER BY place, asked DESC LIMIT ?3"
                 );
-                let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), most.into()]).await?;
+                let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
+                // The column after `COLUMNS`.
                 let total = rows.first().map_or(Ok(0), |row| row.integer(14))?;
                 let mut found = read_all(&mut rows)?;
                 found.sort_by_key(|question| std::cmp::Reverse(question.asked));
@@ -303,7 +304,7 @@ impl Database {
         who: &str,
         record: impl FnOnce() -> Result<(), DatabaseError>,
     ) -> Result<Result<StoredQuestion, DecideError>, DatabaseError> {
-        let (question, wanted, who) = (id.to_owned(), digest.to_owned(), who.to_owned());
+        let (question, shown_digest, who) = (id.to_owned(), digest.to_owned(), who.to_owned());
         let decided = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
@@ -317,7 +318,7 @@ impl Database {
                         (&who).into(),
                         change.into(),
                         (&question).into(),
-                        (&wanted).into(),
+                        (&shown_digest).into(),
                         i64::from(decision == PersonDecision::Grant).into(),
                     ];
                     if tx.execute(sql, &values).await? != 1 {
@@ -446,6 +447,7 @@ fn read_all(rows: &mut [SqlRow]) -> Result<Vec<StoredQuestion>, DatabaseError> {
     rows.iter_mut().map(read).collect()
 }
 
+/// Reads a row with the columns `COLUMNS`.
 fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
     let state = row.text(6)?;
     let state = QuestionState::ALL.into_iter().find(|known| known.name() == state);

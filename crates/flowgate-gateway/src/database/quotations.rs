@@ -1,7 +1,8 @@
-//! Stores the labelled texts that clients were shown, and the texts that their users typed first. They outlive the
-//! conversations.
+//! Stores the labelled texts that clients were shown, and the texts that their users typed first, so that the guard
+//! recognises them when they are quoted. They outlive the conversations.
 //!
-//! Each text has a source. Of each source, as much is kept as the history remembers of it, for as long.
+//! Each text has a source, the tool or conversation that it is from. Of each source, as much is kept as the guard's
+//! history remembers of it, for as long.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -140,23 +141,27 @@ pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
-    let NewShownTexts { client, from, texts, full } = new;
+    let NewShownTexts { client, from: first_unknown, texts, full } = new;
     let count = i64::try_from(texts.len()).unwrap_or(i64::MAX);
     let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
                ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
     let next =
         rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
-    let first = next - count;
-    let (others, _) = if *from < first { read(tx, client, *from, first).await? } else { (Vec::new(), first) };
-    for (number, ShownText { source, label, text }) in (first..).zip(texts) {
+    let first_new = next - count;
+    let (others, _) = if *first_unknown < first_new {
+        read(tx, client, *first_unknown, first_new).await?
+    } else {
+        (Vec::new(), first_new)
+    };
+    for (number, ShownText { source, label, text }) in (first_new..).zip(texts) {
         let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES (?1, ?2, ?3, ?4, ?5, {now})";
         let source = storable_source(source);
         let values = [client.into(), number.into(), (&source).into(), label.into(), text.into()];
         tx.execute(sql, &values).await?;
     }
-    for (source, most) in full {
-        trim_shown_texts(tx, client, source, *most).await?;
+    for (source, limit) in full {
+        trim_shown_texts(tx, client, source, *limit).await?;
     }
     Ok((others, next))
 }

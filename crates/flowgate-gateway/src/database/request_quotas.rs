@@ -28,29 +28,31 @@ impl Database {
         per_minute: u32,
     ) -> Result<RequestAdmission, DatabaseError> {
         let client = client.to_owned();
-        let share = MINUTE / i64::from(per_minute.max(1));
-        let left = self.run(Access::Transaction, move |tx| {
+        let per_request = MINUTE / i64::from(per_minute.max(1));
+        let microseconds_to_wait = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // A time beyond a minute was written before the clock was set back, and counts as past.
+                // Times are in microseconds: ?2 is the share of one request, ?3 a minute. `full_at` grows by ?2 from
+                // itself or, if it is past, from now, unless it would then be more than a minute ahead. A time beyond a
+                // minute was written before the clock was set back, and counts as past.
                 let sql = "INSERT INTO request_quotas (client, full_at) VALUES (?1, {now} * 1000 + ?2) \
                            ON CONFLICT (client) DO UPDATE SET full_at = ?2 + CASE \
                            WHEN request_quotas.full_at BETWEEN {now} * 1000 AND {now} * 1000 + ?3 \
                            THEN request_quotas.full_at ELSE {now} * 1000 END \
                            WHERE request_quotas.full_at NOT BETWEEN {now} * 1000 + ?3 - ?2 + 1 AND {now} * 1000 + ?3";
-                if tx.execute(sql, &[(&client).into(), share.into(), MINUTE.into()]).await? > 0 {
+                if tx.execute(sql, &[(&client).into(), per_request.into(), MINUTE.into()]).await? > 0 {
                     return Ok(0);
                 }
                 let sql = "SELECT full_at - {now} * 1000 FROM request_quotas WHERE client = ?1";
                 let rows = tx.query(sql, &[(&client).into()]).await?;
                 let ahead = rows.first().map_or(Ok(0), |row| row.integer(0))?;
-                Ok((ahead + share - MINUTE).max(1))
+                Ok((ahead + per_request - MINUTE).max(1))
             })
         });
-        Ok(match left.await? {
+        Ok(match microseconds_to_wait.await? {
             0 => RequestAdmission::Admitted,
-            left => {
-                RequestAdmission::Exhausted { seconds: u64::try_from(left).unwrap_or(0).div_ceil(1_000_000) }
-            }
+            microseconds_to_wait => RequestAdmission::Exhausted {
+                seconds: u64::try_from(microseconds_to_wait).unwrap_or(0).div_ceil(1_000_000),
+            },
         })
     }
 }

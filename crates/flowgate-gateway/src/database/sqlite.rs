@@ -1,7 +1,7 @@
 //! Implements [`Backend`] for a SQLite file, which one gateway owns, and for a SQLite database in memory.
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
-//! thread, in the order in which they arrive; those that only read run on another one, beside the writes. A database in
+//! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in
 //! memory has no such readers, so one thread runs all operations.
 //!
 //! * `connection`: a connection, and its transactions.
@@ -136,6 +136,8 @@ struct SqliteTurn {
 }
 
 impl TurnTransaction for SqliteTurn {
+    /// Runs the statements of the begun turn and `last` in one transaction. Until they are in the queue of the thread
+    /// that writes, the lock of the tenant is held.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         let Self { tenant, writer, first } = *self;
         let both: Operation = Box::new(move |tx| {

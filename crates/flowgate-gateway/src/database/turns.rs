@@ -1,8 +1,8 @@
-//! Stores turns, and the records of tenants' stores.
+//! Stores turns, and for each tenant a record of the labels of its stores.
 //!
-//! A turn that has no other effects is one operation. A turn with effects joins what others of its tenant have written
-//! first: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes it until
-//! [`Database::finish_turn`].
+//! A turn that has no other effects is one operation. A turn with effects depends on what other turns of its tenant
+//! have written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes
+//! it until [`Database::finish_turn`]. `chat::conversations` calls both.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -81,19 +81,24 @@ impl Database {
         Ok(())
     }
 
-    /// Begins the transaction of a turn with effects.
+    /// Begins the transaction of a turn with effects, which uses or voids `approvals`. Returns the record of the
+    /// tenant's stores, which no other turn changes until [`Self::finish_turn`].
+    ///
+    /// * PostgreSQL runs the statements at once: they use the approvals and lock the tenant's row, which is the record.
+    /// * SQLite, whose only writer must not wait, runs them when the turn is finished, in the same transaction. Until
+    ///   then a lock in this process protects the tenant, so the record is read separately.
     ///
     /// # Errors
-    /// [`DatabaseError::Withdrawn`] if an approval was used, voided or has expired; some databases find that when the turn
-    /// is finished.
+    /// [`DatabaseError::Withdrawn`] if an approval was used, voided or has expired; with SQLite, `finish_turn` returns
+    /// it.
     pub(crate) async fn begin_turn(
         &self,
         tenant: &str,
         approvals: TurnApprovals,
     ) -> Result<BegunTurn, DatabaseError> {
         let (is_shared, name) = (self.is_shared, tenant.to_owned());
-        let (keep, mut locked) = oneshot::channel();
-        let first: Operation = Box::new(move |tx| {
+        let (record_sender, mut locked_record) = oneshot::channel();
+        let statements: Operation = Box::new(move |tx| {
             Box::pin(async move {
                 for id in &approvals.used {
                     use_approval(tx, id).await?;
@@ -102,15 +107,15 @@ impl Database {
                     void_approval(tx, id).await?;
                 }
                 if is_shared {
-                    let _ = keep.send(lock_tenant(tx, &name).await?);
+                    let _ = record_sender.send(lock_tenant(tx, &name).await?);
                 }
                 Ok(())
             })
         });
         with_timeout(async {
-            let transaction = self.backend.begin_turn(tenant, first).await?;
+            let transaction = self.backend.begin_turn(tenant, statements).await?;
             let record = match self.is_shared {
-                true => locked.try_recv().map_err(|_| DatabaseError::Closed)?,
+                true => locked_record.try_recv().map_err(|_| DatabaseError::Closed)?,
                 false => self.tenant(tenant).await?,
             };
             if !self.is_shared {
@@ -132,32 +137,32 @@ impl Database {
         shown: Option<NewShownTexts>,
     ) -> Result<Option<(Vec<ShownText>, i64)>, DatabaseError> {
         let BegunTurn { transaction, tenant, .. } = begun;
-        let cached = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
-        if let Some((tenant, record)) = &cached {
+        let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
+        if let Some((tenant, record)) = &new_record {
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let write = self.turn_write(turn);
         let log = write.log.clone();
-        let (keep, mut others) = oneshot::channel();
-        let last: Operation = Box::new(move |tx| {
+        let (others_sender, mut others_texts) = oneshot::channel();
+        let statements: Operation = Box::new(move |tx| {
             Box::pin(async move {
                 if let Some(record) = record {
                     persist_tenant(tx, &tenant, &record).await?;
                 }
                 write.persist(tx).await?;
-                let _ = keep.send(match &shown {
+                let _ = others_sender.send(match &shown {
                     Some(shown) => Some(persist_shown_texts(tx, shown).await?),
                     None => None,
                 });
                 Ok(())
             })
         });
-        with_timeout(transaction.finish(last)).await?;
-        if let Some((tenant, record)) = &cached {
+        with_timeout(transaction.finish(statements)).await?;
+        if let Some((tenant, record)) = &new_record {
             self.cache.confirm_tenant(tenant, record);
         }
         self.set_recorded(log.as_ref());
-        others.try_recv().map_err(|_| DatabaseError::Closed)
+        others_texts.try_recv().map_err(|_| DatabaseError::Closed)
     }
 
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
@@ -243,6 +248,7 @@ impl TurnWrite {
             let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
             tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
         }
+        // The cache may find the conversation by its longest prefix only if no other conversation has that prefix.
         let is_alone = match longest {
             Some(longest) if holder.is_none() => {
                 let sql =

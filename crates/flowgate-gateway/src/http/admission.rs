@@ -210,14 +210,15 @@ impl OpenConnections {
         Some(stranger)
     }
 
-    /// Takes a place for a further request of a connection, among `most` in all and `of_address` of one address.
+    /// Takes a place for a further request of a connection, among `limit` in all and `address_limit` of one address.
+    /// `is_kept` means that a request of the connection had a valid key; other connections are strangers.
     fn add_further(
         &mut self,
         number: u64,
         is_kept: bool,
-        (most, of_address): (usize, usize),
+        (limit, address_limit): (usize, usize),
     ) -> Result<(), RequestPlaceError> {
-        if self.count() >= most {
+        if self.count() >= limit {
             return Err(RequestPlaceError::Full);
         }
         if is_kept {
@@ -226,10 +227,10 @@ impl OpenConnections {
         }
         // Otherwise the connection was closed for another one.
         let peer = self.strangers.get(&number).ok_or(RequestPlaceError::Full)?.peer;
-        if self.count_strangers() >= for_strangers(most) {
+        if self.count_strangers() >= for_strangers(limit) {
             return Err(RequestPlaceError::Full);
         }
-        if self.count_of_address(peer) >= of_address {
+        if self.count_of_address(peer) >= address_limit {
             return Err(RequestPlaceError::Crowded);
         }
         if let Some(stranger) = self.strangers.get_mut(&number) {
@@ -239,18 +240,19 @@ impl OpenConnections {
         Ok(())
     }
 
-    /// Returns the next step towards another connection of `peer`, among `most` in all and `of_address` of one
-    /// address.
-    fn next_step(&self, peer: IpAddr, (most, of_address): (usize, usize), now: Instant) -> AdmissionStep {
-        let is_crowded = self.count_of_address(peer) >= of_address;
-        if !is_crowded && self.count() < most && self.count_strangers() < for_strangers(most) {
+    /// Returns the next step towards another connection of `peer`, among `limit` in all and `address_limit` of one
+    /// address: its place is free, another connection has to be closed for it, or it has to wait. A stranger, a
+    /// connection without a valid key, may be closed once the server has waited for it for [`EVICTION_TIMEOUT`].
+    fn next_step(&self, peer: IpAddr, (limit, address_limit): (usize, usize), now: Instant) -> AdmissionStep {
+        let is_crowded = self.count_of_address(peer) >= address_limit;
+        if !is_crowded && self.count() < limit && self.count_strangers() < for_strangers(limit) {
             return AdmissionStep::Free;
         }
         // An address at its own bound closes only its own connections.
         let may_close = |stranger: &UnauthenticatedConnection| !is_crowded || stranger.peer == peer;
-        let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
+        let mut places_of_peer: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in self.strangers.values() {
-            *of_peer.entry(stranger.peer).or_default() += 1 + stranger.further;
+            *places_of_peer.entry(stranger.peer).or_default() += 1 + stranger.further;
         }
         let is_slow = |stranger: &UnauthenticatedConnection| {
             stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
@@ -258,7 +260,7 @@ impl OpenConnections {
         let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
         let slowest = slow.max_by_key(|(number, stranger)| {
             let waited = stranger.waiting.map(|since| now.saturating_duration_since(since));
-            (of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
+            (places_of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
         });
         match slowest {
             Some((number, _)) => AdmissionStep::Close(*number),

@@ -91,6 +91,8 @@ impl ConnectionServer {
         drop((counted, place));
     }
 
+    /// Serves a socket until its connection ends. With TLS, performs the handshake first, which also decides between
+    /// HTTP/1.1 and HTTP/2.
     async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {

@@ -1,7 +1,8 @@
 //! Checks and converts each request of a connection before the routes of `service` receive it.
 //!
-//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1, and is counted: it takes a place
-//! like a separate connection, if its connection has another request open.
+//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1. The first open request of a
+//! connection is covered by the connection's place (see `admission`); each further one takes a place like a separate
+//! connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -42,6 +43,8 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = ServiceFuture;
 
+    /// Passes a request to the routes. A request of HTTP/2 is counted and checked first, and its answer is paced by its
+    /// client.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {

@@ -1,7 +1,7 @@
 //! Performs TLS handshakes within a limit of time. `connection` calls it.
 //!
-//! A connection takes its place before its handshake, like one that has sent nothing yet: a slow handshake is closed for
-//! another connection as a slow head of a request is, and delays no others.
+//! A connection takes one of the places that `admission` grants before its handshake, like one that has sent nothing
+//! yet: a slow handshake is closed for another connection as a slow head of a request is, and delays no others.
 
 use std::io;
 use std::sync::Arc;

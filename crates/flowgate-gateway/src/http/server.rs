@@ -1,4 +1,5 @@
-//! Accepts connections, bounds their number and time, and shuts the gateway down. `flowgate serve` runs it.
+//! Accepts connections, bounds their number and time, and shuts the gateway down. `flowgate serve` runs it, and
+//! `connection` serves each accepted socket.
 
 use std::fmt;
 use std::io;
@@ -191,27 +192,27 @@ impl HttpServer {
         admission: &Arc<Admission>,
         connections: &ConnectionServer,
     ) {
-        let most = self.limits.connections_of_address;
-        let Some(aside) = admission.wait_for_address(peer) else {
-            self.service.note_crowded("a new connection was closed at once", most);
+        let address_limit = self.limits.connections_of_address;
+        let Some(waiting_place) = admission.wait_for_address(peer) else {
+            self.service.note_crowded("a new connection was closed at once", address_limit);
             return;
         };
         let (service, head_time) = (Arc::clone(&self.service), self.limits.head_time);
         let (admission, connections) = (Arc::clone(admission), connections.clone());
         tokio::spawn(async move {
             let effect = "the slowest of its connections without a valid key was closed for another one";
-            let entered = admission.acquire_place(peer, || service.note_crowded(effect, most));
+            let acquired = admission.acquire_place(peer, || service.note_crowded(effect, address_limit));
             let place = tokio::select! {
                 biased;
                 () = connections.closes() => return,
-                place = timeout(head_time, entered) => place,
+                place = timeout(head_time, acquired) => place,
             };
-            drop(aside);
+            drop(waiting_place);
             match place {
                 Ok(place) => connections.serve(stream, place).await,
                 Err(_) => service.note_crowded(
                     "a new connection was closed, since no connection could be closed for it",
-                    most,
+                    address_limit,
                 ),
             }
         });
@@ -253,15 +254,15 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
         let mut signals = ShutdownSignals::new().map_err(ServeError::Runtime)?;
         let server = HttpServer::bind(config).await?;
         ready(server.address());
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop_sender, stop_requested) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {
-            let _ = stopped.await;
+            let _ = stop_requested.await;
         }));
         tokio::select! {
             ended = running.as_mut() => return Ok(ended),
             () = signals.next() => {}
         }
-        let _ = stop.send(());
+        let _ = stop_sender.send(());
         tokio::select! {
             ended = running => Ok(ended),
             // A second signal means that the operator does not want to wait.

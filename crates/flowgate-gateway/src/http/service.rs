@@ -260,8 +260,8 @@ impl GatewayService {
                 ("status", status.as_u16().into()),
                 ("ms", millis(begun.elapsed())),
             ];
-            let aside = response.extensions().get::<LogAnnotation>();
-            fields.extend(aside.map(|aside| ("detail", aside.0.as_str().into())));
+            let annotation = response.extensions().get::<LogAnnotation>();
+            fields.extend(annotation.map(|annotation| ("detail", annotation.0.as_str().into())));
             self.log.write(event, "", fields, sentence_of(status));
         }
         response
@@ -489,8 +489,9 @@ impl GatewayService {
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
 
+    /// Returns the metrics of the whole gateway in the text format of Prometheus.
     fn metrics_text(&self) -> String {
-        let held = self.limits.bodies.saturating_sub(self.bodies.available_permits());
+        let body_bytes = self.limits.bodies.saturating_sub(self.bodies.available_permits());
         let mut figures = self.api.figures().to_vec();
         figures.push((
             "flowgate_connections",
@@ -501,7 +502,7 @@ impl GatewayService {
         figures.push((
             "flowgate_body_bytes",
             "Bytes of bodies that are being read or evaluated.",
-            u64::try_from(held).unwrap_or(u64::MAX),
+            u64::try_from(body_bytes).unwrap_or(u64::MAX),
             false,
         ));
         figures.push((

@@ -1,5 +1,5 @@
-//! Runs turns of agents and messages to MCP servers as tasks, on a fixed number of threads beside those that serve
-//! sockets.
+//! Runs turns of agents and messages to MCP servers as tasks, on a fixed number of threads of their own; other threads
+//! serve sockets. `http::service` starts the tasks.
 //!
 //! A turn that waits for a model, a server, a person or the database costs no thread. A turn that evaluates for long
 //! delays other turns at most, and no socket; there are more threads than cores, so that the system shares the cores

@@ -1,7 +1,8 @@
-//! Bounds the memory of parsed values: of bodies, of answers of servers, and of conversations in use.
+//! Bounds the memory of values parsed from JSON: of bodies of requests, of answers of servers, and of conversations in
+//! use.
 //!
 //! All of them share one budget, so that concurrent requests cannot take more than the operator has set. A request
-//! without room fails instead of waiting: it would hold room that others wait for.
+//! for which the budget has no room fails instead of waiting: it would hold room that others wait for.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Runs evaluations for the policy API on threads beside those that serve sockets, so that a long one delays no
-//! connection.
+//! Runs evaluations for the policy API on threads of their own, so that a long one delays no connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -51,13 +50,13 @@ impl WorkerPool {
     ) -> Result<T, WorkError> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| WorkError::Busy)?;
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| WorkError::Broken)?;
-        let (tell, done) = oneshot::channel();
+        let (result_sender, done) = oneshot::channel();
         let job = move || {
             let done = catch_unwind(AssertUnwindSafe(work));
             // Released before the result is sent: its receiver may ask for more at once.
             drop((turn, place));
             if let Ok(done) = done {
-                let _ = tell.send(done);
+                let _ = result_sender.send(done);
             }
         };
         self.threads.run(Box::new(job)).map_err(|_| WorkError::Broken)?;
@@ -84,6 +83,7 @@ impl ThreadPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Hands a job to an idle thread or, if there is none, to a new one.
     fn run(self: &Arc<Self>, mut job: WorkerJob) -> std::io::Result<()> {
         let number = loop {
             let mut idle = self.idle();
@@ -94,6 +94,7 @@ impl ThreadPool {
             drop(idle);
             match thread.send(job) {
                 Ok(()) => return Ok(()),
+                // The thread has ended: the next one is tried.
                 Err(refused) => job = refused.0,
             }
         };
@@ -102,14 +103,15 @@ impl ThreadPool {
         thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
     }
 
-    /// Runs one thread, starting with its first job.
+    /// Runs one thread, starting with its first job. Between jobs the thread is in the list of idle threads; it ends
+    /// after [`IDLE_TIMEOUT`] without a job.
     fn work(&self, number: u64, runtime: &Handle, mut job: WorkerJob) {
         let _runtime = runtime.enter();
-        let (give, take) = channel();
+        let (job_sender, jobs) = channel();
         loop {
             job();
-            self.idle().threads.push((number, give.clone()));
-            job = match take.recv_timeout(IDLE_TIMEOUT) {
+            self.idle().threads.push((number, job_sender.clone()));
+            job = match jobs.recv_timeout(IDLE_TIMEOUT) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
@@ -121,7 +123,7 @@ impl ThreadPool {
                     }
                     drop(idle);
                     // The thread was taken from the list: a job is about to arrive.
-                    match take.recv() {
+                    match jobs.recv() {
                         Ok(job) => job,
                         Err(_) => return,
                     }

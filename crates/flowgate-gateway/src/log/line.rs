@@ -76,6 +76,7 @@ impl LogLine {
         line.into_bytes()
     }
 
+    /// Formats the line as text: `TIME LEVEL EVENT NAME=VALUE...: SENTENCE`.
     fn text(&self) -> String {
         let mut line = format!("{} {} {}", self.time, self.level.name(), self.event);
         for (name, value) in &self.fields {
@@ -93,6 +94,7 @@ impl LogLine {
         line
     }
 
+    /// Formats the line as a JSON object in ASCII.
     fn json(&self) -> String {
         let mut line = Map::new();
         line.insert("time".to_owned(), self.time.to_string().into());

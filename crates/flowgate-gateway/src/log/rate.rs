@@ -52,6 +52,7 @@ impl RateWindows {
     pub(super) fn admit(&mut self, kind: (LogEvent, &str, ReachedLimit), now: Instant) -> RateDecision {
         let (event, client, limit) = kind;
         let mut kind = (event, client.to_owned(), limit);
+        // So that clients cannot fill the memory, further clients share one window for each event.
         if self.0.len() >= MAX_KINDS && !self.0.contains_key(&kind) {
             kind.1.clear();
         }

@@ -1,6 +1,6 @@
-//! Creates the audit records of questions to the person at a client.
+//! Creates the audit records of questions that an MCP client asks the person who uses it (elicitation).
 //!
-//! `conversation_inputs` writes them into the session, and they are recorded with its turn.
+//! `conversation_inputs` adds them to its session, and they are written to the audit log with the turn.
 
 use serde_json::{Value, json};
 
@@ -57,8 +57,9 @@ impl McpExchange<'_> {
             let conversation = conversation.clone();
             return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
-        let is_it = |used: &ApprovalReference| used.id == asked.id;
-        if let Some(at) = session.used_approvals.iter().position(is_it) {
+        // The call does not run, so its approval was not used.
+        let is_asked = |used: &ApprovalReference| used.id == asked.id;
+        if let Some(at) = session.used_approvals.iter().position(is_asked) {
             let asked = session.used_approvals.remove(at);
             session.void_approvals.push(asked);
         }
@@ -75,6 +76,8 @@ impl McpExchange<'_> {
         text: &str,
     ) -> Option<ApprovalReference> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
+        // With `requestState`, the client continues the call and answers in `inputResponses`; otherwise this is the
+        // response to a request of the gateway, whose id names the question.
         let (name, action) = match message.pointer("/params/requestState") {
             Some(name) => {
                 let responses = message.pointer("/params/inputResponses");

@@ -37,7 +37,7 @@ impl McpExchange<'_> {
         let routes = self.routes;
         let handle = routes.sessions.find_by_name(client, conversation);
         let mut locked = routes.sessions.lock(client, &handle, presence).await?;
-        let done = match locked.get() {
+        let outcome = match locked.get() {
             Some(session) => {
                 let judged = self.judge(session, what).await;
                 // Nothing of a failed input is sent, so nothing of it is persisted: no approval is used.
@@ -49,7 +49,7 @@ impl McpExchange<'_> {
                 "the request failed because of a bug in the gateway: its conversation was not loaded",
             )),
         };
-        let events = done.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
+        let events = outcome.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let recorded = match routes.recorder.record(events) {
             Ok(()) => routes.sessions.persist(client, &handle, &mut locked).await,
             Err(error) => Err(routes.sessions.evict_unpersisted(&handle, &mut locked, error).await),
@@ -58,7 +58,7 @@ impl McpExchange<'_> {
             routes.record_taken_back(events);
         }
         drop(locked);
-        done.and_then(|(actions, _)| recorded.map(|()| actions))
+        outcome.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
     /// Hands an input to the proxy, and asks pending questions. Returns also the audit records.
@@ -82,19 +82,19 @@ impl McpExchange<'_> {
         self.pin(session, &what).await?;
         let mut actions = self.apply_event_to_session(session, what).await;
         self.note_tools(session, &mut actions).await?;
-        while let Some(at) = actions.iter().position(|out| matches!(out, ProxyAction::Ask(_))) {
+        while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and others may have written to stores.
             routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
             routes.sessions.recall_external_state(client, session).await?;
             let decided = ProxyEvent::Decided { question, answer };
-            let mut out = self.apply_event_to_session(session, decided).await;
+            let mut further_actions = self.apply_event_to_session(session, decided).await;
             if let Some(asked) = allowed {
-                self.withhold_frozen(session, &mut out).await;
-                self.note_approved(session, &asked, &out).await;
+                self.withhold_frozen(session, &mut further_actions).await;
+                self.note_approved(session, &asked, &further_actions).await;
             }
-            actions.extend(out);
+            actions.extend(further_actions);
         }
         self.withhold_frozen(session, &mut actions).await;
         self.note_forwarded_call(session, &actions);

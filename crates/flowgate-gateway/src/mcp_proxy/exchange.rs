@@ -28,7 +28,8 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::{self, millis};
 
 impl ModelRoutes {
-    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`.
+    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`. A message is a request,
+    /// a notification, or the response of the client to a request of the gateway, for which another task waits.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -61,12 +62,12 @@ impl ModelRoutes {
         let begun = Instant::now();
         // Notifications may still end work that began earlier.
         let may_begin = if is_request { self.recorder.check_witness_lag() } else { Ok(()) };
-        let done = match may_begin {
+        let outcome = match may_begin {
             Ok(()) => exchange.run(text).await,
             Err(error) => Err(error.into()),
         };
-        exchange.log(begun.elapsed(), is_request, done.as_ref().err());
-        match done {
+        exchange.log(begun.elapsed(), is_request, outcome.as_ref().err());
+        match outcome {
             Ok(()) => exchange.reply.finish(is_request).await,
             Err(failure) => {
                 let reply = exchange.reply.fail(&failure, message.get("id").filter(|_| is_request)).await;
@@ -140,9 +141,9 @@ impl<'e> McpExchange<'e> {
         actions: Vec<ProxyAction>,
     ) -> BoxFuture<'a, Result<(), RequestError>> {
         Box::pin(async move {
-            let mut left: VecDeque<ProxyAction> = actions.into();
-            while let Some(out) = left.pop_front() {
-                let more = match out {
+            let mut remaining: VecDeque<ProxyAction> = actions.into();
+            while let Some(action) = remaining.pop_front() {
+                let more = match action {
                     ProxyAction::Client(text) => self.send_to_client(text).await?,
                     ProxyAction::Server(text) => self.send_to_server(text).await?,
                     ProxyAction::Note(note) => {
@@ -152,7 +153,7 @@ impl<'e> McpExchange<'e> {
                     // The questions were already asked while the conversation was held.
                     ProxyAction::Ask(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => Vec::new(),
                 };
-                more.into_iter().rev().for_each(|out| left.push_front(out));
+                more.into_iter().rev().for_each(|action| remaining.push_front(action));
             }
             Ok(())
         })

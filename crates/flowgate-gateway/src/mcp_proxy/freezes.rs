@@ -1,5 +1,5 @@
-//! Enforces freezes on MCP servers: a stopped call is sent to no server, and no message of a stopped server is sent to
-//! a client.
+//! Enforces freezes, by which an admin stops tools, servers and clients, on MCP servers: a stopped call is sent to no
+//! server, and no message of a stopped server is sent to a client.
 
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;

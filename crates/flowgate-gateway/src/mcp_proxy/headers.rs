@@ -31,7 +31,7 @@ impl McpHeaders {
     /// # Errors
     /// If one is sent twice, is not plain text, or is not a protocol version where one is expected.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
-        let one = |name: &str| {
+        let single_value = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
@@ -44,16 +44,16 @@ impl McpHeaders {
         };
         let mut arguments = Vec::new();
         for name in headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).take(64) {
-            arguments.extend(one(name.as_str())?.map(|value| (name.clone(), value)));
+            arguments.extend(single_value(name.as_str())?.map(|value| (name.clone(), value)));
         }
-        let version = one(VERSION)?;
+        let version = single_value(VERSION)?;
         let is_version = |text: &String| {
             text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         };
         if version.as_ref().is_some_and(|version| !is_version(version)) {
             return Err(format!("the header `{VERSION}` is not a version of MCP that the gateway supports"));
         }
-        Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
+        Ok(Self { version, method: single_value(METHOD)?, name: single_value(NAME)?, arguments })
     }
 
     /// Checks that the headers agree with the message.

@@ -109,9 +109,9 @@ impl McpExchange<'_> {
         if self.routes.freeze_of_server(self.request).await.is_some() {
             return Ok((Vec::new(), Some("an admin has frozen this MCP server")));
         }
-        let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
-        let is_for_it = of == Some(id) && message.get("id").is_none();
-        let actions = match is_for_it {
+        let subscription = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID_KEY));
+        let is_of_subscription = subscription == Some(id) && message.get("id").is_none();
+        let actions = match is_of_subscription {
             false => Vec::new(),
             true => match self.handle_stateless_message(text).await? {
                 Some(actions) => actions,
@@ -127,7 +127,7 @@ impl McpExchange<'_> {
         events: &mut EventStream,
         stop: &mut StopSignal<'_>,
     ) -> Result<(), RequestError> {
-        let mut asked = 0;
+        let mut question_count = 0;
         for _ in 0..MAX_UNSOLICITED {
             let Ok(Some(event)) = events.next(stop).await else { return Ok(()) };
             if self.routes.freeze_of_server(self.request).await.is_some() {
@@ -139,8 +139,8 @@ impl McpExchange<'_> {
                 Some(out) => out,
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
-                    asked += usize::from(message.get("id").is_some());
-                    if asked > MAX_ASKED {
+                    question_count += usize::from(message.get("id").is_some());
+                    if question_count > MAX_ASKED {
                         break;
                     }
                     self.handle_server_message(&Value::Null, event).await?.0
@@ -157,7 +157,7 @@ impl McpExchange<'_> {
             effect: "the stream was ended; its client may ask for another",
             setting: None,
             advice: Some("check why the server sends so many messages"),
-            most: u64::try_from(if asked > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
+            most: u64::try_from(if question_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
                 .unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(conversation),

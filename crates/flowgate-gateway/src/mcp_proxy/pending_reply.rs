@@ -82,6 +82,8 @@ impl PendingReply {
         }
     }
 
+    /// Ends the reply: writes the answer to the stream if that has begun, and returns it as a whole otherwise. A
+    /// message that is no request has no answer, and is accepted with 202.
     pub(super) async fn finish(mut self, is_request: bool) -> Option<HttpReply> {
         match self.answer.take() {
             Some(answer) if self.has_begun => {

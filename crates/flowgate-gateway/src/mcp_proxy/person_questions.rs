@@ -54,11 +54,11 @@ impl McpExchange<'_> {
         .await
     }
 
-    /// Sends the question `text` with the ID `own` to the client, and waits for the answer; `None` if there is none in
-    /// time.
-    async fn await_person(&mut self, own: &Value, text: String) -> Option<String> {
+    /// Sends the question `text` with the ID `question_id` to the client, and waits for the answer; `None` if there is
+    /// none in time.
+    async fn await_person(&mut self, question_id: &Value, text: String) -> Option<String> {
         let (client, conversation) = (&self.request.client.spec.name, &self.request.conversation);
-        let key = (client.clone(), conversation.clone(), own.to_string());
+        let key = (client.clone(), conversation.clone(), question_id.to_string());
         let (sender, answer) = oneshot::channel();
         self.routes.pending.waiters().insert(key.clone(), sender);
         self.reply.send(text, false).await;

@@ -67,13 +67,13 @@ impl ConversationProxies {
         &mut self,
         conversation: &mut Conversation,
         client: &ClientSettings,
-        put: &ServerProxyEvent,
+        event: &ServerProxyEvent,
     ) -> Vec<ProxyAction> {
-        if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &put.what {
+        if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &event.what {
             self.values = self.values.saturating_add(count_values(text.as_bytes()));
         }
-        let Some(proxy) = self.proxy_of(conversation, client, &put.server) else { return Vec::new() };
-        match &put.what {
+        let Some(proxy) = self.proxy_of(conversation, client, &event.server) else { return Vec::new() };
+        match &event.what {
             ProxyEvent::Client { text, labels } => {
                 proxy.set_tells_labels(*labels);
                 proxy.handle_client_message(conversation, text.as_bytes())

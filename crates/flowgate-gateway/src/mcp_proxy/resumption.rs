@@ -46,19 +46,19 @@ impl McpExchange<'_> {
         limits: &mut ResumptionLimits,
         stop: &mut StopSignal<'_>,
     ) -> bool {
-        let McpRequest { server, headers: beside, .. } = self.request;
-        let mut headers = beside.for_message(&Value::Null);
+        let McpRequest { server, headers: request_headers, .. } = self.request;
+        let mut headers = request_headers.for_message(&Value::Null);
         headers.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
         loop {
-            let Some((since, pause)) = events.resume_point() else { return false };
-            let since = since.to_owned();
-            if !limits.allows_another(&since) || stop.wait_for(sleep(pause)).await.is_err() {
+            let Some((last_event, pause)) = events.resume_point() else { return false };
+            let last_event = last_event.to_owned();
+            if !limits.allows_another(&last_event) || stop.wait_for(sleep(pause)).await.is_err() {
                 return false;
             }
             if self.routes.freeze_of_server(self.request).await.is_some() {
                 return false;
             }
-            match server.upstream.listen(Some(&since), &headers, stop).await.map(|answer| answer.body) {
+            match server.upstream.listen(Some(&last_event), &headers, stop).await.map(|answer| answer.body) {
                 Ok(ServerAnswerBody::Stream(rest)) => {
                     events.resume_with(*rest);
                     return true;

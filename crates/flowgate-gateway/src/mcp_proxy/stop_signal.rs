@@ -1,5 +1,6 @@
-//! Ends the wait for a server when the client has disconnected or has cancelled the request, the gateway shuts down, a
-//! freeze stops a stream, or the time is over.
+//! Ends the wait for an MCP server when the client has disconnected or has cancelled the request, the gateway shuts
+//! down, a freeze stops a stream, or the time is over. `server_requests` and `listening` create a [`StopSignal`];
+//! `upstream` and `resumption` wait with it.
 
 use std::pin::pin;
 

@@ -1,5 +1,5 @@
-//! Checks periodically during a listening stream whether a freeze stops it, and whether the connection needs a sign of
-//! life. `listening` creates the checks.
+//! Checks periodically during a listening stream whether a freeze stops it, and whether a comment must be sent so that
+//! nothing on the way closes the idle connection. `listening` creates the checks.
 
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ impl PeriodicCheck for StreamWatch<'_> {
         if self.parts.is_some() { looks.min(self.alive + KEEP_ALIVE) } else { looks }
     }
 
+    /// Sends a comment if one is due, and returns whether a freeze stops the stream.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts

@@ -31,16 +31,17 @@ impl McpExchange<'_> {
             return Ok(());
         }
         let McpRequest { client, server, .. } = self.request;
-        let known = self.routes.approvals.store.approved(&client.spec.tenant, &server.name).await?;
-        let accept_new = known.is_empty() && !server.approves_first;
-        let pins = Pins::from(known);
+        let approved = self.routes.approvals.store.approved(&client.spec.tenant, &server.name).await?;
+        let accept_new = approved.is_empty() && !server.approves_first;
+        let pins = Pins::from(approved);
         if session.pins(&server.name) != Some(&pins) {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new });
         }
         Ok(())
     }
 
-    /// Stores which tools count as approved, and asks people about the others.
+    /// Stores which tools count as approved, and asks people about the others. Removes the actions that report tools,
+    /// since they concern the gateway alone.
     pub(super) async fn note_tools(
         &mut self,
         session: &mut ConversationState,

@@ -49,7 +49,7 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     let mut caret = " ".repeat(shown.chars().count());
     let mut characters = line.chars().skip(skipped);
     for (index, character) in characters.by_ref().take(2 * AROUND).enumerate() {
-        // A tab is as wide above as below.
+        // A tab before the caret is repeated on its line, so that both lines are indented alike.
         let character = if character.is_control() && character != '\t' { '\u{fffd}' } else { character };
         if skipped + index < column {
             caret.push(if character == '\t' { '\t' } else { ' ' });

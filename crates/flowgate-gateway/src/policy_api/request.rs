@@ -25,6 +25,7 @@ pub(super) struct BatchRequest {
 }
 
 impl LoadRequest {
+    /// Reads a body that is a JSON object; `expected` names its fields in the error.
     pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
         let mut fields = BodyFields::read(body, "`policy`")?;
         Ok(Self { policy: fields.text("policy")? })

@@ -97,11 +97,14 @@ impl PredicateJournal {
         answer: &dyn Fn(Duration) -> Result<Value, String>,
     ) -> Result<Value, String> {
         let mut state = self.state();
+        // Without time left for questions, this is a replay.
         let Some(left) = state.left else {
-            let known = state.replayed.get_mut(&question_key(name, arguments));
-            let known = known
-                .and_then(|known| if known.len() > 1 { known.pop_front() } else { known.front().cloned() });
-            return known
+            let recorded = state.replayed.get_mut(&question_key(name, arguments));
+            // The last answer stays, for a question that the replay asks more often.
+            let next = recorded.and_then(|answers| {
+                if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
+            });
+            return next
                 .unwrap_or_else(|| Err("the recorded turn contains no answer to this question".to_owned()));
         };
         // No other caller waits for this lock in the meantime, but a source that panics must not leave it held.

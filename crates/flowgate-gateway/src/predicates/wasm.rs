@@ -54,8 +54,8 @@ impl WasmPredicateSource {
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
-        let cannot = |error: wasmtime::Error| format!("the module cannot be run: {error}");
-        let engine = Engine::new(&config).map_err(cannot)?;
+        let to_message = |error: wasmtime::Error| format!("the module cannot be run: {error}");
+        let engine = Engine::new(&config).map_err(to_message)?;
         let module = wasmtime::Module::from_binary(&engine, bytes)
             .map_err(|error| format!("the file is not a valid WebAssembly module: {}", error.root_cause()))?;
         if let Some(import) = module.imports().next() {
@@ -84,11 +84,11 @@ impl WasmPredicateSource {
             return Err(format!("the module exports no `{name}(i32, i32) -> i64`"));
         }
         // Fuel bounds the work; the deadline is earlier if other questions have used most of the time.
-        let ticking = engine.weak();
+        let weak_engine = engine.weak();
         std::thread::Builder::new()
             .name("wasm clock".to_owned())
             .spawn(move || {
-                while let Some(engine) = ticking.upgrade() {
+                while let Some(engine) = weak_engine.upgrade() {
                     engine.increment_epoch();
                     drop(engine);
                     std::thread::sleep(EPOCH_INTERVAL);
@@ -116,6 +116,7 @@ impl WasmPredicateSource {
         let alloc = instance.get_typed_func::<u32, u32>(&mut store, "alloc")?;
         let answer = instance.get_typed_func::<(u32, u32), u64>(&mut store, &self.name)?;
 
+        // The module allocates memory for the question, and returns where its answer is.
         let length = u32::try_from(question.len()).map_err(|_| WasmCallError::Outside)?;
         let place = alloc.call(&mut store, length)?;
         let at = usize::try_from(place).map_err(|_| WasmCallError::Outside)?;

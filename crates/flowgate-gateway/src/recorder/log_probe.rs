@@ -1,7 +1,7 @@
-//! Tests whether the audit log can be written, for the health route.
+//! Tests for the health route whether a record could be written to the audit log now. The recorder owns the probe.
 //!
-//! The test waits for the thread that writes to the log. While a write hangs, on a disk that does not answer, the health
-//! route reports the log and does not hang itself.
+//! The test runs on a separate thread, where it waits for the thread that writes the log. On a disk that does not
+//! answer, both hang: after a time limit the health route then reports that the log fails, and does not hang itself.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Reads the names in the certificate of a client by which the configuration recognises the client.
+//! Reads the names in the certificate that a client presents. `chat::clients` compares them with those of the
+//! configuration.
 
 use std::fmt;
 

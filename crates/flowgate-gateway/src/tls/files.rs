@@ -153,6 +153,7 @@ impl TlsFiles {
         )
     }
 
+    /// Reads the files, and builds the TLS settings of the server from them.
     fn config(&self) -> Result<ServerConfig, TlsFileError> {
         let certificates = certificates(CERTIFICATE, &self.certificate)?;
         let failed = |problem| TlsFileError { setting: KEY, path: self.key.clone(), problem };

@@ -1,4 +1,5 @@
-//! Reloads the certificate of the gateway when its files change, while the gateway runs.
+//! Reloads the certificate of the gateway when its files change, while the gateway runs. The server asks it for the
+//! settings of each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
 //! earlier certificate remains in use. A certificate and its key are two files: between their replacements they do not
@@ -70,6 +71,8 @@ impl ServerTls {
         Arc::clone(&self.current())
     }
 
+    /// Reads the files again if their versions differ from those that were examined. Settings that cannot be used are
+    /// reported once, and the present ones stay in use.
     fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
         let found = self.files.versions();
         if examined.is_current(&found) {

@@ -1,5 +1,5 @@
-//! Human decisions over REST: while a request waits or after it has ended, in every API, and across restarts of the
-//! gateway.
+//! Tests of human decisions over REST: while a request waits or after it has ended, in every API, and across restarts
+//! of the gateway.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

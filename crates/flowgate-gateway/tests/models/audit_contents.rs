@@ -1,4 +1,5 @@
-//! Content beside the audit log: it is stored without keys and can be deleted completely.
+//! Tests of the contents file, which the gateway writes next to the audit log: it contains no keys of clients, and
+//! content can be deleted from it completely.
 
 use std::fs::{self, File};
 use std::io::BufReader;

@@ -1,4 +1,5 @@
-//! The audit log of a gateway: it contains every verdict, question and decision, and a replay reproduces every verdict.
+//! Tests of the audit log of a gateway: it contains every verdict, question and decision, and a replay reproduces every
+//! verdict.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};

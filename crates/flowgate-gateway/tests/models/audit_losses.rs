@@ -1,4 +1,4 @@
-//! Losses of an audit log or of its database: detection at start, verification, and acceptance by an operator.
+//! Tests of losses of an audit log or of its database: detection at start, verification, and acceptance by an operator.
 
 use std::fs::{self, File};
 use std::io::BufReader;

@@ -1,5 +1,5 @@
-//! Witnesses of the audit log: the heads that they receive, the losses that they detect, and the effect of failed
-//! deliveries.
+//! Tests of witnesses of the audit log: the heads that they receive, the losses that they detect, and the effect of
+//! failed deliveries.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Certificates for tests, and clients that use them.
+//! Creates certificates for tests, and clients that use them.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Chats without a conversation name: how a chat finds its conversation, and how its texts are labelled if there is none.
+//! Tests of chats without a conversation name: how a chat finds its conversation, and how its texts are labelled if
+//! there is none.
 
 use flowgate_lm::chat::{Message, Part};
 use flowgate_lm::wire::Api;

@@ -1,4 +1,4 @@
-//! Certificates of clients: which handshakes are refused, and which client a certificate is that of.
+//! Tests of certificates of clients: which handshakes are refused, and which client a certificate identifies.
 
 use flowgate_gateway::limits::ServerLimits;
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
@@ -142,7 +142,7 @@ fn a_certificate_is_that_of_a_client() {
         (&two, &[], 401, "more than one client"),
         // Its key is that of the provider.
         (&hosted, &[("authorization", "Bearer sk-the-providers")], 200, "Hello yourself."),
-        (&hosted, &[], 401, "send the provider's key as usual"),
+        (&hosted, &[], 401, "the request has no key for the model provider"),
     ];
     for protocols in PROTOCOLS {
         for (shown, headers, status, text) in rows {

@@ -1,5 +1,5 @@
-//! Clients that use the same name for their conversations share nothing, and a full conversation is closed on every
-//! route.
+//! Tests that clients that use the same name for their conversations share nothing, and that a full conversation is
+//! closed on every route.
 
 use serde_json::{Value, json};
 

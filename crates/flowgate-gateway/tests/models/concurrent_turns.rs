@@ -1,4 +1,4 @@
-//! Many requests at the same time, of conversations that begin and that grow: all are answered.
+//! Tests that many requests at the same time, of conversations that begin and that grow, are all answered.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;

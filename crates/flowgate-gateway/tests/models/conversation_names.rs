@@ -1,4 +1,4 @@
-//! The name of a conversation, in requests and in responses of every kind.
+//! Tests of the name of a conversation, in requests and in responses of every kind.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Texts that `default trusted` does not make trusted: error texts of tools, and outputs that answer no call.
+//! Tests of texts that the policy's statement `default trusted` does not make trusted: error texts of tools, and
+//! outputs that answer no call.
 
 use serde_json::{Value, json};
 

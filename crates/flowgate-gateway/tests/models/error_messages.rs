@@ -1,5 +1,5 @@
-//! Error messages to agents and people when a part of the operator's system fails: a few constants, without paths,
-//! addresses, SQL, or messages of the system, the database or a server. The details are in the log.
+//! Tests of the error messages to agents and people when a part of the operator's system fails: a few constants,
+//! without paths, addresses, SQL, or messages of the system, the database or a server. The details are in the log.
 
 use std::sync::Arc;
 

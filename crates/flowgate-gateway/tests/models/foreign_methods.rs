@@ -1,4 +1,5 @@
-//! Methods of an embedding program, which the configuration names like the built-in ones.
+//! Tests that the configuration can name the methods of a program that embeds the gateway, like the built-in ones. (A
+//! method decides what of the context the model sees.)
 
 use flowgate_guard::method::{MethodRegistry, StepMethod};
 use flowgate_lm::wire::Api;

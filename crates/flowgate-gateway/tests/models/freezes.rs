@@ -1,4 +1,4 @@
-//! Freezes: an admin stops a tool, a client or a server, or withdraws a standing consent.
+//! Tests of freezes: an admin stops a tool, a client or a server, or withdraws a standing consent.
 
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Freezes that cannot be read: everything counts as frozen, so no call is released, in the chat or to a server, until
-//! they can be read again.
+//! Tests of freezes that cannot be read: everything counts as frozen, so no call is released, in the chat or to a
+//! server, until they can be read again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! A gateway under test, and a double of an agent that can use any supported API.
+//! Runs a gateway under test, and provides a double of an agent that can use any supported API.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Approvals for the rest of a conversation: they survive a restart, cover equal calls, are given only where the policy lets a
-//! person give them, and are withdrawn by an admin.
+//! Tests of approvals for the rest of a conversation: they survive a restart, cover equal calls, are given only where
+//! the policy lets a person give them, and are withdrawn by an admin.
 
 use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;

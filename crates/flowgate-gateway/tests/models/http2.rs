@@ -1,4 +1,4 @@
-//! HTTP/2: many requests share a connection, and every bound that holds for HTTP/1.1 holds for each of them.
+//! Tests of HTTP/2: many requests share a connection, and every bound that holds for HTTP/1.1 holds for each of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;

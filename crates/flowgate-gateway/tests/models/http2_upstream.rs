@@ -1,4 +1,4 @@
-//! Upstreams with HTTP/2, which limit the requests that are open on one connection.
+//! Tests of upstreams with HTTP/2, which limit the requests that are open on one connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! An audit log on a disk that does not answer.
+//! Tests of a gateway whose audit log is on a disk that does not answer.
 
 use std::fs::File;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The operator's log: the lines of turns, rejections and limits, and the absence of content.
+//! Tests of the operator's log: the lines of turns, rejections and limits, and the absence of content.
 
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The model routes over sockets: every API, streaming or not, before a model that follows every instruction it is
-//! shown.
+//! Tests of the model routes over sockets: every API, streaming or not, before a model that follows every instruction
+//! it is shown. The modules are tests of other routes and features, which share this program.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 

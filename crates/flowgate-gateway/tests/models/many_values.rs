@@ -1,5 +1,5 @@
-//! Answers of servers and conversations with many short values: they share one memory budget and are rejected if it is
-//! exhausted.
+//! Tests of answers of servers and conversations with many short values: they share one memory budget and are rejected
+//! if it is exhausted.
 
 use flowgate_gateway::limits::ServerLimits;
 use serde_json::{Value, json};

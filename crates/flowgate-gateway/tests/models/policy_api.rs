@@ -1,5 +1,5 @@
-//! The policy API of a gateway with clients: it is available to holders of its token, and to others only if the
-//! configuration enables it.
+//! Tests of the policy API of a gateway with clients: it is available to holders of its token, and to others only if
+//! the configuration enables it.
 
 use flowgate_gateway::http::access::{AccessControl, BearerToken};
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! Extern predicates that a service answers: live conversations ask the service, and replays use the recorded answers.
+//! Tests of extern predicates that a service answers: live conversations ask the service, and replays use the recorded
+//! answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Questions beyond the bounds: each is reported in the log, in the audit log and to the agent, and no other client is
-//! affected.
+//! Tests of questions to people beyond the bounds: each is reported in the log, in the audit log and to the agent, and
+//! no other client is affected.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The remembered texts of clients: quotations are hidden, other texts are not, and admins can list and clear them.
-//! Also the provenance of message parts, as clients declare it.
+//! Tests of the remembered texts of clients: quotations are hidden, other texts are not, and admins can list and clear
+//! them. Also of the provenance of message parts, as clients declare it.
 
 use serde_json::{Value, json};
 

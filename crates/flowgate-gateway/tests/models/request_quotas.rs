@@ -1,4 +1,4 @@
-//! Quotas of requests: gateways that share a database share them.
+//! Tests that gateways that share a database share the quotas of requests.
 
 use serde_json::json;
 use sqlx::Connection as _;

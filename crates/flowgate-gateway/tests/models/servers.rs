@@ -1,5 +1,5 @@
-//! MCP servers behind the gateway, in the conversation of the chat: what one of them has shown affects the verdicts on
-//! calls of all others.
+//! Tests of MCP servers behind the gateway, in the conversation of the chat: what one of them has shown affects the
+//! verdicts on calls of all others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Attacks by servers behind the gateway, and the limits of permits that the chat has given. Each attack has a benign
-//! variant that must pass.
+//! Tests of attacks by servers behind the gateway, and of the limits of permits that the chat has given. Each attack
+//! has a benign variant that must pass.
 
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_lm::chat::Request;

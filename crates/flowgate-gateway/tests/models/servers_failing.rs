@@ -1,5 +1,5 @@
-//! Failing servers behind the gateway: the client receives one message for all failures, and the outcome carries the
-//! label of the tool.
+//! Tests of failing servers behind the gateway: the client receives one message for all failures, and the outcome
+//! carries the label of the tool.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! Servers that request input in their answers: the call can be continued at any gateway, and only by the client that
-//! began it.
+//! Tests of servers that request input in their answers: the call can be continued at any gateway, and only by the
+//! client that began it.
 
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Server messages in a listening stream (`GET`): notifications are forwarded without their text, and other messages
-//! are judged or dropped.
+//! Tests of server messages in a listening stream (`GET`): notifications are forwarded without their text, and other
+//! messages are judged or dropped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex};

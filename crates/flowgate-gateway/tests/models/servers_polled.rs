@@ -1,5 +1,5 @@
-//! Servers that end a stream before the answer, so that it has to be resumed: the client receives the answer in its own
-//! stream.
+//! Tests of servers that end a stream before the answer, so that it has to be resumed: the client receives the answer
+//! in its own stream.
 
 use std::sync::{Arc, Mutex};
 

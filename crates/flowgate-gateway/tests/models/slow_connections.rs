@@ -1,4 +1,4 @@
-//! Connections that stay open without authentication: requests with a valid key are answered nevertheless.
+//! Tests that requests with a valid key are answered while many connections stay open without authentication.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

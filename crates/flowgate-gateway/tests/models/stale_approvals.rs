@@ -1,5 +1,5 @@
-//! The conditions under which an approval is stale, and the audit records of approved calls: `approval-used` for each
-//! that was released, and `approval-void` for each that was not.
+//! Tests of the conditions under which an approval is stale, and of the audit records of approved calls:
+//! `approval-used` for each that was released, and `approval-void` for each that was not.
 
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Outputs that a rule stops: the decision of the rule depends on content, so it is hidden from a model at a lower
-//! label.
+//! Tests of outputs that a rule of the policy stops: the decision of the rule depends on content, so it is hidden from
+//! a model at a lower label.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! State that outlives a gateway: conversations, the labels of stores, and the texts that clients were shown. With
-//! `FLOWGATE_TEST_POSTGRES`, the store is a PostgreSQL database that several gateways may share.
+//! Tests of state that outlives a gateway: conversations, the labels of stores, and the texts that clients were shown.
+//! With `FLOWGATE_TEST_POSTGRES`, the database is PostgreSQL, which several gateways may share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

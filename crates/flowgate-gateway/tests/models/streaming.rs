@@ -1,4 +1,4 @@
-//! Streamed answers: text that may be released early, links, disconnected clients, and truncated answers.
+//! Tests of streamed answers: text that may be released early, links, disconnected clients, and truncated answers.
 
 use flowgate_lm::chat::{Completion, Message, Part, Stop};
 use flowgate_lm::wire::Api;

@@ -1,4 +1,4 @@
-//! TLS towards clients: who is answered, who is refused and how, and how the certificate is replaced.
+//! Tests of TLS towards clients: who is answered, who is refused and how, and how the certificate is replaced.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! Errors of tools that run at the client: in an API without an error flag, the flag is unknown and grants nothing, but
-//! a client can declare it.
+//! Tests of errors of tools that run at the client: in an API without an error flag, the flag is unknown and grants
+//! nothing, but a client can declare it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Failing upstreams: the client receives one constant message, whatever the upstream sends.
+//! Tests of failing upstreams: the client receives one constant message, whatever the upstream sends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Reports of hidden parts: at start, in the log of a conversation, and to clients that request them. The
+//! Tests of reports of hidden parts: at start, in the log of a conversation, and to clients that request them. The
 //! configurations of the documentation hide nothing that the model needs, and stop injected calls.
 
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The machine-readable status of a turn that waits for a person, and the content of its question by clearance.
+//! Tests of the machine-readable status of a turn that waits for a person, and of the content of its question by
+//! clearance.
 
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};

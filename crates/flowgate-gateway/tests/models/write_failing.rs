@@ -1,5 +1,5 @@
-//! Failures of the store or the audit log after a model or a server has answered: nothing of that answer reaches the
-//! client.
+//! Tests of failures of the store or the audit log after a model or a server has answered: nothing of that answer
+//! reaches the client.
 //!
 //! The double breaks one of them before it answers. After the repair, the same request succeeds, which shows that
 //! nothing else withheld the answer.

@@ -1,4 +1,4 @@
-//! The request that a person decides on: the call, the reasons of the verdict, and excerpts of what they name.
+//! Builds the request that a person decides on: the call, the reasons of the verdict, and excerpts of what they name.
 //!
 //! The request carries a label: its reader must be cleared for the verdict and for every region that a reason
 //! names. [`super::calls`] builds it when a call needs a person, the gateway when it shows a question again.
@@ -77,11 +77,11 @@ impl Conversation {
             let named = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
                 // That there is such a region is information of the lists and maps around it.
-                let around = std::iter::successors(Some(node), |node| {
+                let enclosing = std::iter::successors(Some(node), |node| {
                     Some(document.node(*node)?.parent).filter(|parent| parent != node)
                 });
-                let around = around.take(document.nodes().len()).filter_map(|node| document.node(node));
-                Some(around.fold(document.label_of(node), |label, node| label.join(&node.label)))
+                let enclosing = enclosing.take(document.nodes().len()).filter_map(|node| document.node(node));
+                Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });
             named.unwrap_or_else(|| self.monitor.policy().space().top())
         });

@@ -1,5 +1,5 @@
-//! The calls of a step, processed one after the other: parsed, slots [filled](super::slot_filling), judged, confirmed by
-//! a person, run or refused.
+//! Processes the calls of a step, one after the other: parses them, [fills](super::slot_filling) their slots, has the
+//! monitor judge them, asks a person, and runs or refuses them. [`super`] calls it in each phase of a call.
 
 use flowgate::label::Label;
 use flowgate::monitor::{
@@ -38,7 +38,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 
-    /// Processes one call of the last step.
+    /// Processes one call of the last step: refuses one that is malformed or of an unknown tool, executes a `look`, and
+    /// begins to fill the slots of any other. After the last call, the conversation continues with the next step.
     pub(super) fn process_call(&mut self, index: usize) -> Option<Need> {
         let step = self.last_step()?;
         let Some(made) = step.calls.get(index) else {
@@ -79,7 +80,9 @@ impl Conversation {
         }
         let (tool, slots) = (known.offered.tool.clone(), known.slots.clone());
         let hidden = self.last_step().map_or(0, |step| step.names.len());
-        let mut open = Vec::new();
+        // The slots to fill. A placeholder of a hidden region that the model wrote as text is a slot where one is
+        // allowed.
+        let mut open_slots = Vec::new();
         for (name, value) in &arguments {
             let can_refer = self.settings.method.has_slots() && slots.contains(name);
             let is_slot = self.settings.method.has_slots() && slot::has_slot(value);
@@ -87,7 +90,7 @@ impl Conversation {
                 // A slot's instruction may name the regions that it is filled from.
                 _ if is_slot => {}
                 Ok(None) if placeholder::find(name, hidden).is_empty() => {}
-                Ok(Some(slot)) if can_refer => open.push((name.clone(), slot)),
+                Ok(Some(slot)) if can_refer => open_slots.push((name.clone(), slot)),
                 Ok(_) => {
                     let advice = if self.settings.method.has_slots() {
                         "a slot cannot fill this argument: write the value, or look at the region first"
@@ -124,7 +127,7 @@ impl Conversation {
                         self.refuse_malformed(index, "this argument cannot be filled by a slot", advice);
                         return None;
                     }
-                    Ok(Some(slot)) => open.push((name.clone(), slot)),
+                    Ok(Some(slot)) => open_slots.push((name.clone(), slot)),
                     Err(error) => {
                         self.refuse_malformed(index, error, "see the schema of the argument");
                         return None;
@@ -133,12 +136,21 @@ impl Conversation {
             }
         }
         let written = arguments.clone();
-        let filling =
-            SlotFillState { index, tool, written, arguments, open, sources: Vec::new(), failed: None };
+        let filling = SlotFillState {
+            index,
+            tool,
+            written,
+            arguments,
+            open: open_slots,
+            sources: Vec::new(),
+            failed: None,
+        };
         self.phase = ConversationPhase::Filling(Box::new(filling));
         None
     }
 
+    /// Executes `look`: raises the label of the following steps to that of the named regions. The stores to which a
+    /// step on that level could write are raised before anything is shown.
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
@@ -165,6 +177,8 @@ impl Conversation {
         self.labels.add_look(label, look.then_return);
     }
 
+    /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. A slot that could not be filled,
+    /// or that the policy endorses and whose text is not of the endorsed kind, refuses the call.
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
@@ -174,7 +188,7 @@ impl Conversation {
             .values()
             .map(|bits| usize::try_from(*bits).unwrap_or(usize::MAX).saturating_add(1))
             .sum::<usize>();
-        let filled = sources.iter().fold(Label::BOTTOM, |joined, (.., label)| joined.join(label));
+        let slots_label = sources.iter().fold(Label::BOTTOM, |joined, (.., label)| joined.join(label));
         // A slot can copy a whole object; that its names are ambiguous must not be revealed below the label of the
         // slot.
         let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
@@ -221,7 +235,7 @@ impl Conversation {
             event,
         });
         if let Some((problem, advice)) = failed {
-            let label = verdict.judgement().decided.join(&label).join(&filled);
+            let label = verdict.judgement().decided.join(&label).join(&slots_label);
             let text = refusal::malformed_refusal(problem, advice);
             self.turn.outcome.spent.refused += 1;
             self.set_outcome(index, CallOutcome::Refused { text, label, tool: Some(tool), stopped: None });
@@ -277,6 +291,7 @@ impl Conversation {
         Need::Approve(Box::new(ask))
     }
 
+    /// Redeems a permit, so that the call runs, or refuses the call if it may not run any more.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
@@ -352,6 +367,8 @@ impl Conversation {
         }
     }
 
+    /// Records the answer of a tool as an event, and as the outcome of the call. An answer that a rule stops is
+    /// replaced by a refusal.
     pub(super) fn record_answer_event(&mut self, index: usize, event: EventId, answer: ToolAnswer) {
         let call_id = match self.monitor.trace().event(event).map(|event| &event.body) {
             Some(EventBody::Call(call)) => call.id.clone(),

@@ -1,7 +1,8 @@
-//! Drafts: asks the method whether a step that was shown everything is accepted, or rewritten from a smaller view.
+//! Settles a *draft*, a step that was shown everything: asks the method of the conversation whether the draft is
+//! accepted, or is rewritten from a smaller view.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
-//! counted ([`crate::method::draft`]).
+//! counted ([`crate::method::draft`]). [`super::generation`] calls it with each message of the model.
 
 use flowgate_lm::chat::Completion;
 
@@ -13,7 +14,7 @@ impl Conversation {
     /// Decides on a draft or on the message that rewrites one. Returns the accepted step, or `None` if the step
     /// has to be rewritten.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
-        let first = self.step.take_draft();
+        let earlier_draft = self.step.take_draft();
         if self.step.take_is_draft() {
             let DraftVerdict { label, bits } = self.judge_draft(&view, &completion);
             self.turn.outcome.spent.bits += bits;
@@ -27,7 +28,7 @@ impl Conversation {
             self.monitor.raise_stores_for_view(self.labels.base(), &view.bound);
             return Some((view, completion));
         }
-        match first {
+        match earlier_draft {
             // From the smaller view the model makes no call, but the draft made one: the draft is accepted.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 self.turn.outcome.spent.bits += 1;

@@ -1,8 +1,10 @@
-//! The steps of a conversation: which label the next one has, what it is shown, and what its message leads to.
+//! Generates the steps of a conversation: decides which label the next one has, what it is shown, and what its message
+//! leads to.
 //!
-//! Lowest first, a draft or a screener: the [method](crate::method) says how the label is chosen. [`super`] advances through
-//! the phases and calls this file for a step; [`super::apply`] passes the model's message and the screener's answer in.
-//! Invariant: a step is shown only what flows to its label, and its label flows to the clearance of the model.
+//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by a
+//! screener (a model that names the hidden regions that the step needs). [`super`] advances through the phases and
+//! calls this file for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a
+//! step is shown only what flows to its label, and its label flows to the clearance of the model.
 
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ use crate::screener::TaggedChat;
 use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewBuilder, ViewPrefix};
 
 impl Conversation {
+    /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or
+    /// screens regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {
@@ -36,9 +40,12 @@ impl Conversation {
             return None;
         }
         if let Some(selector) = self.settings.method.tool_selector().filter(|_| self.turn.roster.is_none()) {
-            let most = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
+            let selector_bound =
+                self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = ConversationPhase::Filtering;
-            return Some(Need::Screen(selector.question(Arc::unwrap_or_clone(self.view_at(most).request))));
+            return Some(Need::Screen(
+                selector.question(Arc::unwrap_or_clone(self.view_at(selector_bound).request)),
+            ));
         }
         self.labels.count_step();
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
@@ -123,13 +130,14 @@ impl Conversation {
         self.show(label)
     }
 
+    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed.
     fn show(&mut self, bound: Label) -> Need {
         // A roster is valid for one turn only.
         let has_roster = self.turn.roster.is_some();
-        let begun = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
+        let reused_prefix = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
         let floats_from = self.float_from(&bound);
         let builder = ViewBuilder { floats_from, ..self.view_builder(None) };
-        let (view, summary) = builder.build_from(bound, begun);
+        let (view, summary) = builder.build_from(bound, reused_prefix);
         debug_assert_eq!(
             view,
             builder.build(bound),

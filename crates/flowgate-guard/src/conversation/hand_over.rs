@@ -1,5 +1,5 @@
-//! Calls that the caller runs itself, such as a client of a gateway: it receives the calls that may run, and sends
-//! back the answers of their tools.
+//! Hands calls over to a caller that runs them itself, such as a client of the gateway: it receives the calls that may
+//! run, and sends back the answers of their tools, which are recorded here.
 //!
 //! All calls of a message are judged, one after the other, before any is handed over. A handed-over call is answered
 //! once; anything else that claims to be an answer is labelled top.
@@ -82,9 +82,11 @@ impl Conversation {
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = self.monitor.push_with_floors(TraceEntry::from(output), &floor.into())?;
         let label = self.monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
-        let found = blocking_messages(findings);
-        let answer =
-            if found.is_empty() { CallOutcome::Output(event) } else { self.stopped_outcome(event, found) };
+        let objections = blocking_messages(findings);
+        let answer = match objections.is_empty() {
+            true => CallOutcome::Output(event),
+            false => self.stopped_outcome(event, objections),
+        };
         self.set_outcome_at(item, index, answer);
         Ok(Some(label))
     }
@@ -99,8 +101,8 @@ impl Conversation {
             _ => None,
         };
         let (item, index, event) = self.find_call(answer, id)?;
-        let before = self.monitor.trace().event(event).map(|event| event.label);
-        let label = floor.join(&before.unwrap_or_else(|| self.monitor.policy().space().top()));
+        let previous_label = self.monitor.trace().event(event).map(|event| event.label);
+        let label = floor.join(&previous_label.unwrap_or_else(|| self.monitor.policy().space().top()));
         // The call may have run outside the chat since it was answered.
         let trace = self.monitor.trace();
         let outside = trace.event(event).and_then(|answer| self.handed.label_of_answers(answer.call?, trace));

@@ -1,8 +1,8 @@
-//! The calls that were handed to the caller: which may run outside the chat, and which did.
+//! Keeps track of the calls that were handed to the caller: which may run outside the chat, and which did.
 //!
-//! The part owns ids only; the calls and their answers are in the trace. [`super::outside_chat`] takes calls and records
-//! answers, [`super::hand_over`] asks which label an answer carries. Invariant: a call is taken at most once, and only
-//! while it belongs to the last message that the caller received.
+//! [`HandedOverCalls`] owns ids only; the calls and their answers are in the trace. [`super::outside_chat`] takes calls
+//! and records answers, [`super::hand_over`] asks which label an answer carries. Invariant: a call is taken at most
+//! once, and only while it belongs to the last message that the caller received.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

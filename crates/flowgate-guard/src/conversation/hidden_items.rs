@@ -118,6 +118,8 @@ impl Conversation {
         HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
     }
 
+    /// Returns why a message is hidden from the lowest steps, if it is: by the policy's label for its role, or by what
+    /// the client declares about the message.
     fn hidden_message(
         &self,
         client: &ClientProfile,
@@ -154,6 +156,7 @@ impl Conversation {
         Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))
     }
 
+    /// Returns why the answer of a tool is hidden from the lowest steps, if it is.
     fn hidden_answer(&self, answer: &CallOutcome, probe: &PolicyProbe<'_>) -> Option<HiddenItem> {
         let (tool, label, is_whole) = match answer {
             CallOutcome::Output(id) => {
@@ -215,6 +218,8 @@ impl<'c> PolicyProbe<'c> {
         found.map(|(tool, _)| (*tool).clone())
     }
 
+    /// Returns the label that the policy alone gives to a message of this role and text: that of the message in an
+    /// empty session. Of many messages, only some are tried; the others get the label of the last one with their role.
     fn policy_label(&mut self, message: &Message) -> Label {
         let known = self.known.iter().find(|(role, _)| *role == message.role);
         if let Some((_, label)) = known.filter(|_| self.left == 0) {

@@ -1,4 +1,4 @@
-//! The inputs of a conversation, one method for each.
+//! Defines the inputs of a conversation, one method of [`Conversation`](super::Conversation) for each.
 //!
 //! A method constructs an [`Input`] and submits it; [`super::apply`] executes it. The drivers of conversations call these
 //! methods: [`crate::agent`], the gateway, the command line and tests.

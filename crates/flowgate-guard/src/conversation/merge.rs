@@ -30,6 +30,10 @@ enum MessageOrigin {
 
 impl Conversation {
     /// Merges a chat, given its alignment with the history of the session and the messages after the unchanged ones.
+    ///
+    /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
+    /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
+    /// call becomes its answer, and any other becomes an event. Finally the next step is due, or another turn begins.
     pub(super) fn merge_chat(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -69,14 +73,16 @@ impl Conversation {
             self.track_shown_texts(history);
         }
 
+        // The number of items that precede the chat of the client, such as instructions of the operator.
         let before = *history.preceding_items.get_or_insert(self.items.len());
         let untouched = if is_append { length } else { 0 };
-        let (mut merged, until) = (Vec::new(), self.items.len());
+        let (mut merged, items_before) = (Vec::new(), self.items.len());
         sent.known += untouched;
         let mut items: Vec<Option<ConversationItem>> = match is_append {
             true => Vec::new(),
             false => self.items.take_all().into_iter().map(Some).collect(),
         };
+        // The items of the known message with this index are `start(index)..end(index)`.
         let start = |index: usize| {
             index.checked_sub(1).and_then(|i| old.get(i)).map_or(before, |message| message.until)
         };
@@ -144,7 +150,7 @@ impl Conversation {
             }
         }
         match is_append {
-            true => history.append_messages(until, merged),
+            true => history.append_messages(items_before, merged),
             false => history.replace_messages(merged),
         }
         memory.end_own(&own);
@@ -215,7 +221,9 @@ impl Conversation {
         Ok(label)
     }
 
-    /// Adds a message that was not known, and returns its label.
+    /// Adds a message that was not known, and returns its label. Its text is cut into pieces at the bounds of
+    /// quotations, and at the holes of a form that the operator has pinned: each piece has its own label. `spans` are
+    /// the quotations in the parts of this message and of those after it.
     fn add_new_message(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -274,13 +282,13 @@ impl Conversation {
                 match pieces.last_mut() {
                     // Quotations that touch become one piece, so that a hidden text shows neither into how many texts it
                     // falls nor where.
-                    Some((last, (before, same)))
+                    Some((last_piece, (last_label, last_given)))
                         if *start > 0
-                            && *same == given
-                            && (*before == label || (*before != given && label != given)) =>
+                            && *last_given == given
+                            && (*last_label == label || (*last_label != given && label != given)) =>
                     {
-                        *before = before.join(&label);
-                        append_text(last, piece);
+                        *last_label = last_label.join(&label);
+                        append_text(last_piece, piece);
                     }
                     _ => pieces.push((json!({"type": "text", "text": piece}), (label, given))),
                 }
@@ -293,14 +301,14 @@ impl Conversation {
         self.memorize_new_message(memory, history, (is_said, is_unknown || is_unmarked), &pieces);
         let labelled = pieces.into_iter().map(|(block, (label, _))| (block, label));
         let (blocks, labels): (Vec<Value>, Vec<Label>) = labelled.unzip();
-        let same = labels.iter().all(|label| Some(label) == labels.first());
+        let has_one_label = labels.iter().all(|label| Some(label) == labels.first());
         let content = match parts.as_slice() {
-            [Part::Text(text)] if same => Value::String(text.clone()),
+            [Part::Text(text)] if has_one_label => Value::String(text.clone()),
             _ => Value::Array(blocks),
         };
-        let floors = if same {
-            let nothing = if is_user && memory.trusts(None) { floor } else { top };
-            Floors::from(labels.first().copied().unwrap_or(nothing))
+        let floors = if has_one_label {
+            let label_of_empty = if is_user && memory.trusts(None) { floor } else { top };
+            Floors::from(labels.first().copied().unwrap_or(label_of_empty))
         } else {
             let all = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
             Floors { whole: all, blocks: labels.into_iter().enumerate().collect() }

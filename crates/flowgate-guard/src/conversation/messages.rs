@@ -1,5 +1,4 @@
-//! Messages added to a conversation: by the operator, the user, another agent, or a source of context such as a
-//! memory.
+//! Adds messages to a conversation: of the operator, the user, another agent, or a source of context such as a memory.
 
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventId, Message, TraceEntry};

@@ -1,4 +1,4 @@
-//! The inputs that a conversation waits for, and the types in which its driver passes them in.
+//! Defines the inputs that a conversation waits for, and the types in which its driver passes them in.
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate_lm::chat::Request;

@@ -1,4 +1,5 @@
-//! Activity in a session outside its chat, such as calls that the caller's own tools make through a proxy.
+//! Judges and labels what happens in a session outside its chat, such as calls that the caller's own tools make through
+//! an MCP proxy.
 //!
 //! The same monitor labels and judges it, so labels assigned on one path apply on the other. None of it is in the
 //! [journal](crate::journal): the caller has to record it, and repeat it at the same point of a replay.
@@ -38,7 +39,7 @@ impl Conversation {
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // Anything else that the caller has sent since ends the right to run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
-        let is_same = |call: &&Call| {
+        let is_equal_call = |call: &&Call| {
             call.tool == *tool
                 && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
         };
@@ -51,9 +52,9 @@ impl Conversation {
             _ => None,
         });
         // Those of earlier messages may still be answered.
-        let equal: Vec<&Call> = passed_without_answer.filter(is_same).collect();
+        let equal_calls: Vec<&Call> = passed_without_answer.filter(is_equal_call).collect();
         let key = &self.settings.key;
-        self.handed.take(&equal, |call| key.digest_of(call))
+        self.handed.take(&equal_calls, |call| key.digest_of(call))
     }
 
     /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the

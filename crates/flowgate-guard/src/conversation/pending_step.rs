@@ -1,8 +1,8 @@
-//! The step in progress: the view that was sent to the model and is not answered yet.
+//! Owns the step in progress: the view that was sent to the model and is not answered yet, and the draft that the step
+//! rewrites, if it rewrites one.
 //!
-//! The part owns that view, and the draft that the step rewrites, if it rewrites one. A
-//! [conversation](super::Conversation) shows a view and takes it back with the model's message. Invariant: without a view
-//! no step is in progress, and every way to end a turn clears all of it.
+//! A [conversation](super::Conversation) shows a view and takes it back with the model's message. Invariant: without a
+//! view no step is in progress, and every way to end a turn clears all of it.
 
 use flowgate_lm::chat::Completion;
 

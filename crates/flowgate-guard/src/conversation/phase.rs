@@ -1,6 +1,5 @@
-//! The phase of a conversation: the work that it does next, or the input that it waits for.
-//!
-//! The files of this module change the phase after each input.
+//! Defines the phase of a conversation: the work that it does next, or the input that it waits for. The files of this
+//! module change the phase after each input.
 
 use flowgate::label::Label;
 use flowgate::monitor::{CallDependency, Permit, Question};

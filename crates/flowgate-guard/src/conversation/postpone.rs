@@ -1,4 +1,4 @@
-//! Turns that wait for a person's decision longer than the caller can wait.
+//! Postpones turns that wait for a person's decision longer than the caller can wait, and continues them.
 //!
 //! The driver of the conversation ends such a turn with a message which says that a person was asked. The turn
 //! continues when the caller sends the same chat again, or the message [`CONTINUE`]; any other message drops it.
@@ -43,8 +43,9 @@ impl Conversation {
         history.replace_messages(messages);
     }
 
-    /// Returns the number of messages of the chat that are unchanged, and the message that continues the turn, if
-    /// there is one.
+    /// Decides whether a chat continues the postponed turn: it is the same chat again, or has the message [`CONTINUE`]
+    /// at its end. Returns then the number of unchanged messages, and the message that continues the turn, if there is
+    /// one.
     pub(super) fn find_resumption<'m>(
         &self,
         history: &History,
@@ -59,8 +60,8 @@ impl Conversation {
             // The same request as before, with or without the message that a person was asked.
             [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),
             [message @ Message::User(parts)] if found.unchanged == length => {
-                let says = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
-                let is_all = matches!(parts.as_slice(), [part] if says(part));
+                let says_continue = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
+                let is_all = matches!(parts.as_slice(), [part] if says_continue(part));
                 is_all.then_some((length, Some(message)))
             }
             _ => None,

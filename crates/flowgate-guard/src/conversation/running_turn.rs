@@ -1,8 +1,8 @@
-//! The running turn: its outcome so far, and the state that is reset when the next turn begins.
+//! Owns the running turn: its outcome so far, and the state that is reset when the next turn begins.
 //!
-//! The part owns the [`Turn`] that its caller receives at the end, and the approval of the call that is about to run. A
-//! [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the turn would have
-//! reported. Invariant: an approval is spent by the call that it was given for, or is reported as void.
+//! [`RunningTurn`] contains the [`Turn`] that its caller receives at the end, and the approval of the call that is
+//! about to run. A [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the
+//! turn would have reported. Invariant: an approval is spent by the call that it was given for, or is reported as void.
 
 use flowgate::monitor::Denial;
 use flowgate::trace::Tool;

@@ -1,4 +1,4 @@
-//! The limits of a conversation, its method and its key.
+//! Defines the settings of a conversation: its limits, its method of choosing labels, and the key of its digests.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The value of an argument whose slot is copied.
+//! Computes the value of an argument that is filled by copying hidden regions unchanged. Such an argument is called a
+//! slot: the model leaves it open, and never sees the regions. [`super::slot_filling`] calls this file.
 //!
 //! A text that spells a list or a map is parsed, so that a policy can refer to its fields. A copy restores the
 //! author's text byte for byte, unless the tool's schema takes no string in that argument. The author of the text can

@@ -1,4 +1,5 @@
-//! Slots of a call: each is filled with hidden regions, by copying or by a generation without tools.
+//! Fills the slots of a call, the arguments that the model has left open: each with hidden regions, either copied or
+//! passed to a model without tools that writes the value from them.
 //!
 //! The call is decided before its slots are filled; [`super::calls`] begins the filling and judges the call when no slot is
 //! open. Invariant: what a slot contains carries the join of the labels of its regions, whether or not it could be filled.
@@ -19,7 +20,7 @@ impl Conversation {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
             let (view, mut regions, mut texts) = (step.label, Vec::new(), Vec::new());
-            let mut referred: Vec<(String, String)> = Vec::new();
+            let mut text_by_name: Vec<(String, String)> = Vec::new();
             let mut label = view;
             for name in &slot.names {
                 let Some(hidden) = step.names.get(name) else {
@@ -36,7 +37,7 @@ impl Conversation {
                     // Steps are never hidden from a step that could name them.
                     HiddenContent::Step => {}
                     HiddenContent::Text(text) => {
-                        referred.push((name.clone(), text.clone()));
+                        text_by_name.push((name.clone(), text.clone()));
                         texts.push(SlotRegion::from_text(text.clone()));
                     }
                     HiddenContent::Region(event, node) => {
@@ -45,7 +46,7 @@ impl Conversation {
                             let end = document.node(*node).map_or(*node, |node| node.end);
                             regions.extend((*node..end).map(|node| (*event, node)));
                             let copied = SlotRegion::from_node(document, *node);
-                            referred.push((name.clone(), copied.to_text()));
+                            text_by_name.push((name.clone(), copied.to_text()));
                             texts.push(copied);
                         }
                     }
@@ -59,7 +60,7 @@ impl Conversation {
                     let value = match slot.template {
                         Some(mut written) => {
                             let text = |name: &str| {
-                                let found = referred.iter().find(|(known, _)| known == name);
+                                let found = text_by_name.iter().find(|(known, _)| known == name);
                                 found.map(|(_, text)| text.clone()).unwrap_or_default()
                             };
                             placeholder::replace(&mut written, step.names.len(), &mut { text });

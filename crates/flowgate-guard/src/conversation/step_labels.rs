@@ -1,6 +1,7 @@
-//! The labels of the steps of a turn: the lowest one, the levels above it, and what has reached the caller.
+//! Owns the labels of the steps of a turn: the base label, the levels above it that looks have added, and what has
+//! reached the caller.
 //!
-//! The part owns the stack of levels and decides which label a level has; it knows neither the policy nor the chat. A
+//! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above
 //! the base label, and each level is at or above the one below it unless a method raised that one.
 //!
@@ -92,9 +93,9 @@ impl StepLabels {
         self.output = self.output.join(label);
         // The stores of new tools are not raised yet.
         let is_raised = !std::mem::take(&mut self.has_new_tools);
-        let before = if is_raised { self.reached } else { Label::BOTTOM };
+        let raised_up_to = if is_raised { self.reached } else { Label::BOTTOM };
         self.reached = self.reached.join(label);
-        (self.reached != before).then_some((before, self.reached))
+        (self.reached != raised_up_to).then_some((raised_up_to, self.reached))
     }
 
     /// The lowest label of a step of this turn.

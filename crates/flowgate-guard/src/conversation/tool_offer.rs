@@ -1,7 +1,6 @@
-//! The tools on offer in a conversation.
-//!
-//! The part owns the [catalogue](crate::catalogue) and recognizes an offer that is repeated, as agents repeat their tools
-//! with every message. A [conversation](super::Conversation) creates it and passes new offers on.
+//! Owns the tools on offer in a conversation: the [catalogue](crate::catalogue), and a way to recognise an offer that
+//! is repeated, as agents repeat their tools with every message. A [conversation](super::Conversation) creates it and
+//! passes new offers on.
 
 use std::sync::Arc;
 

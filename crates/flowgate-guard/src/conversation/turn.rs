@@ -1,4 +1,4 @@
-//! The outcome of a turn, and the resources that it used.
+//! Defines the outcome of a turn (replies, verdicts, what ended it), and the resources that it used.
 
 use flowgate::monitor::{AuthorizedCall, Outcome, Reason};
 use flowgate::trace::Tool;

@@ -1,5 +1,5 @@
-//! Represents a chat as a client sends it, with the digests of its messages, for comparison with one session or with
-//! many.
+//! Represents a chat as a client sends it: its messages with their digests, by which it is compared with the histories
+//! of sessions.
 //!
 //! A client sends its whole chat with every request. Messages that were [read before](MessageDigests) are represented
 //! by their digests alone, as long as they keep their positions.

@@ -1,5 +1,6 @@
-//! What the operator declares about a client (whether its text is trusted as the user's, messages that are known
-//! verbatim), and the texts seen in its sessions. [`super::History`] decides by it which texts of the client are trusted.
+//! Defines what the operator declares about a client: whether its text is trusted as the user's, and messages that are
+//! known verbatim. Owns the memory of the texts that were seen in the client's sessions. [`super::History`] decides by
+//! it which texts of the client are trusted.
 
 use std::ops::Range;
 
@@ -56,11 +57,11 @@ impl MessageTemplate {
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let (first, rest) = self.parts.split_first()?;
         let mut at = text.starts_with(first.as_str()).then_some(first.len())?;
-        let Some((last, between)) = rest.split_last() else {
+        let Some((last, middle_parts)) = rest.split_last() else {
             return (at == text.len()).then(Vec::new);
         };
         let mut holes = Vec::new();
-        for part in between {
+        for part in middle_parts {
             let found = at + text.get(at..)?.find(part.as_str())?;
             holes.push(at..found);
             at = found + part.len();

@@ -44,6 +44,8 @@ impl MessageHasher {
         self.hash.finalize_reset().into()
     }
 
+    /// Writes the text of a message whose hash is its digest. It equals the `Debug` output, by which stored chats are
+    /// compared.
     fn write_message(&mut self, message: &Message) -> fmt::Result {
         match message {
             Message::System(parts) => {

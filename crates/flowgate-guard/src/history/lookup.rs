@@ -77,21 +77,22 @@ impl<'c> QuotationLookup<'c> {
         self.bits
     }
 
-    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`.
+    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`. In a replay, the
+    /// recorded answers are returned; live, the answers are recorded.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,
         parts: &[&Part],
         shown: Option<&SessionTexts>,
     ) -> Vec<Vec<QuotationSpan>> {
-        let first = self.looked_up;
+        let first_number = self.looked_up;
         self.looked_up += parts.len();
         if let Some(given) = self.recorded {
             let known = |number: usize| {
                 let known = given.binary_search_by_key(&number, |answer| answer.text).ok();
                 known.and_then(|at| given.get(at)).map(|answer| answer.spans.clone())
             };
-            let each = parts.iter().zip(first..);
+            let each = parts.iter().zip(first_number..);
             return each
                 .map(|(part, number)| known(number).unwrap_or_else(|| unlabelled_span(part_content(part))))
                 .collect();
@@ -101,7 +102,7 @@ impl<'c> QuotationLookup<'c> {
         let texts = std::iter::once(before).chain(parts.iter().filter_map(|part| part_text(part)));
         let mut joined = seen.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
         let mut all = Vec::with_capacity(parts.len());
-        for (part, number) in parts.iter().zip(first..) {
+        for (part, number) in parts.iter().zip(first_number..) {
             let spans = match part_text(part) {
                 Some(_) => joined.next().unwrap_or_default(),
                 None => of_image(part, seen.spans_of(&[part_content(part)], shown).pop().unwrap_or_default()),

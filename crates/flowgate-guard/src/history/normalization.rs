@@ -98,15 +98,15 @@ pub(super) fn append_normalized<P: Copy>(
         fold(hidden, &mut |c| unseen.push_char(c, place));
         return;
     }
-    let mut is_sign = false;
+    let mut has_sign = false;
     fold(c, &mut |c| {
         if c.is_alphanumeric() {
             alphanumeric.push_char(c, place);
         } else {
-            is_sign |= !c.is_ascii();
+            has_sign |= !c.is_ascii();
         }
     });
-    if is_sign {
+    if has_sign {
         fold(c, &mut |c| {
             if !c.is_alphanumeric() {
                 signs.push_char(c, place);
@@ -115,7 +115,8 @@ pub(super) fn append_normalized<P: Copy>(
     }
 }
 
-/// Emits the normal form of a character; nothing if it is dropped.
+/// Emits the normal form of a character; nothing if it is dropped. A character whose decomposition is much longer than
+/// the character itself is emitted unchanged, so that a text cannot grow without bound.
 pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     let mut length = 0;
     decompose_compatible(c, |c| length += c.len_utf8());
@@ -189,7 +190,7 @@ pub(super) fn decode_escapes(mut all: Vec<SourceChar>) -> Vec<SourceChar> {
 /// Decodes one level of escapes; `None` if there are none.
 fn decode_escapes_once(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
     let (mut read, mut at, mut has_changed) = (Vec::with_capacity(all.len()), 0, false);
-    // The high surrogate of a character that is spelled as two escapes.
+    // The high surrogate of a character that is spelled as two escapes, and where it begins.
     let mut high: Option<(u32, u32)> = None;
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
@@ -369,10 +370,10 @@ pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
     let mut budget = MAX_SEARCHED.saturating_mul(all.len());
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
-        let most = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
+        let max_length = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
         let found = match char.c {
-            '<' => tag_length(rest, most),
-            ']' => address(rest, most),
+            '<' => tag_length(rest, max_length),
+            ']' => address(rest, max_length),
             '[' => MarkupEnd::of(bbcode(rest)),
             '\u{1b}' => MarkupEnd::of(terminal(rest)),
             _ => MarkupEnd::of(None),
@@ -403,15 +404,15 @@ impl MarkupEnd {
 }
 
 /// Searches for the end of the tag or comment that begins here.
-fn tag_length(rest: &[SourceChar], most: usize) -> MarkupEnd {
+fn tag_length(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
-        let mut ends = rest.windows(3).take(most).enumerate().skip(4);
+        let mut ends = rest.windows(3).take(max_length).enumerate().skip(4);
         let length = ends.find_map(|(at, end)| {
             let is_end = end.iter().map(|char| char.c).eq("-->".chars());
             is_end.then_some(at + 3)
         });
-        return MarkupEnd { length, read: length.unwrap_or(most.min(rest.len())) };
+        return MarkupEnd { length, read: length.unwrap_or(max_length.min(rest.len())) };
     }
     let is_tag =
         rest.get(1).is_some_and(|next| next.c.is_ascii_alphabetic() || matches!(next.c, '/' | '!' | '?'));
@@ -419,12 +420,12 @@ fn tag_length(rest: &[SourceChar], most: usize) -> MarkupEnd {
         return MarkupEnd::of(None);
     }
     // The quotation mark of the value that is open.
-    let (mut open, mut before) = (None, ' ');
-    for (at, char) in rest.iter().enumerate().skip(1).take(most) {
-        match (open, char.c) {
-            (Some(mark), c) if c == mark => open = None,
+    let (mut open_quote, mut before) = (None, ' ');
+    for (at, char) in rest.iter().enumerate().skip(1).take(max_length) {
+        match (open_quote, char.c) {
+            (Some(mark), c) if c == mark => open_quote = None,
             (Some(_), _) => {}
-            (None, '"' | '\'') if before == '=' => open = Some(char.c),
+            (None, '"' | '\'') if before == '=' => open_quote = Some(char.c),
             (None, '>') => return MarkupEnd { length: Some(at + 1), read: at },
             (None, '<') => return MarkupEnd { length: None, read: at },
             (None, _) => {}
@@ -434,31 +435,33 @@ fn tag_length(rest: &[SourceChar], most: usize) -> MarkupEnd {
         }
     }
     // A value that does not end: the tag ends at the first bracket.
-    let read = most.min(rest.len());
-    let inside = rest.iter().skip(1).take(most).take_while(|char| !matches!(char.c, '<' | '>')).count();
+    let read = max_length.min(rest.len());
+    let inside = rest.iter().skip(1).take(max_length).take_while(|char| !matches!(char.c, '<' | '>')).count();
     let is_closed = rest.get(1 + inside).is_some_and(|char| char.c == '>');
     MarkupEnd { length: is_closed.then_some(inside + 2), read }
 }
 
 /// Searches for the end of the link address that begins here, `](...)`. The address may contain balanced brackets, and
 /// a title any characters.
-fn address(rest: &[SourceChar], most: usize) -> MarkupEnd {
+fn address(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
     }
-    let (mut depth, mut open, mut before) = (0_usize, None, ' ');
-    let mut first = None;
-    for (at, char) in rest.iter().enumerate().skip(2).take(most) {
-        match (open, char.c) {
-            (Some(mark), c) if c == mark => open = None,
+    let (mut depth, mut open_quote, mut before) = (0_usize, None, ' ');
+    let mut first_bracket = None;
+    for (at, char) in rest.iter().enumerate().skip(2).take(max_length) {
+        match (open_quote, char.c) {
+            (Some(mark), c) if c == mark => open_quote = None,
             (Some(_), _) => {}
-            (None, '"' | '\'') if before.is_whitespace() => open = Some(char.c),
-            (None, '<') if before == '(' && at == 2 => open = Some('>'),
+            (None, '"' | '\'') if before.is_whitespace() => open_quote = Some(char.c),
+            (None, '<') if before == '(' && at == 2 => open_quote = Some('>'),
             (None, '(') => depth += 1,
             (None, ')') if depth == 0 => return MarkupEnd { length: Some(at + 1), read: at },
-            (None, ')') => (depth, first) = (depth - 1, first.or(Some(at))),
+            (None, ')') => (depth, first_bracket) = (depth - 1, first_bracket.or(Some(at))),
             // A blank line ends the paragraph.
-            (None, '\n') if before == '\n' => return MarkupEnd { length: first.map(|at| at + 1), read: at },
+            (None, '\n') if before == '\n' => {
+                return MarkupEnd { length: first_bracket.map(|at| at + 1), read: at };
+            }
             (None, _) => {}
         }
         before = char.c;
@@ -466,9 +469,10 @@ fn address(rest: &[SourceChar], most: usize) -> MarkupEnd {
             before = '<';
         }
     }
-    let read = most.min(rest.len());
+    let read = max_length.min(rest.len());
     // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
-    let inside = rest.iter().skip(2).take(most).take_while(|char| !matches!(char.c, ')' | '\n')).count();
+    let inside =
+        rest.iter().skip(2).take(max_length).take_while(|char| !matches!(char.c, ')' | '\n')).count();
     let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
     MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }

@@ -37,6 +37,7 @@ impl Pieces {
     /// Appends a text of a source. Returns the text around the border to the previous one with the label of both, if
     /// one of the two is too short to be recognised alone. Of two longer ones every letter is recognised anyway.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
+        // A text that has no window of its own.
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
             if self.ends.len() >= MAX_SOURCES {

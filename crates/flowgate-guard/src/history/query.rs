@@ -140,10 +140,12 @@ impl QuotationQuery {
 /// invisible characters, and, if there is markup, the text without it.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
-    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| JoinedText::new(texts));
+    let [mut signs, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
     for (text, all) in texts.iter().enumerate() {
-        [&mut signs, &mut unseen, &mut plain].into_iter().for_each(|joined| joined.begin_run(text));
+        [&mut signs, &mut invisible, &mut without_markup]
+            .into_iter()
+            .for_each(|joined| joined.begin_run(text));
         let hidden = markup_mask(all);
         has_markup |= hidden.is_some();
         for (at, char) in all.iter().enumerate() {
@@ -154,14 +156,14 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
                     place,
                     &mut NormalizedText::default(),
                     &mut signs.normalized,
-                    &mut unseen.normalized,
+                    &mut invisible.normalized,
                 );
             }
             if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
                 append_normalized(
                     char.c,
                     place,
-                    &mut plain.normalized,
+                    &mut without_markup.normalized,
                     &mut NormalizedText::default(),
                     &mut NormalizedText::default(),
                 );
@@ -171,8 +173,8 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
     if has_lines && alphanumeric.normalized.bytes.len() <= MAX_LINES {
         normalized_texts.extend(without_lines(&alphanumeric, &starts));
     }
-    normalized_texts.extend([alphanumeric, signs, unseen]);
-    normalized_texts.extend(has_markup.then_some(plain));
+    normalized_texts.extend([alphanumeric, signs, invisible]);
+    normalized_texts.extend(has_markup.then_some(without_markup));
 }
 
 /// Whether a line ends at a character: cells of tables count as lines.
@@ -276,12 +278,12 @@ pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
 /// followed by a character that is not a letter.
 fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = alphanumeric.bytes(line);
-    let touches = |at: usize| {
+    let joins_next_char = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| alphanumeric.char_at(line.start + before));
         let next = alphanumeric.char_at(line.start + at).filter(|_| line.start + at < line.end);
         matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
-    let run = (1..bytes.len().min(6)).find(|at| !touches(*at)).unwrap_or(bytes.len());
+    let run = (1..bytes.len().min(6)).find(|at| !joins_next_char(*at)).unwrap_or(bytes.len());
     let first = bytes.get(..run).unwrap_or_default();
     let is_number = match first {
         [] => false,
@@ -294,11 +296,11 @@ fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize
 
 /// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
 fn without_line_prefixes(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Range<usize>> {
-    let of = |line: &Range<usize>| alphanumeric.bytes(line);
+    let bytes_of = |line: &Range<usize>| alphanumeric.bytes(line);
     let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(alphanumeric, line)).collect();
     let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {
         let both = one.zip(other)?;
-        Some(of(both.0).iter().zip(of(both.1)).take_while(|(one, other)| one == other).count())
+        Some(bytes_of(both.0).iter().zip(bytes_of(both.1)).take_while(|(one, other)| one == other).count())
     };
     let shorter = |(at, line): (usize, &Range<usize>)| {
         let before = at.checked_sub(1).and_then(|before| common(lines.get(before), Some(line)));

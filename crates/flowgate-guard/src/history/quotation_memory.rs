@@ -1,4 +1,5 @@
-//! Remembers the texts that were seen in a client's sessions, with their labels.
+//! Remembers the texts that were seen in a client's sessions, with their labels, so that a client's message that quotes
+//! one of them carries its label.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
@@ -202,6 +203,7 @@ impl QuotationMemory {
         }
     }
 
+    /// Remembers a normal form of what the user has said, unless all of it is known as the user's.
     fn add_own_normalized(&mut self, normalized: &[u8]) {
         if !windows(normalized).any(|window| !self.own.has(&window)) {
             return;
@@ -232,6 +234,8 @@ impl QuotationMemory {
         })
     }
 
+    /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources
+    /// share the number 0.
     fn source_number(&mut self, name: &str) -> usize {
         if let Some(known) = self.sources.iter().position(|source| source.name == name) {
             return known;
@@ -252,25 +256,25 @@ impl QuotationMemory {
     /// Remembers a normal form of a text, except for what the user said first. Returns whether any window is new.
     fn remember(&mut self, source: &str, normalized: &[u8], label: usize) -> bool {
         self.source_number(OTHERS);
-        let (source, share) = (self.source_number(source), self.source_room());
+        let (source, room_of_source) = (self.source_number(source), self.source_room());
         let mut is_new = false;
         for window in windows(normalized) {
             if self.own.has(&window) {
                 continue;
             }
-            let of = |seen: &Self, source: usize, label: usize| {
+            let mark_of = |seen: &Self, source: usize, label: usize| {
                 let generation = seen.sources.get(source).map_or(0, |source| source.generation);
                 WindowMark { source, generation, label }
             };
-            let (mark, instead) = (of(self, source, label), of(self, 0, 0));
-            if !self.windows.add(window, mark, instead) {
+            let (mark, mark_if_full) = (mark_of(self, source, label), mark_of(self, 0, 0));
+            if !self.windows.add(window, mark, mark_if_full) {
                 continue;
             }
             is_new = true;
             let Some(known) = self.sources.get_mut(source) else { continue };
             let [young, _] = &mut known.windows;
             *young += 1;
-            if *young >= share {
+            if *young >= room_of_source {
                 self.age_source(source);
             }
             while self.windows.len() > self.room && self.age_largest() {}
@@ -280,7 +284,7 @@ impl QuotationMemory {
 
     /// Makes the younger generation of a source the older one, and forgets the previous older one.
     fn age_source(&mut self, source: usize) {
-        let share = self.source_room();
+        let room_of_source = self.source_room();
         let Some(known) = self.sources.get_mut(source) else { return };
         let [young, old] = known.windows;
         known.generation += 1;
@@ -293,7 +297,7 @@ impl QuotationMemory {
         self.forgotten += evicted;
         *self.full.entry(known.name.clone()).or_default() += evicted;
         if let Some(new) = &mut self.new {
-            new.full.insert(known.name.clone(), 2 * share);
+            new.full.insert(known.name.clone(), 2 * room_of_source);
         }
         let oldest = known.generation.saturating_sub(1);
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
@@ -381,17 +385,20 @@ impl QuotationMemory {
 
     /// Splits consecutive texts at the bounds of what has been seen, here or in one session.
     pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&SessionTexts>) -> Vec<Vec<QuotationSpan>> {
-        let here = shown.filter(|shown| !shown.windows.is_empty());
-        if self.windows.is_empty() && here.is_none() {
+        let session = shown.filter(|shown| !shown.windows.is_empty());
+        if self.windows.is_empty() && session.is_none() {
             return texts.iter().map(|text| split_spans(text, Vec::new(), &[])).collect();
         }
         let known = self.labels.len();
         let labels: Vec<&Value> =
-            self.labels.iter().chain(here.iter().flat_map(|shown| &shown.labels)).collect();
+            self.labels.iter().chain(session.iter().flat_map(|shown| &shown.labels)).collect();
         let found = QuotationQuery::new(texts).find_marked(|window, marks| {
             marks.extend(self.windows.get(window).iter().map(|mark| mark.label));
             marks.extend(
-                here.into_iter().flat_map(|here| here.windows.get(window)).map(|mark| known + mark.label),
+                session
+                    .into_iter()
+                    .flat_map(|session| session.windows.get(window))
+                    .map(|mark| known + mark.label),
             );
         });
         texts.iter().zip(found).map(|(text, found)| split_spans(text, found, &labels)).collect()
@@ -465,7 +472,7 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
     let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
     for (span, label) in found {
         match merged.last_mut() {
-            Some((last, same)) if *same == label && span.start <= last.end => {
+            Some((last, last_label)) if *last_label == label && span.start <= last.end => {
                 last.end = last.end.max(span.end)
             }
             _ => merged.push((span, label)),

@@ -1,5 +1,5 @@
-//! Computes the normal forms of a shown text that are stored, so that a quotation is found however its author read the
-//! text: as source, rendered or decoded (see `readings`).
+//! Computes the normal forms in which a shown text is remembered, one for each way in which a person who quotes it may
+//! have read it: as source, rendered or decoded (see `readings`). `quotation_memory` stores them.
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;

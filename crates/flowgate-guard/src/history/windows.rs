@@ -1,4 +1,5 @@
-//! Stores sets of windows of text: each [`SHORTEST`] consecutive bytes of a remembered text, with its labels.
+//! Stores sets of windows of text, each [`SHORTEST`] consecutive bytes of a remembered text, with the labels of the
+//! text. `quotation_memory` owns them and looks quoted texts up here.
 //!
 //! A window is identified by a fingerprint (Karp and Rabin, 1987). A lookup takes constant time whatever is remembered,
 //! and no untrusted text can slow it down. The windows of a source form two generations: when the younger one is full,
@@ -42,7 +43,8 @@ fn reduce_mod(sum: u64) -> u64 {
 
 /// Returns the fingerprints of all windows of a text in normal form, in order.
 pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
-    // The weight of the byte that leaves a window.
+    // The rolling hash of the last `SHORTEST` bytes: a byte that enters is added, one that leaves is subtracted with
+    // the weight `oldest` that it has by then.
     let oldest = (0..SHORTEST).fold(1, |power, _| multiply_mod(power, POINT));
     let mut hash = 0_u64;
     let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));
@@ -186,18 +188,21 @@ pub(super) fn marked_ranges<M: Copy + Ord>(
     mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
 ) -> Vec<(Range<usize>, M)> {
     let mut all: Vec<(Range<usize>, M)> = Vec::new();
-    let mut last: BTreeMap<M, usize> = BTreeMap::new();
+    let mut last_range_of: BTreeMap<M, usize> = BTreeMap::new();
     let mut here = Vec::new();
     for (start, window) in windows(bytes).enumerate() {
         here.clear();
         marks(&window, &mut here);
         for mark in &here {
-            let open = last.get(mark).and_then(|at| all.get_mut(*at)).filter(|(range, _)| range.end >= start);
+            let open = last_range_of
+                .get(mark)
+                .and_then(|at| all.get_mut(*at))
+                .filter(|(range, _)| range.end >= start);
             if let Some((range, _)) = open {
                 range.end = start + SHORTEST;
                 continue;
             }
-            last.insert(*mark, all.len());
+            last_range_of.insert(*mark, all.len());
             all.push((start..start + SHORTEST, *mark));
         }
     }

@@ -1,4 +1,5 @@
-//! Implements naive tainting: every region influences every call.
+//! Implements the influence method `everything`, naive tainting: every region that the agent has seen influences every
+//! call.
 //!
 //! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
 //! untrusted region makes every later call untrusted.

@@ -1,4 +1,5 @@
-//! Extracts words, numbers, dates and times from a text, in one canonical spelling each.
+//! Extracts words, numbers, dates and times from a text, in one canonical spelling each. `index` compares values by
+//! them.
 //!
 //! A model rarely passes a value to a tool in the spelling that it read: `May 19th` becomes `2024-05-19`, `$1,200`
 //! becomes `1200.0`. Values are therefore compared by their meaning.
@@ -146,6 +147,7 @@ fn parse_time(
     if word == "noon" {
         return Some(StatedValue::Time { hour: 12, minute: 0 });
     }
+    // The hours that `am` and `pm` add.
     let half = |word: Option<&str>| match word {
         Some("am" | "a") => Some(0),
         Some("pm" | "p") => Some(12),
@@ -177,6 +179,7 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<StatedValue> {
         return None;
     }
     let before = text.get(..range.start)?;
+    // Part of a longer word, date or version.
     let glued = before.ends_with(['.', ',', ':', '/', '-', '_'])
         && before.trim_end_matches(['.', ',', ':', '/', '-', '_']).ends_with(|c: char| c.is_alphanumeric());
     if glued {

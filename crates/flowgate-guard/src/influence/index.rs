@@ -1,4 +1,5 @@
-//! Maintains an index from values to the regions that state them, which grows with the trace.
+//! Maintains an index from values to the regions of the trace that state them, which grows with the trace. The
+//! influence methods `provenance` and `nothing` look up the arguments of a call in it.
 //!
 //! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
 //! depends on the number of matches and not on the length of the trace.
@@ -130,6 +131,7 @@ impl RegionIndex {
         }
     }
 
+    /// Finds the regions that a text comes from: as a whole, as a date, time or number, or else sentence by sentence.
     fn find_text(&self, trace: &Trace, text: &str, usable: &RegionFilter<'_>) -> ValueOrigin {
         let text = text.trim();
         if text.is_empty() {
@@ -298,13 +300,13 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
         _ if needle.contains(|c: char| c.is_numeric() || ":_-".contains(c)) => PhraseKind::Token,
         _ => PhraseKind::Words,
     };
-    let same = |a: char, b: char| a == b || (kind == PhraseKind::Words && a.eq_ignore_ascii_case(&b));
+    let are_equal = |a: char, b: char| a == b || (kind == PhraseKind::Words && a.eq_ignore_ascii_case(&b));
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
-    let mut hay = rest.char_indices().peekable();
+    let mut haystack = rest.char_indices().peekable();
     let mut needles = needle.chars().peekable();
     let mut end = rest.len();
     loop {
-        match (needles.next(), hay.peek().copied()) {
+        match (needles.next(), haystack.peek().copied()) {
             (None, Some((position, _))) => {
                 end = position;
                 break;
@@ -315,12 +317,12 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
                 while needles.peek().is_some_and(|c| c.is_whitespace()) {
                     needles.next();
                 }
-                while hay.peek().is_some_and(|(_, c)| c.is_whitespace()) {
-                    hay.next();
+                while haystack.peek().is_some_and(|(_, c)| c.is_whitespace()) {
+                    haystack.next();
                 }
             }
-            (Some(n), Some((_, h))) if same(n, h) => {
-                hay.next();
+            (Some(n), Some((_, h))) if are_equal(n, h) => {
+                haystack.next();
             }
             _ => return false,
         }
@@ -336,6 +338,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
+/// Returns whether the text before a match makes the match part of a longer word, number or address.
 fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     // `site.org` is the destination of `https://site.org`.
     let before = match kind {
@@ -360,6 +363,7 @@ fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     }
 }
 
+/// Returns whether the text after a match makes the match part of a longer word, number or address.
 fn extends_right(after: &str, kind: &PhraseKind) -> bool {
     let mut right = after.chars();
     let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));

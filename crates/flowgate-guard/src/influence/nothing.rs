@@ -1,5 +1,5 @@
-//! Assumes that nothing but the user's own words influences the call: everything above their label is hidden from the
-//! model.
+//! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
+//! that everything above their label is hidden from the model.
 //!
 //! The safest method without questions, and the least useful one. Its guarantee holds if the model is shown only what
 //! this method leaves visible. A recorded call was generated from the full context, so on a log the method estimates
@@ -42,6 +42,8 @@ impl AttributionSession for NothingSession {
         self.index.add(trace, event);
     }
 
+    /// Attributes each argument to the visible regions that state its value. A value that only hidden regions state is
+    /// attributed to [`CallDependency::Hidden`], which denies the call.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };

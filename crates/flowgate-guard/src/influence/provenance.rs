@@ -1,4 +1,4 @@
-//! Implements the method `provenance`: a call depends on the regions whose values recur in its arguments.
+//! Implements the influence method `provenance`: a call depends on the regions whose values recur in its arguments.
 //!
 //! Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or time. If several
 //! regions state it, the lowest one is taken. A value that is found nowhere was derived, so it depends on everything.
@@ -43,6 +43,8 @@ impl AttributionSession for ProvenanceSession {
         self.index.add(trace, event);
     }
 
+    /// Attributes each argument to the regions that state its value, and the decision to the messages of the user and
+    /// the operator.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "provenance", ..Attribution::everything() };

@@ -42,8 +42,9 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
         encode(fragment, UrlPart::Query, &mut written);
     }
     // Parsing the canonical form again must give the same address.
-    let same = self::parse_url(&written)?;
-    (written.len() <= MAX_LENGTH && same.as_str() == written && same.host() == read.host()).then_some(written)
+    let parsed_again = self::parse_url(&written)?;
+    (written.len() <= MAX_LENGTH && parsed_again.as_str() == written && parsed_again.host() == read.host())
+        .then_some(written)
 }
 
 /// Returns the canonical form of a mail address; `None` if it has none.
@@ -82,6 +83,8 @@ enum UrlPart {
     Query,
 }
 
+/// Appends a part of a URL, with every character percent-encoded that some renderer could take for an end, an emphasis
+/// or an entity.
 fn encode(text: &str, part: UrlPart, written: &mut String) {
     let mut rest = text;
     let mut before = ' ';

@@ -65,6 +65,8 @@ impl Cleaner {
         }
     }
 
+    /// Cleans the pending text, segment by segment, as far as no later piece can change the result. The rest stays
+    /// pending.
     fn advance(&mut self, is_last: bool, judge: LinkJudge<'_>) {
         let pending = std::mem::take(&mut self.pending);
         let mut at = 0;
@@ -83,6 +85,7 @@ impl Cleaner {
                 continue;
             }
             let rest = pending.get(at..).unwrap_or_default();
+            // No segment ends in the part that was searched before.
             let from = self.searched.saturating_sub(at).min(rest.len());
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {

@@ -1,4 +1,5 @@
-//! Classifies words with dots as host names, and words before a colon as schemes.
+//! Classifies words with dots as host names, and words before a colon as schemes (`https`), as some renderer could take
+//! them. `segment` asks it.
 
 /// The most characters of the last label of a name.
 pub(super) const LONGEST_END: usize = 24;

@@ -69,7 +69,7 @@ fn is_command(chars: &[char], backslash: usize) -> bool {
 fn is_escape(chars: &[char], backslash: usize) -> bool {
     let behind = chars.get(backslash + 1..).unwrap_or_default();
     // Escapes of JSON and programming languages; those of style sheets have digits right after the backslash.
-    let (skipped, most) = match behind {
+    let (skipped, max_digits) = match behind {
         ['u' | 'U', '{', ..] => (2, 6),
         ['u', ..] => (1, 4),
         ['U', ..] => (1, 8),
@@ -77,7 +77,7 @@ fn is_escape(chars: &[char], backslash: usize) -> bool {
         _ => (0, 6),
     };
     let digits: String =
-        behind.iter().skip(skipped).take(most).take_while(|c| c.is_ascii_hexdigit()).collect();
+        behind.iter().skip(skipped).take(max_digits).take_while(|c| c.is_ascii_hexdigit()).collect();
     u32::from_str_radix(&digits, 16).is_ok_and(|code| (0x21..0x7f).contains(&code))
 }
 

@@ -22,23 +22,23 @@ pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
 /// Returns the characters of a text as a renderer may show them, each with the bytes that it comes from.
 pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
-    let mut seen = Vec::with_capacity(text.len());
+    let mut rendered = Vec::with_capacity(text.len());
     let mut chars = text.char_indices().peekable();
     while let Some((start, c)) = chars.next() {
         let end = start + c.len_utf8();
         if c.is_ascii() {
             let next = chars.peek().map(|(_, next)| *next);
             let is_escape = c == '\\' && next.is_some_and(|next| next.is_ascii_punctuation());
-            seen.push(RenderedChar { c, start, end, is_silent: is_escape || EMPHASIS.contains(&c) });
+            rendered.push(RenderedChar { c, start, end, is_silent: is_escape || EMPHASIS.contains(&c) });
         } else if !is_transparent(c) {
             let mut end = end;
             for_each_normalized(c, |c| {
-                seen.push(RenderedChar { c, start, end, is_silent: false });
+                rendered.push(RenderedChar { c, start, end, is_silent: false });
                 end = start;
             });
         }
     }
-    seen
+    rendered
 }
 
 /// Emits the normalised characters of a character.

@@ -33,13 +33,13 @@ pub(super) fn clean(
     writer: &mut CleanedTextWriter,
     judge: LinkJudge<'_>,
 ) -> Option<Vec<String>> {
-    let all = rendered_chars(segment);
-    let is_plain = !all.iter().any(|seen| SIGNS.contains(&seen.c));
-    if is_plain && !is_after_dots && !all.iter().map(|seen| seen.c).eq("__".chars()) {
+    let rendered = rendered_chars(segment);
+    let is_plain = !rendered.iter().any(|seen| SIGNS.contains(&seen.c));
+    if is_plain && !is_after_dots && !rendered.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
         return Some(Vec::new());
     }
-    let plain: Vec<RenderedChar> = all.iter().copied().filter(|seen| !seen.is_silent).collect();
+    let plain: Vec<RenderedChar> = rendered.iter().copied().filter(|seen| !seen.is_silent).collect();
     let mut reader = SegmentReader {
         edits: vec![CharEdit::default(); plain.len() + 1],
         text: SegmentText {
@@ -58,7 +58,7 @@ pub(super) fn clean(
         judge,
     };
     reader.read_segment()?;
-    reader.separate_slashes(&all);
+    reader.separate_slashes(&rendered);
     let SegmentReader { text, edits, addresses, refused, .. } = reader;
     write(segment, &text.plain, &edits, &addresses, writer);
     Some(refused)
@@ -304,6 +304,7 @@ impl SegmentReader<'_, '_> {
         }
     }
 
+    /// Handles `:`: after a word that is, or could be, a scheme, it is separated from what follows.
     fn read_colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
         let before = self.text.chars.get(..index).unwrap_or_default();
@@ -311,12 +312,13 @@ impl SegmentReader<'_, '_> {
         let word = self.text.slice(index - length, index);
         let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
         // The same word without emphasis signs that some renderer drops.
-        let marked = before.iter().rev().take(LONGEST_SCHEME);
-        let marked: String = marked
+        let without_emphasis = before.iter().rev().take(LONGEST_SCHEME);
+        let without_emphasis: String = without_emphasis
             .take_while(|c| is_part(**c) || markup::is_mark(**c))
             .filter(|c| !markup::is_mark(**c))
             .collect();
-        let joined: String = marked.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        let joined: String =
+            without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
         let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
         let is_known = host_names::is_scheme(word) || is_last(word) || is_last(&joined);
         if is_known && next == Some(':') {
@@ -374,13 +376,13 @@ impl SegmentReader<'_, '_> {
     fn read_bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, UndecidedAddressError> {
         if next == Some('(') && self.text.is_adjacent(index) {
             let mut from = index + 2;
-            let spaced = self.text.char_at(from) == Some(' ');
-            from += usize::from(spaced);
-            let angled = self.text.char_at(from) == Some('<');
-            from += usize::from(angled);
+            let has_space = self.text.char_at(from) == Some(' ');
+            from += usize::from(has_space);
+            let has_angle = self.text.char_at(from) == Some('<');
+            from += usize::from(has_angle);
             let to = self.text.end_of_address(from);
-            let mut end = to + usize::from(angled);
-            let is_closed = !angled || self.text.char_at(to) == Some('>');
+            let mut end = to + usize::from(has_angle);
+            let is_closed = !has_angle || self.text.char_at(to) == Some('>');
             end += usize::from(self.text.char_at(end) == Some(' '));
             // Some renderers end an address at the bracket alone, whatever precedes it.
             let is_whole = (to.max(1) - 1..end).all(|index| self.text.is_adjacent(index));
@@ -445,10 +447,10 @@ fn write(
 ) {
     let mut at = 0;
     let mut addresses = addresses.iter().peekable();
-    let mut skipped = 0;
-    let mut instead = 0;
+    let mut address_end = 0;
+    let mut replaced_count = 0;
     for (index, (seen, edit)) in plain.iter().zip(edits).enumerate() {
-        if index < skipped {
+        if index < address_end {
             at = at.max(seen.end);
             continue;
         }
@@ -466,19 +468,19 @@ fn write(
         at = at.max(seen.start);
         if let Some(permitted) = addresses.next_if(|permitted| permitted.start == index) {
             writer.push_address(&permitted.written);
-            skipped = permitted.end;
+            address_end = permitted.end;
             at = at.max(seen.end);
             continue;
         }
         match edit.instead {
             Some(text) => {
                 writer.push_str(text);
-                instead = text.chars().count();
+                replaced_count = text.chars().count();
             }
-            None if instead == 0 => writer.push_str(source.get(at..seen.end).unwrap_or_default()),
+            None if replaced_count == 0 => writer.push_str(source.get(at..seen.end).unwrap_or_default()),
             None => {}
         }
-        instead = instead.saturating_sub(1);
+        replaced_count = replaced_count.saturating_sub(1);
         at = at.max(seen.end);
     }
     let (rest, ends_apart) =

@@ -1,4 +1,4 @@
-//! The cleaned form of single texts.
+//! Tests of the cleaned form of single texts: each hostile spelling of a link, and what becomes of it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Collects the text that the cleaner has released, and the decision on each address in it.
+//! Collects the text that the cleaner of links has released, and the decision on each address in it.
 
 use super::rendered::{for_each_normalized, is_transparent};
 
@@ -40,6 +40,7 @@ fn ends_address(c: char) -> bool {
 }
 
 impl CleanedTextWriter {
+    /// Writes a character. After an address, a space is inserted if the character could be read as part of it.
     pub(super) fn push(&mut self, c: char) {
         match (std::mem::take(&mut self.address), c) {
             (AddressState::Nothing, _) | (AddressState::Address, '\t') => {}

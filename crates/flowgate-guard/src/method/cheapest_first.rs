@@ -1,7 +1,7 @@
-//! Cheapest first: a step is shown everything if all resulting calls are permitted; otherwise, in a second attempt, what
-//! flows to the strictest requirement on offer.
+//! Implements the method *cheapest first*: a step is shown everything if all resulting calls are permitted; otherwise,
+//! in a second attempt, what flows to the strictest requirement of the tools on offer.
 //!
-//! Whether the draft is accepted depends on hidden text: one bit.
+//! Whether the first attempt is accepted depends on hidden text: that reveals one bit.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{Call, EventBody, TraceEntry};

@@ -1,5 +1,5 @@
-//! Confirm acting: a step is shown everything, and a person is asked about every call that the policy does not declare
-//! harmless.
+//! Implements the method *confirm acting*: a step is shown everything, and a person is asked about every call that the
+//! policy does not declare harmless.
 //!
 //! RTBAS's baseline *Confirm Every Time* (section 8.2) asks about harmless calls, too.
 

@@ -1,4 +1,4 @@
-//! Drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
+//! Defines drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose. Methods that draft therefore give the same
 //! guarantee as screeners, and count the bits. A conversation asks a [`DraftJudge`] about each draft; the judge sees the

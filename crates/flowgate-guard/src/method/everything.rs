@@ -1,4 +1,4 @@
-//! Everything: nothing is hidden, and everything taints what follows.
+//! Implements the method *everything*: nothing is hidden from a step, and everything taints what follows.
 //!
 //! Under a policy without lattices this is the unguarded loop (RTBAS, Algorithm 1) with rules on top.
 

@@ -1,5 +1,5 @@
-//! Introspection: before a step, a model is asked which hidden regions the step needs, and the step is shown those that
-//! it [cites](crate::screener::introspection).
+//! Implements the method *introspection*: before a step, a model is asked which hidden regions the step needs, and the
+//! step is shown those that it [cites](crate::screener::introspection).
 
 use super::StepMethod;
 use crate::screener::Screener;

@@ -1,4 +1,5 @@
-//! Judge: a step is shown what a [judge](crate::screener::judge) declares necessary for the step.
+//! Implements the method *judge*: before a step, a model is asked which hidden regions the step needs, and the step is
+//! shown those. [`crate::screener::judge`] formulates the question and reads the answer (RTBAS, section 7.1).
 
 use super::StepMethod;
 use crate::screener::Screener;

@@ -1,4 +1,5 @@
-//! Lowest first: a step is shown what flows to the strictest requirement on offer, and more where the model requests it.
+//! Implements the method *lowest first*: a step is shown what flows to the strictest requirement of the tools on offer,
+//! and more where the model requests it with the tool `look`.
 //!
 //! Hidden text does not influence a step at the lowest bound. A question whose label is above that bound can change the label of
 //! a store, from which an observer learns at most one bit of hidden text; [`TurnUsage`](crate::conversation::TurnUsage) counts it.

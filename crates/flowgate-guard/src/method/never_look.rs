@@ -1,4 +1,5 @@
-//! Never look: a step is shown what flows to the strictest requirement on offer, and never more.
+//! Implements the method *never look*: a step is shown what flows to the strictest requirement of the tools on offer,
+//! and never more.
 //!
 //! RTBAS's baseline *Redact All* (section 8.1.1) hides more: every region that is not both trusted and public.
 

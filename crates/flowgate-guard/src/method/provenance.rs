@@ -1,5 +1,5 @@
-//! Provenance: a draft is shown everything; the step is rewritten from the regions from which the draft takes its values,
-//! if they are less than everything.
+//! Implements the method *provenance*: the model first writes a draft that is shown everything; the step is rewritten
+//! from the regions from which the draft takes its values, if they are less than everything.
 //!
 //! The label is the join of the current level and of the labels of the regions that the arguments come from, except for
 //! arguments that can be left to a slot; a draft without calls is accepted. The regions are those of the [influence

@@ -1,4 +1,4 @@
-//! The methods that a program offers by name.
+//! Registers the methods that a program offers by name.
 //!
 //! The registry owns two lists: the methods of conversations, and the [influence methods](crate::influence) of recorded
 //! runs. The command line, the gateway and the tests start from the built-in ones; an embedding program registers its own.

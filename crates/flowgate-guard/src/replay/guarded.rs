@@ -103,6 +103,7 @@ impl<'r> Replay<'r> {
         Self { conversation, model, run, results: Vec::new(), pending: None, attempts: 0 }
     }
 
+    /// Makes the recorded calls in order, and passes the other recorded messages in.
     fn run(mut self) -> Vec<CallResult> {
         for entry in &self.run.entries {
             match &entry.body {

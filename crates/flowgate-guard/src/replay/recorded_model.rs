@@ -1,9 +1,10 @@
-//! A test double of a model that repeats the calls of a recorded run.
+//! Implements a test double of a model that repeats the calls of a recorded run. [`super::guarded`] replays runs with
+//! it.
 //!
-//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden value
-//! where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value that stands in
-//! no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack asked for needs the region
-//! with the injected text, and is made as soon as the double may read that.
+//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden
+//! value where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value
+//! that occurs in no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack
+//! asked for needs the region with the injected text, and is made as soon as the double may read that.
 
 use std::collections::VecDeque;
 
@@ -89,6 +90,7 @@ pub(super) enum NextMessage {
 }
 
 impl<'r> RecordedModel<'r> {
+    /// Collects the calls of a run, and the texts that its attack has injected.
     pub(super) fn new(run: &'r RecordedRun) -> Self {
         let calls = run.entries.iter().filter_map(|entry| match &entry.body {
             EventBody::Call(call) => {
@@ -161,7 +163,7 @@ impl<'r> RecordedModel<'r> {
                 return NextMessage::LeaveLevel;
             }
         }
-        let mut look: Vec<String> = Vec::new();
+        let mut regions_to_look_at: Vec<String> = Vec::new();
         self.fills.clear();
         for (argument, need) in &needs {
             let missing = missing(view, need);
@@ -180,21 +182,21 @@ impl<'r> RecordedModel<'r> {
                     let slot = json!({"$slot": {"regions": missing.names, "fill": "as recorded"}});
                     arguments.extend(argument.clone().map(|argument| (argument, slot)));
                 }
-                _ => look.extend(missing.names),
+                _ => regions_to_look_at.extend(missing.names),
             }
         }
-        if look.is_empty() {
+        if regions_to_look_at.is_empty() {
             return NextMessage::Calls(call_completion(name, arguments));
         }
         if view.request.tools.iter().all(|tool| tool.name != LOOK) {
             return NextMessage::Stuck;
         }
-        look.sort();
-        look.dedup();
-        look.truncate(MAX_NAMES);
+        regions_to_look_at.sort();
+        regions_to_look_at.dedup();
+        regions_to_look_at.truncate(MAX_NAMES);
         (self.access, self.levels) = (CallAccess::Looked, self.levels + 1);
         let mut arguments = Map::new();
-        arguments.insert("regions".to_owned(), look.into());
+        arguments.insert("regions".to_owned(), regions_to_look_at.into());
         arguments.insert("then_return".to_owned(), true.into());
         NextMessage::Calls(call_completion(LOOK, arguments))
     }
@@ -319,17 +321,17 @@ fn missing_region(
     if let Some(region) = hidden.all().iter().find(is_named) {
         return MissingRegions { names: vec![region.name.clone()], is_unavailable: false };
     }
-    let around = (0..=node).filter(|outer| covers(*outer)).filter_map(|outer| document.node(outer));
-    let label = around.fold(trace.existence_label(event), |joined, outer| joined.join(&outer.label));
+    let enclosing = (0..=node).filter(|outer| covers(*outer)).filter_map(|outer| document.node(outer));
+    let label = enclosing.fold(trace.existence_label(event), |joined, outer| joined.join(&outer.label));
     if label.flows_to(bound) {
         return MissingRegions::default();
     }
     // An answer to a call of a higher level: the view shows it again after a look at what led to that level.
-    let below = hidden.all().iter().filter(|region| region.label.flows_to(&label));
-    let reached = below.clone().fold(*bound, |joined, region| joined.join(&region.label));
+    let lower_regions = hidden.all().iter().filter(|region| region.label.flows_to(&label));
+    let reached = lower_regions.clone().fold(*bound, |joined, region| joined.join(&region.label));
     match label.flows_to(&reached) {
         true => {
-            let names = below.map(|region| region.name.clone()).collect();
+            let names = lower_regions.map(|region| region.name.clone()).collect();
             MissingRegions { names, is_unavailable: false }
         }
         false => unavailable,

@@ -1,5 +1,6 @@
-//! Introspection: the model cites the regions that its next message would be based on (Permissive Information-Flow
-//! Analysis, section 5). It needs no tool calls, so it works with models without tool support.
+//! Implements the screener *introspection*: the model cites the regions that its next message would be based on
+//! (Permissive Information-Flow Analysis, section 5). It needs no tool calls, so it works with models without tool
+//! support.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice};
 

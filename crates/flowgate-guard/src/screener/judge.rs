@@ -1,4 +1,5 @@
-//! The language model as a judge (RTBAS, section 7.1).
+//! Implements the screener *judge*: a model is asked which of the hidden regions of a chat the agent's next step needs
+//! (RTBAS, section 7.1, "LM as a judge").
 //!
 //! Every region is tagged with an unpredictable nonce, where the paper uses a number alone; the instructions precede
 //! and follow the chat; the answer is a forced tool call, in which the judge reasons before it names regions.

@@ -1,4 +1,5 @@
-//! The items of a conversation, and a cache of the last view.
+//! Keeps the items of a conversation (messages, steps, answers) from which views are built, and a cache of the last
+//! view.
 //!
 //! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
 //! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The

@@ -1,4 +1,4 @@
-//! Calls whose arguments another parser could interpret as other arguments.
+//! Tests of calls whose arguments another parser could interpret as other arguments.
 
 use flowgate_guard::conversation::Method;
 use serde_json::json;

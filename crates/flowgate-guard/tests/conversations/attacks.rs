@@ -1,4 +1,4 @@
-//! Attacks that succeed against a naive design, each with a legitimate variant that must be permitted.
+//! Tests of attacks that succeed against a naive design, each with a legitimate variant that must be permitted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

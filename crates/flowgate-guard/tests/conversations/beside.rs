@@ -1,4 +1,5 @@
-//! Calls that run outside the chat: each is taken once, as it was judged, and a later report of it carries the labels of everything that was seen.
+//! Tests of calls that run outside the chat: each is taken once, as it was judged, and a later report of it carries the
+//! labels of everything that was seen.
 
 use flowgate::monitor::{Attribution, Verdict};
 use flowgate::trace::{Call, Event, EventBody, Output, Tool, TraceEntry};

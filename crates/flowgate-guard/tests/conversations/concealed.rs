@@ -1,4 +1,4 @@
-//! The report on what the lowest steps are not shown, and why.
+//! Tests of the report on what the lowest steps are not shown, and why.
 
 use flowgate_guard::DescriptionAuthor;
 use flowgate_guard::conversation::{HiddenItem, HiddenItemKind, Method};

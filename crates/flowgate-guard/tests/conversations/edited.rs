@@ -1,4 +1,5 @@
-//! Chats that the caller edits: answers and messages that it replaces, shortens or leaves out carry what they carried.
+//! Tests of chats that the caller edits: answers and messages that it replaces, shortens or leaves out keep their
+//! labels.
 
 use flowgate::trace::Tool;
 use flowgate_guard::approve::Decision;

@@ -1,5 +1,5 @@
-//! Slots of arguments that the policy endorses: a value of the endorsed kind comes out of hidden text, without a question, and
-//! nothing else of the text does.
+//! Tests of slots of arguments that the policy endorses: a value of the endorsed kind comes out of hidden text, without
+//! a question, and nothing else of the text does.
 
 use flowgate_guard::conversation::{Method, TurnUsage};
 use serde_json::json;

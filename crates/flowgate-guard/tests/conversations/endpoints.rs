@@ -1,4 +1,4 @@
-//! Endpoints: what screeners, fillers and the programs that answer tool calls are shown, and which labels
+//! Tests of endpoints: what screeners, fillers and the programs that answer tool calls are shown, and which labels
 //! their results carry.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! An agent that keeps the chat and runs its own tools, as a client of the gateway does.
+//! A double of an agent that keeps the chat and runs its own tools, as a client of the gateway does.
 
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Method, Turn};

@@ -1,4 +1,5 @@
-//! Labels that float: a step carries what it was shown and what decided that, not all that it could have been shown.
+//! Tests of labels that float: a step carries what it was shown and what decided that, not all that it could have been
+//! shown.
 
 use flowgate::trace::Tool;
 use flowgate_guard::conversation::{Method, StepLabelling, Turn};

@@ -1,4 +1,4 @@
-//! A person's approval for the rest of a conversation.
+//! Tests of a person's approval for the rest of a conversation.
 
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::Method;

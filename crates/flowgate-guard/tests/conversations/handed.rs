@@ -1,4 +1,4 @@
-//! Calls that the caller runs itself: what is handed over, what its answers carry, and what a turn reports.
+//! Tests of calls that the caller runs itself: what is handed over, what its answers carry, and what a turn reports.
 
 use flowgate::trace::{Tool, TraceEntry};
 use flowgate_guard::approve::Decision;

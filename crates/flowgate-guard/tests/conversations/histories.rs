@@ -1,4 +1,4 @@
-//! Chat histories that a caller keeps and edits: labels belong to occurrences of text, not to its content.
+//! Tests of chat histories that a caller keeps and edits: labels belong to occurrences of text, not to its content.
 
 use flowgate::trace::EventBody;
 use flowgate_guard::conversation::Method;

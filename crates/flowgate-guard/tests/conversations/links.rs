@@ -1,4 +1,4 @@
-//! Links in replies, streamed or not, and in slots: with one permitted host, no other address can be
+//! Tests of links in replies, streamed or not, and in slots: with one permitted host, no other address can be
 //! followed.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Conversations with a scripted model: its views, the calls that run, the questions, and attacks on each of
+//! Tests of conversations with a scripted model: its views, the calls that run, the questions, and attacks on each of
 //! them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

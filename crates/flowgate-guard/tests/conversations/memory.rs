@@ -1,4 +1,4 @@
-//! The memory of a client: what it recognises in the client's other conversations, and what a conversation
+//! Tests of the memory of a client: what it recognises in the client's other conversations, and what a conversation
 //! recognises by its own record after the memory has evicted it.
 
 use flowgate::trace::Tool;

@@ -1,4 +1,4 @@
-//! Methods of an embedding program: registered by name, and used like the built-in ones.
+//! Tests of methods of an embedding program: they are registered by name, and used like the built-in ones.
 
 use flowgate::monitor::Judgement;
 use flowgate_guard::approve::Decision;

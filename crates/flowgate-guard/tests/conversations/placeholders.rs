@@ -1,4 +1,4 @@
-//! A model that writes a placeholder as text: it is a reference where a slot may be, is rejected elsewhere,
+//! Tests of a model that writes a placeholder as text: it is a reference where a slot may be, is rejected elsewhere,
 //! and never leaves as text.
 
 use flowgate_guard::conversation::Method;

@@ -1,4 +1,4 @@
-//! Quotations: text that a client sends as part of the user's message is recognised in pieces, and a stranger
+//! Tests of quotations: text that a client sends as part of the user's message is recognised in pieces, and a stranger
 //! cannot use this to hide the user's own words.
 
 use base64::Engine as _;

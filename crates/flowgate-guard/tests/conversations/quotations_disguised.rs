@@ -1,4 +1,4 @@
-//! Quotations in disguise: encoded by the page and cleaned by the client, or encoded by the client. The
+//! Tests of quotations in disguise: encoded by the page and cleaned by the client, or encoded by the client. The
 //! person's own words stay trusted in any script.
 
 use base64::Engine as _;

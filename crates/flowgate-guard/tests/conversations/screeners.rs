@@ -1,4 +1,4 @@
-//! Screeners: their requests, and the effects of their answers.
+//! Tests of screeners: their requests, and the effects of their answers.
 
 use flowgate_guard::conversation::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A driver of conversations with a model that follows a script.
+//! Drives conversations with a model that follows a script, for the tests of this folder.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Text that is streamed while the model still generates is part of the final answer: it is neither a draft
-//! nor an abandoned attempt.
+//! Tests that text which is streamed while the model still generates is part of the final answer: it is neither of a
+//! draft nor of an abandoned attempt.
 
 use std::future::ready;
 use std::ops::ControlFlow;

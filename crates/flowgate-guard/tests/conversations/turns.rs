@@ -1,4 +1,4 @@
-//! Complete turns.
+//! Tests of complete turns: views, calls, questions and replies, up to the message that ends the turn.
 
 use flowgate_guard::approve::{ApprovalRequest, Decision};
 use flowgate_guard::conversation::{Method, Need, ToolAnswer};

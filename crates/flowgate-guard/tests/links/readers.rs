@@ -1,5 +1,5 @@
-//! Readers of a text: a Markdown renderer, an HTML tokenizer, and a greedy recogniser of addresses in plain
-//! text.
+//! Implements readers of a text, which find the addresses that a person could follow: a Markdown renderer, an HTML
+//! tokenizer, and a greedy recogniser of addresses in plain text.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

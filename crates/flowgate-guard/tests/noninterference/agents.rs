@@ -1,5 +1,5 @@
-//! What each agent of a trace has seen: its own events, their parents, and everything that the parents had
-//! seen.
+//! Computes what each agent of a trace has seen, for the oracle: its own events, their parents, and everything that the
+//! parents had seen.
 //!
 //! The monitor keeps a clock for each agent; the oracle keeps, for every event, the set of the events before
 //! it.

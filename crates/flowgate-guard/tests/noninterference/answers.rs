@@ -1,4 +1,4 @@
-//! The answers to the calls of a step: by tools, by agents that are tools, and by fillers of slots.
+//! Answers the calls of a step in a generated run: as tools, as agents that are tools, and as fillers of slots.
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::{EventBody, EventId, Tool};

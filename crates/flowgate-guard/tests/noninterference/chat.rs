@@ -1,4 +1,4 @@
-//! Sessions whose chat is held by a client, as with a gateway: the client sends the whole chat with every
+//! Runs sessions whose chat is held by a client, as with a gateway: the client sends the whole chat with every
 //! message, runs the tools itself, and may edit the chat.
 //!
 //! Everybody sees that a client sends a message, and those of its actions that depend on nothing hidden:

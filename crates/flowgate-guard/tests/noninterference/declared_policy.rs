@@ -1,4 +1,4 @@
-//! The declarations of a generated policy as data, which the generator records for the oracle.
+//! Represents the declarations of a generated policy as data, which the generator records for the oracle.
 
 use flowgate::trace::Tool;
 

@@ -1,4 +1,4 @@
-//! Edits of a chat by its client: summaries, removals and replacements of messages.
+//! Generates edits of a chat by its client: summaries, removals and replacements of messages.
 //!
 //! The choice of the messages does not depend on hidden text, and is the same in both runs. A replacement
 //! carries the label of the messages that it replaces.

@@ -1,4 +1,4 @@
-//! Random labels of the answers of tools.
+//! Generates random labels of the answers of tools.
 
 use crate::declared_policy::{DeclaredCondition, LabelDeclaration, PartSelector};
 use crate::policy::PolicyWriter;

@@ -1,4 +1,4 @@
-//! Noninterference: two runs that differ only in what an observer may not see are indistinguishable to that
+//! Tests noninterference: two runs that differ only in what an observer may not see are indistinguishable to that
 //! observer.
 //!
 //! Two runs of one conversation differ only in what does not flow to an observer's label: contents and types,

@@ -1,4 +1,4 @@
-//! An adversarial model: everything that it is shown influences everything that it writes.
+//! Implements an adversarial model: everything that it is shown influences everything that it writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! The outcome of a run, and what the observer saw of it.
+//! Represents the outcome of a run, and what the observer saw of it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

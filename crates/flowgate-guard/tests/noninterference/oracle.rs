@@ -1,4 +1,5 @@
-//! The oracle: computes the least label of each part of a trace, following `docs/language.md` only.
+//! Implements the oracle of the noninterference test: computes the least label of each part of a trace, following
+//! `docs/language.md` only.
 //!
 //! The oracle favours simplicity over speed, and shares only the structure of the trace with the monitor: the
 //! parts of an event, and their values. It reads the declarations that the generator recorded ([`DeclaredPolicy`]),

@@ -1,4 +1,4 @@
-//! The conditions of declared statements, evaluated on the structure of an event.
+//! Evaluates the conditions of declared statements on the structure of an event.
 //!
 //! [`crate::oracle`] asks for which parts a statement holds, and which parts its condition reads. Where the outcome is
 //! unclear, the condition is [unknown](ConditionTruth::Unknown).

@@ -1,4 +1,4 @@
-//! Points of a policy's lattice in the oracle's own representation: ranks and sets of names instead of the
+//! Represents points of a policy's lattice in the oracle's own way: by ranks and sets of names instead of the
 //! bits of a label.
 
 use std::collections::BTreeSet;

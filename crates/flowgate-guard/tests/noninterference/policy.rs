@@ -1,4 +1,4 @@
-//! Random policies in the policy language.
+//! Generates random policies in the policy language.
 
 use std::fmt::Write as _;
 

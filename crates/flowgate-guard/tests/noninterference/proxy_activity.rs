@@ -1,4 +1,4 @@
-//! Actions of a client beside its chat: calls through a proxy, of its own and of agents that it has started.
+//! Generates actions of a client beside its chat: calls through a proxy, of its own and of agents that it has started.
 //!
 //! Everybody sees that an action takes place, its tool, and whether it is permitted. The arguments are
 //! visible to observers who may see everything that the agent has seen.

@@ -1,4 +1,4 @@
-//! Pseudorandom numbers from a seed: SplitMix64.
+//! Generates pseudorandom numbers from a seed: SplitMix64.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);

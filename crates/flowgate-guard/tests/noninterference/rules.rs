@@ -1,4 +1,4 @@
-//! Random rules, which may refer to every event of the trace.
+//! Generates random rules, which may refer to every event of the trace.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Conversations with an adversarial model, as an observer with a limited clearance sees them.
+//! Runs conversations with an adversarial model, and records what an observer with a limited clearance sees of them.
 
 use std::sync::Arc;
 

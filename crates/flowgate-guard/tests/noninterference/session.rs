@@ -1,4 +1,4 @@
-//! One conversation of a run, and what is known about it.
+//! Owns one conversation of a run, and what is known about it.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The dimensions of a case, and random points of their product.
+//! Generates the dimensions of a case, and random points of their product.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The tools of a case: with or without a server, described by the operator or by the server.
+//! Generates the tools of a case: with or without a server, described by the operator or by the server.
 
 use flowgate::trace::Tool;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};

@@ -1,4 +1,4 @@
-//! The turns of a conversation: views, output of the model, and outcomes.
+//! Runs the turns of a conversation: records its views, the output of the model, and outcomes.
 
 use flowgate::label::Label;
 use flowgate::trace::EventId;

@@ -1,8 +1,8 @@
 //! Defines the provenance of the parts of a user's messages, as the client declares it.
 //!
 //! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client can tell them
-//! apart. It declares the provenance in its own field, which is never sent to a model; whether it is believed is
-//! decided elsewhere.
+//! apart. It declares the provenance in its own field, which is never sent to a model; the configuration of the gateway
+//! decides whether it is believed.
 
 use std::collections::BTreeMap;
 

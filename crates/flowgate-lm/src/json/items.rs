@@ -1,7 +1,7 @@
-//! Locates the items of a list in a JSON text without parsing them.
+//! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way,
+//! to parse only those that are new.
 //!
-//! A chat that continues begins with the same bytes as before, so only the new bytes need to be parsed. The result is
-//! exact for valid JSON and unspecified otherwise: the caller parses the remaining text strictly.
+//! The result is exact for valid JSON and unspecified otherwise: the caller parses the remaining text strictly.
 
 use std::ops::Range;
 
@@ -16,6 +16,7 @@ pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     scan.eat(b'{')?;
     loop {
         let found = scan.value()?;
+        // A key with escapes is not recognised, although it may be the key: the caller then parses the whole text.
         let is_key = text.get(found)?.strip_prefix('"')?.strip_suffix('"')? == key;
         scan.eat(b':')?;
         if is_key {
@@ -44,6 +45,7 @@ impl JsonScanner<'_> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
+    /// Returns the byte ranges of the items of the list that begins here.
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
         // Most items have more than a hundred bytes.
         let mut items = Vec::with_capacity((self.text.len() / 128).min(MAX_ITEMS));

@@ -1,4 +1,5 @@
-//! Encodes a recorded answer as one line, and computes the lookup key by which a request finds its answer.
+//! Encodes a recorded answer as one line of JSON and decodes it, and computes the key under which a request finds its
+//! answer. `recorded` owns the file.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -11,6 +12,7 @@ pub(super) fn key(model: &str, request: &Request) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns the parts of a request that determine its answer, in one form for equal requests; its hash is the key.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -98,6 +100,7 @@ pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     Ok((key.to_owned(), answer))
 }
 
+/// Decodes the answer in a line; `None` if a field is missing.
 fn completion(answer: &Value) -> Option<Completion> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let count = |key: &str| answer.get(key).and_then(Value::as_u64);

@@ -1,4 +1,5 @@
-//! Reads the certificate authorities that are trusted for TLS servers.
+//! Reads the certificate authorities that a client trusts for TLS servers: those of a PEM file, or by default Mozilla's
+//! list.
 
 use std::fmt;
 use std::sync::Arc;

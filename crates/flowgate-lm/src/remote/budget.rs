@@ -1,4 +1,4 @@
-//! Counts the requests and tokens of the models that share a budget. A request beyond it fails.
+//! Counts the requests and tokens of all models that share a budget. A request beyond it fails before it is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

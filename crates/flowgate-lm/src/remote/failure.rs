@@ -1,7 +1,8 @@
-//! Maps errors of the HTTP client to errors of models, without content of the request.
+//! Maps errors of the HTTP client to errors of models, without content of the request, and decides which may pass on a
+//! retry.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The cause that
-//! says most about the server decides.
+//! describes the server's behaviour best decides.
 
 use std::error::Error as StdError;
 use std::io;
@@ -16,7 +17,8 @@ pub const UNTRUSTED: &str = "the certificate of the model server is not trusted"
 /// The text of [`Error::Malformed`] for what is no HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
 
-/// Returns the failure for an error of the HTTP client.
+/// Returns the failure for an error of the HTTP client. The tests are ordered from the most specific cause to the
+/// least.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
         return AttemptFailure::transient(report_unreachable("the host name cannot be resolved"));

@@ -54,6 +54,7 @@ impl Scorer {
         self.client.ask(path, &body, &mut handler).await
     }
 
+    /// Scores with the field `prompt_logprobs` of vLLM, which the answer has for each token of the prompt.
     async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
@@ -71,20 +72,22 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
+    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the prompt with
+    /// log-probabilities. Some servers require that at least one token is generated; it is left out.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
-        let body = |written: u8| {
+        let body = |generated: u8| {
             json!({
                 "model": self.model,
                 "prompt": text,
-                "max_tokens": written,
+                "max_tokens": generated,
                 "temperature": 0,
                 "echo": true,
                 "logprobs": 1,
             })
         };
-        let (mut written, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
+        let (mut generated, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
         if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
-            (written, answer) = (1, self.ask("/completions", &body(1)).await);
+            (generated, answer) = (1, self.ask("/completions", &body(1)).await);
         }
         let answer = answer?;
         let logprobs = one_choice(&answer)?.get("logprobs").ok_or(Error::Unsupported("`logprobs`"))?;
@@ -97,8 +100,8 @@ impl Scorer {
         }
         // The tokens that the model generated are at the end.
         let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
-        let written = counted.and_then(Value::as_u64).unwrap_or(written);
-        let of_prompt = texts.len().saturating_sub(usize::try_from(written).unwrap_or(usize::MAX));
+        let generated = counted.and_then(Value::as_u64).unwrap_or(generated);
+        let of_prompt = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
         let tokens: Vec<_> = texts
             .iter()
             .zip(numbers)
@@ -162,23 +165,24 @@ fn continuation_tokens(
     tokens.iter().skip(first).map(token).collect()
 }
 
-/// Returns the index of the first token of the continuation: the tokens from there on must spell it exactly.
+/// Returns the index of the first token of the continuation: the tokens from there on must spell it exactly. Reads them
+/// backwards, because only the end of the prompt is known. The first token of a prompt has no log-probability (`None`).
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
-    let mut left = continuation;
+    let mut unspelled = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
         let token = token.ok_or(Error::Malformed(
             "the tokens after the first one, which has no log-probability, do not spell the continuation",
         ))?;
-        match left.strip_suffix(token) {
-            Some(rest) => left = rest,
-            None if token.ends_with(left) => {
+        match unspelled.strip_suffix(token) {
+            Some(rest) => unspelled = rest,
+            None if token.ends_with(unspelled) => {
                 return Err(Error::Malformed(
                     "a token contains the end of the prompt and the beginning of the continuation",
                 ));
             }
             None => break,
         }
-        if left.is_empty() {
+        if unspelled.is_empty() {
             return Ok(index);
         }
     }
@@ -194,6 +198,7 @@ struct JsonHandler<'a> {
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
+    /// Reads the answer, and corrects the estimated cost by what the server reports.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };

@@ -1,4 +1,4 @@
-//! Runs a server with scripted replies, for tests.
+//! A double of a model's server for the tests of `remote`: it gives scripted replies, one for each connection.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

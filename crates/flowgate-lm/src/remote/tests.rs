@@ -1,4 +1,4 @@
-//! Answers of servers, valid and invalid.
+//! Tests of the client against a scripted server: valid and invalid answers, errors, retries and limits.
 
 mod connection_reuse;
 mod encryption;

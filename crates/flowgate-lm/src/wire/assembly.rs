@@ -1,4 +1,5 @@
-//! Assembles a completion from the pieces that a server sends, and passes them to a listener.
+//! Assembles a completion from the pieces of a streamed answer, and passes each piece to a listener. The stream
+//! decoders of all three formats use it.
 
 use crate::Error;
 use crate::chat::{Completion, ToolCall};

@@ -1,5 +1,5 @@
-//! Reads the field `"flowgate": {"is_error": true}` of a tool output. By it a client says that the tool failed: Chat
-//! Completions and Responses have no field for that.
+//! Reads Flowgate's own field `"flowgate": {"is_error": true}` of a tool output, by which a client declares that the
+//! tool failed. Chat Completions and Responses have no field for that.
 
 use super::WireError;
 use super::fields::{AllowedFields, ObjectFields};

@@ -1,5 +1,5 @@
-//! Accesses the fields of requests and answers. In a request, each field is known or rejected by name; in an answer, a
-//! field of an unexpected type counts as absent.
+//! Reads the fields of JSON objects, for the decoders of all formats. In a client's request, each field is known or
+//! rejected by name; in a server's answer, a field of an unexpected type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -79,7 +79,8 @@ impl<'a> ObjectFields<'a> {
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Rejects every unknown field that is not null.
+    /// Rejects every field that is not null, unless it is one of those that the caller reads, one that may be dropped,
+    /// or one with a fixed value. A name that could disturb an error message is reported as `...`.
     pub(super) fn reject_unknown(&self, known: &AllowedFields) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();

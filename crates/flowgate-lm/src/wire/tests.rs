@@ -1,4 +1,4 @@
-//! Properties of all three formats.
+//! Tests of properties that all three formats share, such as: what is encoded is decoded unchanged.
 
 use std::ops::ControlFlow;
 

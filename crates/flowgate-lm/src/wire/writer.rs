@@ -1,4 +1,4 @@
-//! Encodes an answer as a stream while it is generated.
+//! Encodes an answer as a stream while it is generated. The gateway streams its answers with it.
 //!
 //! Text may be written in pieces; calls, the stop reason and the usage follow at the end. The result equals that of
 //! [`Api::encode_stream`] for the whole answer, up to the division into pieces.
@@ -28,18 +28,19 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, text_pieces: Vec::new() }
     }
 
-    /// Returns the events of further text.
+    /// Returns the events of further text. They are taken from the stream of an answer with this text alone: some
+    /// events before the text, and one of the text. The first piece has all of them, a later one only the last.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
         }
         let completion = Completion { text: piece.to_owned(), ..Completion::default() };
         let mut events = self.events(&completion, &[piece]);
-        let begin = before_text(self.api);
-        events.truncate(begin + 1);
+        let first_text = before_text(self.api);
+        events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
-            events.drain(..begin);
-            let number = begin + self.text_pieces.len();
+            events.drain(..first_text);
+            let number = first_text + self.text_pieces.len();
             events.iter_mut().for_each(|event| renumber(event, number));
         }
         self.text_pieces.push(piece.to_owned());
@@ -71,7 +72,7 @@ impl ResponseWriter {
     }
 }
 
-/// Returns the number of events before the first text.
+/// Returns the number of events before the first text, such as `response.created`.
 fn before_text(api: Api) -> usize {
     match api {
         Api::ChatCompletions => 1,
@@ -80,6 +81,7 @@ fn before_text(api: Api) -> usize {
     }
 }
 
+/// Replaces the sequence number of an event, if its format has one.
 fn renumber(event: &mut SseEvent, number: usize) {
     if let Ok(mut body) = serde_json::from_str::<Value>(&event.data)
         && body.get("sequence_number").is_some()

@@ -1,4 +1,4 @@
-//! The chats of the golden files, and of the clients in `compat/clients`.
+//! Defines the chats that the golden files contain, and that the model server in `compat/clients` answers with.
 
 use flowgate_lm::chat::{
     Completion, Message, Part, Request, Sampling, Stop, ToolCall, ToolChoice, ToolSpec, Usage,

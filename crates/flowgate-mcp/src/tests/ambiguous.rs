@@ -1,4 +1,4 @@
-//! Names that a server with a case-insensitive parser takes for other names.
+//! Tests of field names that a server with a case-insensitive parser takes for other names.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Questions to the person at the client: in a request, or in the answer to the call, which the client then sends
-//! again.
+//! Tests of questions to the person at the client: in a request, or in the answer to the call, which the client then
+//! sends again.
 
 use serde_json::{Value, json};
 

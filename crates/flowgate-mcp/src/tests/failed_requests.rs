@@ -1,4 +1,5 @@
-//! Calls without an answer that can be forwarded: one message for all of them, and an event with the label of the tool.
+//! Tests of calls without an answer that can be forwarded: all have one message, and an event with the label of the
+//! tool.
 
 use serde_json::{Value, json};
 

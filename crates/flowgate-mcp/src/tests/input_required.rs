@@ -1,4 +1,4 @@
-//! Servers that request input in their answers, and clients that send the call again with their responses.
+//! Tests of servers that request input in their answers, and of clients that send the call again with their responses.
 
 use flowgate::trace::EventBody;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Lists of tools: which tools a client is shown, page by page, and how pins keep descriptions across sessions.
+//! Tests of lists of tools: which tools a client is shown, page by page, and how pins keep descriptions across
+//! sessions.
 
 use serde_json::{Value, json};
 

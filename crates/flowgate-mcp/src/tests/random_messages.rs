@@ -1,4 +1,5 @@
-//! Random sequences of messages of both sides.
+//! Tests, with random sequences of messages of both sides, that free text of a server reaches the client only through
+//! the trace, where it has a label, and that the open requests stay within their limit.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Subscriptions: the client receives exactly the permitted notifications that it subscribed to.
+//! Tests of subscriptions: the client receives exactly the permitted notifications that it subscribed to.
 
 use serde_json::{Value, json};
 

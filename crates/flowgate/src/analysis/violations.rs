@@ -1,4 +1,5 @@
-//! Converts matches to violations: their messages, locations and identifying keys.
+//! Converts the matches of rules to violations, the result of [`analysis`](super): evaluates the message of each, and
+//! computes the addresses of what it concerns and a key that identifies it while the trace grows.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ pub(super) struct ViolationCollector<'a> {
     failed: HashSet<(usize, String)>,
     /// The size of the messages so far, in bytes.
     message_bytes: usize,
-    /// The index that the paper's analyzer gives each event; computed on first use.
+    /// The index that invariant-ai gives each event; computed on first use.
     compat_indices: Vec<usize>,
 }
 
@@ -94,16 +95,17 @@ impl<'a> ViolationCollector<'a> {
         key
     }
 
-    /// Returns the representation of a value in the keys of the paper's analyzer: the index of its event, or -1.
+    /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
+    /// or -1 if the value is not an event. There, a call has the index of the message that proposes it, which precedes
+    /// it here; a list of tools counts one event for each tool, as here.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
-            let mut next = 0;
+            let mut message_count = 0_usize;
             for event in self.trace.events() {
-                // A call has the index of its message; a list of tools counts one event for each tool.
-                let shares = event.message.is_some();
-                self.compat_indices.push(if shares { next - usize::from(next > 0) } else { next });
-                next += usize::from(!shares);
+                let is_proposed_call = event.message.is_some();
+                message_count += usize::from(!is_proposed_call);
+                self.compat_indices.push(message_count.saturating_sub(1));
             }
         }
         self.compat_indices.get(id.0).map_or_else(|| "-1".to_owned(), usize::to_string)
@@ -130,6 +132,7 @@ impl<'a> ViolationCollector<'a> {
                 Some(domain) => evaluator.mark(domain, &mut frame)?,
             }
         }
+        // The conditions are evaluated once more, to record which locations they read.
         for item in &rule.query.items {
             evaluator.mark(item.ex(), &mut frame)?;
         }
@@ -151,6 +154,7 @@ impl<'a> ViolationCollector<'a> {
 }
 
 impl MatchReceiver for ViolationCollector<'_> {
+    /// Adds the violation of a match. Returns true if the limit of listed violations ends the search for further ones.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -172,7 +176,7 @@ impl MatchReceiver for ViolationCollector<'_> {
             return Ok(true);
         }
         let mut scratch = frame.clone();
-        let mut said = |ex| -> Result<Json, EvalError> {
+        let mut json_argument = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
             let size = crate::json::estimated_size(&json);
@@ -183,9 +187,9 @@ impl MatchReceiver for ViolationCollector<'_> {
             evaluator.charge_bytes(size)?;
             Ok(json)
         };
-        let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut said).collect();
+        let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut json_argument).collect();
         let kwargs: Result<Map<String, Json>, _> =
-            rule.kwargs.iter().map(|(name, ex)| Ok((name.to_string(), said(ex)?))).collect();
+            rule.kwargs.iter().map(|(name, ex)| Ok((name.to_string(), json_argument(ex)?))).collect();
         let (args, kwargs) = match args.and_then(|args| Ok((args, kwargs?))) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => {

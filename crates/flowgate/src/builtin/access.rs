@@ -1,4 +1,5 @@
-//! Implements the built-in functions for role-based access control.
+//! Implements the built-in functions for role-based access control, such as whether a role of a user is granted a
+//! scope.
 
 use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};

@@ -101,6 +101,7 @@ fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     items.iter().map(|item| e.resolve(item)).collect()
 }
 
+/// Returns the least or greatest of the numbers in a list, or of the arguments; missing if there are none.
 fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
     let candidates =
         if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };

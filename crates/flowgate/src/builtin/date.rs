@@ -61,12 +61,14 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
         Some(clock) => time(clock)?,
         None => (0, 0, None),
     };
-    // Days from the civil calendar, after Howard Hinnant's `days_from_civil`.
+    // Howard Hinnant's `days_from_civil`: years begin in March, so that a leap day is the last day of its year, and are
+    // grouped in eras of 400 years with the same number of days. 719 468 days precede 1970.
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * ((i64::from(month) + 9) % 12) + 2) / 5 + i64::from(day) - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((i64::from(month) + 9) % 12) + 2) / 5 + i64::from(day) - 1;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
     Some(days * 86_400 + i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second.unwrap_or(0)))
 }
 

@@ -184,7 +184,7 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
 
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     match resolved_argument(e, a, 1)? {
-        // In the paper's analyzer, names and places count as well.
+        // In invariant-ai, names and places count as well.
         Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all_findings),
         Value::Absent | Value::None => kinds(e, a, |text| personal::personal_data(text).collect()),
         wanted => {

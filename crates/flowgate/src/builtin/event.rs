@@ -1,4 +1,4 @@
-//! Implements the built-in functions of events: the call of an output, the server of a call.
+//! Implements the built-in functions of events: the call that an output answers, and the server of a call.
 
 use super::{Function, row};
 use crate::eval::{TextLocation, Value};

@@ -110,7 +110,8 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// A text has no leading zeros, and no trailing zeros behind the point.
+/// Returns the canonical form of a decimal number. A text has no leading zeros there, and no trailing zeros behind the
+/// point.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();

@@ -40,8 +40,9 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
+/// Returns the host of a URL in lower case; `None` unless all URL parsers agree on it.
 fn host(url: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_graphic() && c != '\\';
+    let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
     let rest = match url.split_once("://") {
         Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
         Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
@@ -53,7 +54,7 @@ fn host(url: &str) -> Option<String> {
         Some(_) => return None,
         None => authority,
     };
-    let labels = name.split('.').all(|label| {
+    let has_valid_labels = name.split('.').all(|label| {
         let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
     });
@@ -62,8 +63,9 @@ fn host(url: &str) -> Option<String> {
     let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
     let is_number = last.bytes().all(|b| b.is_ascii_digit())
         || hexadecimal.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-    let is_one = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
-    (url.chars().all(plain) && name.contains('.') && labels && is_one).then(|| name.to_ascii_lowercase())
+    let is_unambiguous = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
+    (url.chars().all(is_plain) && name.contains('.') && has_valid_labels && is_unambiguous)
+        .then(|| name.to_ascii_lowercase())
 }
 
 fn as_host(value: &serde_json::Value) -> Option<String> {

@@ -136,7 +136,7 @@ pub(super) const TABLE: &[Function] = &[
 fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
     e.spend(template.len() / 16)?;
     let mut text = String::new();
-    let mut next = 0;
+    let mut next_index = 0;
     let mut rest = template;
     while let Some(brace) = rest.find(['{', '}']) {
         text.push_str(rest.get(..brace).unwrap_or_default());
@@ -147,14 +147,14 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
             rest = behind;
             continue;
         }
-        let hole = rest.strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let value = hole.and_then(|(name, _)| {
-            let index = if name.is_empty() { Some(next) } else { name.parse().ok() };
+        let field = rest.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let value = field.and_then(|(name, _)| {
+            let index = if name.is_empty() { Some(next_index) } else { name.parse().ok() };
             values.get(index?)
         });
-        match (hole, value) {
+        match (field, value) {
             (Some((name, behind)), Some(value)) => {
-                next += usize::from(name.is_empty());
+                next_index += usize::from(name.is_empty());
                 let before = text.len();
                 value.print(&mut text);
                 e.charge_bytes(text.len() - before)?;

@@ -1,9 +1,9 @@
-//! Evaluates `VALUE in tool:NAME` in an `endorse` statement: whether the value stands in a list that a tool has answered with, and
-//! that nobody untrusted could extend.
+//! Evaluates `VALUE in tool:NAME`, a condition of `endorse` statements: it holds if the value is in a list that a tool
+//! has answered with, and that only trusted principals could extend. The author of the value then chooses one of the
+//! listed values, and nothing else.
 //!
-//! The author of the value then chooses one of the listed values, and nothing else. Invariant: the result depends on regions
-//! alone that are trusted and no more confidential than the call, so that the verdict about the call, which carries the label of the
-//! call, reveals nothing else.
+//! Invariant: the result depends only on regions that are trusted and no more confidential than the call, so that the
+//! verdict about the call, which carries the label of the call, reveals nothing else.
 
 use super::{Evaluator, Frame, Result, Value};
 use crate::label::{DimensionSet, Label, Space};
@@ -31,7 +31,7 @@ impl Evaluator<'_> {
             plan.space.restrict(label, plan.space.integrity()) == Label::BOTTOM
                 && plan.space.exceeded_dimensions(label, &judged.label, secrecy(&plan.space)).is_empty()
         };
-        let mut left = MAX_LISTED;
+        let mut room = MAX_LISTED;
         for (index, event) in trace.events().iter().enumerate() {
             self.spend(1)?;
             let is_answer = matches!(event.body, EventBody::Output(_))
@@ -46,10 +46,10 @@ impl Evaluator<'_> {
             }
             let (listed, visited) = listed_nodes(&event.document, &may_decide);
             self.spend(visited)?;
-            if listed.len() > left {
+            if listed.len() > room {
                 return Ok(false);
             }
-            left -= listed.len();
+            room -= listed.len();
             for node in listed {
                 let found = self.resolve(&Value::Node(EventId(index), node))?;
                 if std::mem::discriminant(&found) == std::mem::discriminant(&value) && found.equals(&value) {
@@ -61,8 +61,9 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition; and how many
-/// nodes were visited. Regions on which the result does not depend are not counted.
+/// Returns the scalars of a document whose labels, and the labels of everything around them, satisfy the condition; and
+/// how many nodes were visited. The subtree of a node that does not satisfy it is skipped and costs no fuel, so that
+/// the fuel reveals nothing about it.
 fn listed_nodes(document: &Document, may_decide: &impl Fn(&Label) -> bool) -> (Vec<NodeId>, usize) {
     let (mut listed, mut next, mut visited) = (Vec::new(), 0, 0);
     while let Some(node) = document.node(next) {

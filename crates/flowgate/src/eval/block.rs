@@ -1,9 +1,12 @@
-//! Evaluates `forall:` and `count(min=1, max=2):`, which count the assignments that satisfy a block.
+//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`. They count the assignments of
+//! variables that satisfy the block.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
 
 impl Evaluator<'_> {
+    /// Evaluates a block: whether the number of its assignments is within the bounds, or whether all of them satisfy
+    /// the conditions.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,
@@ -51,14 +54,15 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let mut inner = frame.clone();
         let mut matches = 0_i64;
-        // While locations are recorded, the search does not stop early.
-        let enough = match (min, max) {
+        // The number of matches that decides the result, at which the search stops. While locations are recorded, it
+        // does not stop early.
+        let deciding_count = match (min, max) {
             _ if self.marks.is_some() => i64::MAX,
             (_, Some(max)) => max.saturating_add(1),
             (Some(min), None) => min,
             (None, None) => return Ok(true),
         };
-        if enough <= 0 {
+        if deciding_count <= 0 {
             return Ok(max.is_none());
         }
         let (undecided, failure) = self.tally(&block.ops, &mut inner, &mut |evaluator, frame| {
@@ -72,15 +76,15 @@ impl Evaluator<'_> {
                     evaluator.mark(item.ex(), &mut frame.clone())?;
                 }
             }
-            Ok(matches >= enough)
+            Ok(matches >= deciding_count)
         })?;
         let holds = min.is_none_or(|min| matches >= min) && max.is_none_or(|max| matches <= max);
         // Undecided assignments matter unless the result is the same with all and with none of them.
-        let possible = matches.saturating_add(i64::try_from(undecided).unwrap_or(i64::MAX));
-        let decided = min.is_none_or(|min| matches >= min || possible < min)
-            && max.is_none_or(|max| matches > max || possible <= max);
+        let greatest_count = matches.saturating_add(i64::try_from(undecided).unwrap_or(i64::MAX));
+        let is_decided = min.is_none_or(|min| matches >= min || greatest_count < min)
+            && max.is_none_or(|max| matches > max || greatest_count <= max);
         match failure {
-            Some(failure) if !decided => Err(failure),
+            Some(failure) if !is_decided => Err(failure),
             _ => Ok(holds),
         }
     }

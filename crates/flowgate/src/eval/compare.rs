@@ -1,4 +1,4 @@
-//! Evaluates comparisons, the flow operators, and patterns for tools and their arguments.
+//! Evaluates comparisons, the flow operators (`->`, `=>`), patterns for tools and their arguments, and arithmetic.
 
 use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
@@ -22,9 +22,9 @@ impl Evaluator<'_> {
         let is_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
-        let asks = is_equality && (is_none(left) || is_none(right));
+        let tests_presence = is_equality && (is_none(left) || is_none(right));
         let sides = (left, right);
-        let (left, container) = match asks {
+        let (left, container) = match tests_presence {
             true => (self.value_of_present_object(left, frame)?, self.value_of_present_object(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
@@ -68,11 +68,11 @@ impl Evaluator<'_> {
             Comparison::NotIn => !self.contains(&left, &right)?,
             Comparison::ContainsOnly => {
                 let items = self.items(&left)?;
-                let mut only = true;
+                let mut contains_all = true;
                 for item in items {
-                    only &= self.contains(&item, &right)?;
+                    contains_all &= self.contains(&item, &right)?;
                 }
-                only
+                contains_all
             }
             _ if is_none(&left) || is_none(&right) => false,
             Comparison::Less => self.order(&left, &right)?.is_lt(),
@@ -107,6 +107,7 @@ impl Evaluator<'_> {
         })
     }
 
+    /// Orders two texts or two numbers; an error for values of other types.
     fn order(&mut self, left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
         if let (Some(left), Some(right)) = (left.as_text(), right.as_text()) {
             self.spend(left.len().min(right.len()) / 64)?;
@@ -114,6 +115,8 @@ impl Evaluator<'_> {
         order(left, right)
     }
 
+    /// Evaluates `item in container`: a part of a text, an item of a list, or a key of a map. Nothing is contained in a
+    /// missing value.
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
         match (item, container) {
             (_, Value::Absent | Value::None | Value::Silent)
@@ -132,8 +135,8 @@ impl Evaluator<'_> {
                 Ok(text.contains(&**part))
             }
             (_, Value::List(items)) => {
-                let alike: usize = items.iter().map(|other| comparison_cost(item, other)).sum();
-                self.spend(items.len() + alike / 64)?;
+                let cost: usize = items.iter().map(|other| comparison_cost(item, other)).sum();
+                self.spend(items.len() + cost / 64)?;
                 if let (Value::Str(part), MissingValueMode::IsNone) = (item, self.missing)
                     && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
                 {
@@ -150,6 +153,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Evaluates a flow operator: whether one event precedes, directly precedes or may have influenced another.
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
             let message =
@@ -213,12 +217,13 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Returns whether a value has the shape that a tool pattern states for an argument, such as `{to: "bob", ...}`.
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.
-        let compares =
+        let may_be_null =
             matches!(shape, ArgumentShape::Anything | ArgumentShape::Equal(_) | ArgumentShape::Computed(_));
-        if !compares && self.is_null(value) {
+        if !may_be_null && self.is_null(value) {
             return self.negative_outcome();
         }
         match shape {
@@ -328,6 +333,8 @@ pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
+/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, and the result of `%` has the
+/// sign of the divisor.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(

@@ -1,4 +1,4 @@
-//! Evaluates one expression.
+//! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ impl Evaluator<'_> {
         Ok(value)
     }
 
+    /// Evaluates an expression by its kind. A part of an event stays a reference to its region until it is resolved.
     fn value_of(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         match ex {
             CompiledExpr::Constant(value) => Ok(value.clone()),
@@ -152,6 +153,8 @@ impl Evaluator<'_> {
                 trouble.map_or(Ok(Value::Bool(true)), Err)
             }
             CompiledExpr::Or(items) => {
+                // As in Python, the result is the first operand that holds, otherwise the last one. An operand that
+                // cannot be evaluated (`trouble`) does not matter if another one holds.
                 let mut last = Value::Bool(false);
                 let mut trouble = None;
                 let mut found = None;
@@ -188,6 +191,7 @@ impl Evaluator<'_> {
                 if self.needs_values() && (left.is_absent_or_none() || right.is_absent_or_none()) {
                     return Err(self.missing_value_error(|| missing_value_message("arithmetic")));
                 }
+                // The memory of the result is charged before it is allocated.
                 let grows = |value: &Value| match value {
                     Value::Str(text) => text.len(),
                     Value::List(items) => items.len().saturating_mul(ITEM),
@@ -293,7 +297,7 @@ impl Evaluator<'_> {
     fn evaluate_extern(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
-        let mut asked = Vec::with_capacity(arguments.len());
+        let mut json_arguments = Vec::with_capacity(arguments.len());
         for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
             let value = self.resolve(value)?;
             if value.is_absent_or_none() && *ty != Type::Any {
@@ -312,10 +316,10 @@ impl Evaluator<'_> {
                     {wanted}"
                 )));
             }
-            asked.push(value.to_json());
+            json_arguments.push(value.to_json());
         }
         self.spend(COMPILING)?;
-        let answer = self.answers.evaluate(name, &asked);
+        let answer = self.answers.evaluate(name, &json_arguments);
         let answer =
             answer.map_err(|why| EvalError::Type(format!("the extern predicate `{name}` failed: {why}")))?;
         let answer = Value::from_json(&answer);
@@ -329,15 +333,16 @@ impl Evaluator<'_> {
         )))
     }
 
-    /// Calls a method that only texts or only maps have.
+    /// Calls a method of the dialect of invariant-ai, in which texts and maps have the methods that they have in
+    /// Python.
     fn compat_method(&mut self, object: Value, name: &str, arguments: Vec<Value>) -> Result<Value> {
         let resolved = self.resolve(&object)?;
-        let known: &[&str] = match &resolved {
+        let methods_of_type: &[&str] = match &resolved {
             Value::Dict(_) => &["keys", "values", "items", "get"],
             Value::Absent | Value::None => return Ok(Value::Absent),
             _ => &["strip", "lower", "upper", "splitlines", "split", "format", "join"],
         };
-        let found = self.functions.find(name).filter(|_| known.contains(&name));
+        let found = self.functions.find(name).filter(|_| methods_of_type.contains(&name));
         let Some((id, function)) = found else {
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
@@ -367,7 +372,8 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Resolves a value. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
+    /// Resolves a value: replaces references to regions of the trace by the values there, and records the regions as
+    /// read. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
     fn resolve_nested(&mut self, value: &Value, is_within: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
@@ -446,6 +452,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Evaluates a predicate of the policy: whether some assignment of its variables satisfies its conditions.
     fn evaluate_predicate(&mut self, index: usize, arguments: Vec<Value>) -> Result<Value> {
         let plan = self.plan;
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };

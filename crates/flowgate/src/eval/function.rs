@@ -1,5 +1,5 @@
-//! Defines the form of the table of functions that policies can call. The evaluator receives it; `builtin` provides the
-//! rows.
+//! Defines the form of the table of functions that policies can call: [`Functions`]. The evaluator receives the table,
+//! and `builtin` fills it, so that the evaluator does not depend on the functions.
 
 use super::{EvalError, Evaluator, Result, Value};
 use crate::policy::plan::{CanonicalKind, FunctionId};

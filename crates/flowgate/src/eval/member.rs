@@ -1,4 +1,4 @@
-//! Evaluates member access: fields, items and parts of values.
+//! Evaluates access to parts of values: fields of events and maps, items of lists, and slices.
 
 use super::{EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;
@@ -6,6 +6,7 @@ use crate::policy::plan::CompiledExpr;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
 
 impl Evaluator<'_> {
+    /// Evaluates `object.name`. Each kind of value looks the name up in its own way; a missing object has no fields.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
@@ -50,11 +51,14 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Returns the value under a key of a map in an event; missing if it is absent, which counts as a read of the map's
+    /// structure.
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         // Keys are compared one by one. An excess of fuel is detected at the next step.
-        let passed = document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
-        *self.fuel = self.fuel.saturating_sub(u64::try_from(passed / 64).unwrap_or(u64::MAX));
+        let node_count =
+            document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
+        *self.fuel = self.fuel.saturating_sub(u64::try_from(node_count / 64).unwrap_or(u64::MAX));
         let found = document.and_then(|document| document.key(node, key));
         match found {
             Some(child) => Value::Node(event, child),
@@ -114,7 +118,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns the result for a field that events of this kind do not have: missing, or an error in the dialect of
-    /// the paper's analyzer.
+    /// invariant-ai.
     fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
@@ -127,6 +131,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Returns a field of an event: those of its kind, and otherwise the further fields that its client sent.
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
         if self.dialect() == Dialect::Compat {
@@ -151,7 +156,7 @@ impl Evaluator<'_> {
             self.check_readable(id)?;
         }
         let tool = |tool: Option<&Tool>| tool.cloned();
-        let named = |tool: Option<Tool>| match (name, tool) {
+        let tool_field = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),
             ("tool", Some(tool)) => Value::text(tool.to_string()),
             ("server", Some(tool)) => tool.server.map_or(Value::None, Value::text),
@@ -159,16 +164,16 @@ impl Evaluator<'_> {
         };
         Ok(match (&event.body, name) {
             (EventBody::Call(_), "name") => Value::ToolName(id),
-            (EventBody::Call(call), "tool" | "server") => named(tool(Some(&call.tool))),
+            (EventBody::Call(call), "tool" | "server") => tool_field(tool(Some(&call.tool))),
             (EventBody::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
             (EventBody::Tool(_), "name" | "description" | "inputSchema" | "outputSchema") => {
                 self.child(id, 0, name)
             }
-            (EventBody::Tool(description), "server") => named(tool(Some(&description.tool))),
+            (EventBody::Tool(description), "server") => tool_field(tool(Some(&description.tool))),
             (EventBody::Call(call), "id") => Value::text(&call.id),
             (EventBody::Call(_), "function") => Value::Function(id),
             (EventBody::Call(_), "type") => Value::text("function"),
-            (EventBody::Output(_), "name" | "tool" | "server") => named(tool(self.tool_of(id))),
+            (EventBody::Output(_), "name" | "tool" | "server") => tool_field(tool(self.tool_of(id))),
             (EventBody::Output(output), "tool_call_id") => Value::text(&output.call_id),
             (EventBody::Output(_), "role") => Value::text("tool"),
             (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
@@ -299,6 +304,8 @@ impl Evaluator<'_> {
         said.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
     }
 
+    /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text. A negative index counts
+    /// from the end.
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
             (Value::Silent, _) => Ok(Value::Silent),

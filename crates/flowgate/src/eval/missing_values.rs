@@ -20,8 +20,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether an operation that needs a value fails without one. In the dialect of the paper's analyzer a
-    /// missing value instead counts as one that does not satisfy the condition; the analyzer itself would fail as a
+    /// Returns whether an operation that needs a value fails without one. In the dialect of invariant-ai a
+    /// missing value instead counts as one that does not satisfy the condition; invariant-ai itself would fail as a
     /// whole.
     pub(crate) fn needs_values(&self) -> bool {
         self.dialect() == Dialect::Flowgate
@@ -82,18 +82,18 @@ impl Evaluator<'_> {
         let is_membership = matches!(operator, Comparison::In | Comparison::NotIn);
         let names_none =
             |list: &Value| matches!(list, Value::List(items) if items.iter().any(Value::is_absent_or_none));
-        let says_nothing =
+        let is_undefined =
             |value: &Value| value.is_absent_or_none() || (!is_membership && *value == Value::Silent);
-        let lacks = match operator {
+        let undefined_side = match operator {
             Comparison::ContainsOnly => [left, right]
                 .into_iter()
                 .zip([left_ex, right_ex])
                 .find(|(value, _)| value.is_absent_or_none()),
-            _ if says_nothing(right) => Some((right, right_ex)),
-            _ if says_nothing(left) && !(is_membership && names_none(right)) => Some((left, left_ex)),
+            _ if is_undefined(right) => Some((right, right_ex)),
+            _ if is_undefined(left) && !(is_membership && names_none(right)) => Some((left, left_ex)),
             _ => None,
         };
-        lacks.map_or(Ok(()), |(_, ex)| {
+        undefined_side.map_or(Ok(()), |(_, ex)| {
             let what = || {
                 let (field, operator) = (field_path(ex), operator.symbol());
                 format!(

@@ -1,4 +1,6 @@
-//! Searches for the assignments of variables that satisfy the conditions of a query, and records those that cannot be decided.
+//! Searches for the assignments of values to variables that satisfy the conditions of a query: depth first, in the
+//! order in which the compiler has put the steps. Records the assignments that cannot be decided, since a condition
+//! could not be evaluated.
 
 use std::sync::Arc;
 
@@ -21,10 +23,10 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
-        let before = (std::mem::take(&mut self.failures), self.undecided);
+        let outer = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
-        let failures = std::mem::replace(&mut self.failures, before.0);
-        self.undecided = before.1;
+        let failures = std::mem::replace(&mut self.failures, outer.0);
+        self.undecided = outer.1;
         let stopped = result?;
         if stopped {
             return Ok(true);
@@ -72,6 +74,9 @@ impl Evaluator<'_> {
         result
     }
 
+    /// Performs the first step of the search and, for each value that it permits, the remaining ones. A condition that
+    /// cannot be evaluated does not end the search: the assignment counts as undecided, unless another condition rules
+    /// it out.
     fn descend(
         &mut self,
         ops: &[SearchOp],
@@ -87,7 +92,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
-        let noted = self.reads.len();
+        let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {
             SearchOp::Test(ex) => match self.holds(ex, frame) {
@@ -127,7 +132,7 @@ impl Evaluator<'_> {
         // A branch that fails grants nothing, so its reads are forgotten. The reads of a predicate that does not hold
         // are kept: its negative result is an answer too, and depends on everything that it read.
         if !matches!(result, Ok(true)) && self.depth == 0 {
-            self.truncate_reads(noted);
+            self.truncate_reads(reads_before);
         }
         result
     }
@@ -155,7 +160,7 @@ impl Evaluator<'_> {
         self.descend(rest, frame, found)
     }
 
-    /// Returns whether a condition holds. In the dialect of the paper's analyzer only `True` holds.
+    /// Returns whether a condition holds. In the dialect of invariant-ai only `True` holds.
     pub(crate) fn holds(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<bool> {
         let value = self.evaluate(ex, frame)?;
         match self.dialect() {
@@ -172,12 +177,12 @@ impl Evaluator<'_> {
         frame: &mut Frame,
     ) -> Result<Vec<Value>> {
         // The parts of an event have the type already; the list of them is not one of them.
-        let are_chosen = matches!(domain, CompiledExpr::Parts(..));
+        let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         // A statement that is evaluated again for missing values has the same rows as before: a search of everything below
         // would depend on whether a field of a row is a list or a map.
         if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
-            if ty == Type::Any || are_chosen {
+            if ty == Type::Any || has_type_already {
                 return self.items(&domain);
             }
             let mut selected = Vec::new();
@@ -190,6 +195,7 @@ impl Evaluator<'_> {
             let fits = items.iter().all(|item| self.has_type(item, ty));
             return if fits { Ok(items) } else { Err(EvalError::Missing) };
         }
+        // An iteration over rows does not count as a read of the list, where the statement permits that.
         self.is_quiet = self.quiet;
         let items = self.items(&domain);
         self.is_quiet = false;

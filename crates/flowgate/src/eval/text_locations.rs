@@ -1,5 +1,5 @@
-//! Finds texts in a value with their locations, values of a type within another value, and the locations that a match
-//! concerns.
+//! Finds the texts in a value with their locations in the trace, the values of a type within another value, and the
+//! locations that a match of a rule concerns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,6 +64,7 @@ impl Evaluator<'_> {
         Ok(pieces)
     }
 
+    /// Adds the texts in a value to `pieces`, each with its location if it is in the trace.
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
@@ -111,6 +112,8 @@ impl Evaluator<'_> {
         Ok(())
     }
 
+    /// Adds the texts in a subtree of an event's value to `pieces`. The type names of content blocks are not texts of a
+    /// principal, and are left out.
     fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.reads.push(RegionRead { event, node: id, deep: true });
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
@@ -189,7 +192,8 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Returns all values of a type in an event.
+    /// Returns all values of a type in an event: the calls that a message proposes, its content blocks, the parameters
+    /// of a described tool, or the nodes of its value.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
@@ -223,18 +227,18 @@ impl Evaluator<'_> {
                 let kind = |block: &serde_json::Value| {
                     block.get("type").and_then(serde_json::Value::as_str).map(str::to_owned)
                 };
-                let wanted = |kind: Option<String>| match (kind.as_deref(), ty) {
+                let part_kind = |kind: Option<String>| match (kind.as_deref(), ty) {
                     (Some("text"), Type::TextChunk) => Some(RegionKind::Text),
                     (Some("image_url" | "image"), Type::Image) => Some(RegionKind::Image),
                     _ => None,
                 };
                 if sole_text(content).is_some() {
                     // A single block of text is represented by its text.
-                    let part = blocks.first().and_then(|block| wanted(kind(block)));
+                    let part = blocks.first().and_then(|block| part_kind(kind(block)));
                     found.extend(part.map(|part| Value::Part(part, *id, node)));
                 } else {
                     for (block, child) in blocks.iter().zip(document.children(node)) {
-                        found.extend(wanted(kind(block)).map(|part| Value::Part(part, *id, child)));
+                        found.extend(part_kind(kind(block)).map(|part| Value::Part(part, *id, child)));
                     }
                 }
             }

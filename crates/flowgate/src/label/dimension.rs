@@ -1,4 +1,4 @@
-//! Defines one dimension of labels, such as integrity: a factor of the product of lattices.
+//! Defines [`Dimension`], one factor of the product of lattices that a label is a point of: integrity, for example.
 
 use super::lattice::Lattice;
 

@@ -171,6 +171,8 @@ fn is_ordered(above: &[Vec<bool>], a: usize, b: usize) -> bool {
     above.get(a).and_then(|row| row.get(b)).copied().unwrap_or(false)
 }
 
+/// Returns the reflexive and transitive closure of a relation on `0..n`: row `a` states which elements are at or above
+/// `a`.
 fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
     let mut successors = vec![Vec::new(); n];
     for &(a, b) in edges {
@@ -193,6 +195,8 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
         .collect()
 }
 
+/// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and a lower
+/// bound.
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();

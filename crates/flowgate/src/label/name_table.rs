@@ -1,7 +1,8 @@
-//! Keeps the roster: the names that a session has met in open dimensions, and the bit that represents each.
+//! Maps the names in open dimensions, such as readers, to the bits that represent them in labels. The table is also
+//! called the *roster* of a session.
 //!
-//! Bits are assigned as names appear, so the roster is part of a session's state. No name is dropped once a
-//! label refers to its bit.
+//! Bits are assigned as names appear, so the table is part of a session's state. No name is dropped once a label refers
+//! to its bit.
 
 use std::collections::HashMap;
 
@@ -47,6 +48,8 @@ impl NameTable {
         self.names.get(dimension).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the bit of a name, which is assigned if the name is new; `None` if the dimension has a fixed set of
+    /// names or no free bit.
     fn intern_name(&mut self, space: &Space, dimension: usize, name: &str) -> Option<usize> {
         let slots = self.slots.get_mut(dimension)?;
         if let Some(slot) = slots.get(name) {

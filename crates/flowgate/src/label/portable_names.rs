@@ -28,10 +28,10 @@ impl Space {
             } else {
                 match &dimension.kind {
                     DimensionKind::Order(lattice) => {
-                        let is_it = |name: &&String| {
+                        let is_its_label = |name: &&String| {
                             self.element(&dimension.name, name).is_some_and(|element| element.label == part)
                         };
-                        lattice.names().iter().find(is_it).map_or(TOP, String::as_str).into()
+                        lattice.names().iter().find(is_its_label).map_or(TOP, String::as_str).into()
                     }
                     DimensionKind::Time => self.seconds(&part, index).map_or(Value::from(TOP), Value::from),
                     DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
@@ -95,8 +95,8 @@ impl Space {
             .collect();
         // The order of the names in the roster differs between sessions.
         chosen.sort();
-        let again = scratch.set(self, name, &chosen, ComputedLabelUse::Data)?;
-        (again.label == *part).then(|| chosen.into())
+        let restored = scratch.set(self, name, &chosen, ComputedLabelUse::Data)?;
+        (restored.label == *part).then(|| chosen.into())
     }
 
     /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one.

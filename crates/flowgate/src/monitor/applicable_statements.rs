@@ -1,6 +1,5 @@
-//! The statements of the policy that apply to a tool or to a kind of event, by index.
-//!
-//! The monitor caches them for each tool, so that judging a call does not match all patterns again.
+//! Selects the statements of a policy that apply to a tool or to a kind of event. The monitor caches the selection for
+//! each tool, so that judging a call does not match all patterns again.
 
 use std::sync::Arc;
 
@@ -37,8 +36,9 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     let matches = |query: &CompiledQuery| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
     };
-    let indices =
-        |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
+    let indices = |applies: &dyn Fn(usize) -> bool, count: usize| {
+        (0..count).filter(|i| applies(*i)).collect::<Vec<_>>()
+    };
     let labels = |i: usize| {
         plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
     };

@@ -1,4 +1,5 @@
-//! Judging one call: its labels, its requirements, the rules, and the label of the verdict itself.
+//! Examines one call: labels it, checks its requirements and the rules, and determines the label of the verdict itself.
+//! All ways to judge a call end here.
 
 use super::stores::StoreAccess;
 use super::verdict::Approval;
@@ -22,7 +23,9 @@ pub(super) struct ExaminedCall {
 }
 
 impl Monitor {
-    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards.
+    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards; the caller keeps
+    /// it there or retracts it. Errors that make a place impossible are returned at once; all others are collected as
+    /// reasons.
     pub(super) fn examine(
         &mut self,
         entry: TraceEntry,
@@ -82,6 +85,7 @@ impl Monitor {
         let applicable = self.applicable(&tool);
 
         let seen = place.context;
+        // The call is appended before it is judged, since rules and conditions evaluate it like any other event.
         let document = self.label_call(&entry, attribution, &seen);
         if document.is_oversize {
             let message = "the arguments of the call have more parts than the limit permits";
@@ -119,12 +123,12 @@ impl Monitor {
         // The verdict, whichever it is, reveals what rules read of other events. That matters where a view
         // hides such events; the other methods only estimate what a call depends on.
         let is_view = matches!(attribution.decision, CallDependency::View(_));
-        let around = if is_view {
+        let observed = if is_view {
             crate::rules::observed_events(&self.policy.plan, &self.trace, event)
         } else {
             ObservedEvents::Nothing
         };
-        judgement.decided = match around {
+        judgement.decided = match observed {
             ObservedEvents::Nothing => label,
             // The absence of such events is information, too, so the label covers what could have been there.
             ObservedEvents::Calls => label.join(&self.trace.calls_context()),
@@ -136,10 +140,10 @@ impl Monitor {
         if let EventBody::Call(call) = &original.body {
             self.apply_grants(call, &mut judgement);
         }
-        let most = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);
+        let greatest_permitted = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);
         let access = self.access(tool.clone(), required.is_harmless);
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
-        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
+        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&greatest_permitted) {
             // An observer may know that the call was proposed, but neither whether it runs nor whether it is
             // harmless: the stores that it could write to carry the label either way. If the decision alone
             // exceeds what the tool permits, the call does not run.

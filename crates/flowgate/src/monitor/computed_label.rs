@@ -1,4 +1,4 @@
-//! Labels whose elements are computed from values: names and instants.
+//! Computes labels whose elements come from values of the event, such as the names of readers or an instant.
 //!
 //! [`super::labelling`] calls it for the labels of data, and [`super::requirement`] for upper bounds.
 

@@ -1,4 +1,5 @@
-//! Withdrawal of standing consents during a session.
+//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session. An admin's order calls
+//! it.
 //!
 //! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
 //! The policy is unchanged, so the caller can restore the consent explicitly.

@@ -1,4 +1,4 @@
-//! The regions that a reason names: those that a call depends on and whose labels exceed a requirement.
+//! Finds the regions that a reason names: those that a call depends on and whose labels exceed a requirement.
 //!
 //! The search is bounded, and what its recipient may not see affects neither which events are searched nor which
 //! regions are named. [`super::requirement`] calls it for each reason.
@@ -36,8 +36,8 @@ impl Monitor {
                 // What the view hides must not affect the result: neither how far back is searched, nor which
                 // regions are named.
                 let exists = |earlier: &EventId| self.trace.existence_label(*earlier).flows_to(view);
-                let seen = |earlier: &EventId| self.trace.sees(event, *earlier);
-                let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(seen);
+                let is_seen = |earlier: &EventId| self.trace.sees(event, *earlier);
+                let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(is_seen);
                 for earlier in earlier.take(MAX_VIEW_EVENTS) {
                     found.extend(
                         self.exceeding_origins(earlier, bound, over, |node| {
@@ -133,8 +133,9 @@ impl Monitor {
         let is_scalar = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
         };
-        let texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
-        let structure = Some(content).filter(|id| texts.is_empty() && exceeds(id));
-        texts.into_iter().chain(structure).map(|node| (id, node)).collect()
+        let exceeding_texts: Vec<NodeId> =
+            (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
+        let structure = Some(content).filter(|id| exceeding_texts.is_empty() && exceeds(id));
+        exceeding_texts.into_iter().chain(structure).map(|node| (id, node)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Labels of stores that persist across sessions.
+//! Saves and restores the labels of stores (external state that tools write and read) across sessions.
 //!
 //! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
 //! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::external_state_record`]
@@ -83,7 +83,7 @@ impl Monitor {
             .get("stores")
             .and_then(Value::as_array)
             .ok_or(ExternalStateError("the record has no list `stores`"))?;
-        let mut read: Vec<StoreRecord<'_>> = Vec::new();
+        let mut records: Vec<StoreRecord<'_>> = Vec::new();
         let mut is_known = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
@@ -106,7 +106,7 @@ impl Monitor {
                     ));
                 }
             };
-            read.push(StoreRecord { declared, server, label, stamp });
+            records.push(StoreRecord { declared, server, label, stamp });
         }
         self.version += 1;
         // The lower bound on the label of every store; a record without it is not valid.
@@ -116,10 +116,10 @@ impl Monitor {
         let floor = space.from_names(floor, &mut self.roster);
         self.stores.raise_floor(&floor);
         if is_known {
-            read.iter().for_each(|store| self.stores.join_record(store));
+            records.iter().for_each(|store| self.stores.join_record(store));
         } else {
-            let all = read.iter().fold(Label::BOTTOM, |all, store| all.join(&store.label));
-            self.stores.raise_all(&all);
+            let joined = records.iter().fold(Label::BOTTOM, |joined, store| joined.join(&store.label));
+            self.stores.raise_all(&joined);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Failed calls: the server does not answer, reports a failure, or sends an answer that cannot be read in
+//! Records calls that fail: the server does not answer, reports a failure, or sends an answer that cannot be read in
 //! exactly one way.
 //!
 //! Whether a call fails depends on what its answer would have contained, so the failure is an event as well.

@@ -1,4 +1,4 @@
-//! Lower bounds on the label of an event, in addition to what the policy declares.
+//! Defines lower bounds on the label of an event, which its caller passes in addition to what the policy declares.
 
 use crate::label::Label;
 use crate::trace::{Document, PathStep};

@@ -1,4 +1,4 @@
-//! Hypothetical judgements, on a fork of the monitor. They leave the session unchanged.
+//! Judges hypothetical calls on a copy of the monitor, which leaves the session unchanged.
 
 use std::sync::Arc;
 

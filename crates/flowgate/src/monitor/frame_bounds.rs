@@ -1,5 +1,5 @@
 //! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an event
-//! is the fact that the event exists, as opposed to its content.
+//! is the fact that the event exists, as opposed to its content. `view_label` calls it.
 //!
 //! Whether a tool returned an error is hidden with its answer. If a hidden answer contributed nothing to the label of a step,
 //! an observer could learn from a low label that the answer was an error. So a hidden answer contributes the greatest label
@@ -13,7 +13,8 @@ use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());
-    let flows = |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
+    let flows_to_bound =
+        |label: &Label, dims: DimensionSet| space.exceeded_dimensions(label, bound, dims).is_empty();
     let grants: Vec<PartialLabel> = statements
         .iter()
         .filter_map(|index| plan.labels.get(*index))
@@ -25,10 +26,11 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
             PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) }
         })
         // An event with a label above the bound is not shown.
-        .filter(|grant| flows(&grant.label, grant.dims))
+        .filter(|grant| flows_to_bound(&grant.label, grant.dims))
         .collect();
+    // The dimensions in which the default exceeds the bound: an event that is shown has a label there.
     let single = |index: usize| DimensionSet::single(index);
-    let is_needed = |index: &usize| !flows(&default, single(*index));
+    let is_needed = |index: &usize| !flows_to_bound(&default, single(*index));
     let needed: Vec<usize> = (0..space.dimensions().len()).filter(is_needed).collect();
     let covers = |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed));
     if !needed.iter().all(covers) {

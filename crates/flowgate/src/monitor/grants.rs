@@ -1,4 +1,4 @@
-//! Grants: approvals that a person gives for the rest of a session.
+//! Keeps grants, the approvals that a person gives for the rest of a session, and applies them to later calls.
 //!
 //! A grant covers the same call again: the same tool, the same values, and the reasons that the person was shown. Only the
 //! value of a payload argument may change, if no reason is about that argument and no rule asked, which may have read it.
@@ -95,6 +95,8 @@ impl Monitor {
         had_grants
     }
 
+    /// Returns the grant that a question offers: the call, without the values that may change. `None` if the call has
+    /// no valid arguments.
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();

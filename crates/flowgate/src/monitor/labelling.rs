@@ -1,5 +1,5 @@
-//! Labels of events: the labels that the policy declares, joined with those of the sources of the event (RTBAS,
-//! Algorithm 4).
+//! Labels events: with the labels that the policy declares, joined with those of the sources of the event (RTBAS,
+//! Algorithm 4). The monitor calls it for each event that is pushed and for each call that is examined.
 
 use super::{ApplicableStatements, CallDependency, EventFinding, Floors, Monitor, Reason, ReasonKind};
 use crate::builtin;
@@ -52,6 +52,10 @@ struct StatementMatches {
 
 impl Monitor {
     /// Labels a message, an output or a description and appends it.
+    ///
+    /// `base` is the label of a part that no statement mentions, and `floor` what every part carries at least: what the
+    /// model had seen, or the call and the stores that the tool has read. A statement can lower `base`, and never below
+    /// `floor`.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -193,6 +197,8 @@ impl Monitor {
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
     )]
+    /// Applies the label statements of an event until none raises a label that the condition of another has read: then
+    /// the labels are those that the conditions rely on. A cycle of such statements ends with the label top.
     fn apply_statements(
         &mut self,
         plan: &Plan,
@@ -203,6 +209,7 @@ impl Monitor {
         reasons: &mut Vec<Reason>,
         fuel: &mut u64,
     ) -> Result<(), EvalError> {
+        // Each round begins with the unlabelled event, with the labels raised that the last round has relied on.
         let Some(before) = self.trace.event(id).map(|event| event.document.clone()) else { return Ok(()) };
         for _ in 0..=applicable.labels.len() {
             let mut found = Vec::new();
@@ -243,6 +250,7 @@ impl Monitor {
     ) -> Result<bool, EvalError> {
         let space = &plan.space;
         let mut raised = false;
+        // The dimensions of statements that cannot be applied, since their pattern is ambiguous. They end at top.
         let mut closed = DimensionSet::NONE;
         let statements = || {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
@@ -314,7 +322,7 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<StatementMatches, EvalError> {
-        let known = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
+        let saved_roster = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
         let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();
         let space = &plan.space;
@@ -352,9 +360,11 @@ impl Monitor {
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
-        if let (Some(known), true) = (known, matches.grants.is_empty() && matches.raising_grants.is_empty()) {
+        if let (Some(roster), true) =
+            (saved_roster, matches.grants.is_empty() && matches.raising_grants.is_empty())
+        {
             // Names in labels that are not granted take no slots.
-            self.roster = known;
+            self.roster = roster;
         }
         // The raised label does not depend on what the statement was not permitted to read.
         let label =
@@ -380,13 +390,13 @@ impl Monitor {
             .with_inputs(&self.parameters, &self.answers);
         evaluator.doubt_restricts = true;
         // The value of a name matters only if a domain needs it.
-        let domains = statement.query.ops.iter().fold(0, |needs, op| match op {
+        let needed_by_domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             SearchOp::Each(_, _, domain) => needs | domain.required_slots(),
             _ => needs,
         });
         let leads = |op: &&SearchOp| match op {
             SearchOp::Test(_) => false,
-            SearchOp::Let(slot, _) => CompiledExpr::Slot(*slot).required_slots() & domains != 0,
+            SearchOp::Let(slot, _) => CompiledExpr::Slot(*slot).required_slots() & needed_by_domains != 0,
             SearchOp::Each(..) | SearchOp::Events(..) => true,
         };
         let ops: Vec<SearchOp> = statement.query.ops.iter().filter(leads).cloned().collect();
@@ -443,7 +453,7 @@ impl Monitor {
         let mut grants = Vec::new();
         let mut frame = event_frame(&statement.query, id);
         let result = evaluator.solve(&statement.query.ops, &mut frame, &mut |evaluator, frame| {
-            let noted = evaluator.reads.len();
+            let reads_before = evaluator.reads.len();
             let label = compute_label(
                 evaluator,
                 &plan.space,
@@ -473,7 +483,7 @@ impl Monitor {
             }
             // A granted label reveals what it was computed from, and the absence of a grant reveals what was
             // read.
-            evaluator.truncate_reads(noted);
+            evaluator.truncate_reads(reads_before);
             Ok(false)
         });
         let label = evaluator.touched.unwrap_or(plan.space.top());

@@ -1,4 +1,4 @@
-//! The reasons why an event cannot be appended to a session.
+//! Defines the reasons why an event cannot be appended to a session.
 
 use std::fmt;
 

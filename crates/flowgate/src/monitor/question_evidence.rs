@@ -71,7 +71,7 @@ impl Monitor {
     /// Searches the regions that flow to `visible` for each value. Returns whether all of them were searched.
     fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<Occurrences>, bool) {
         let mut found: Vec<Occurrences> = values.iter().map(|_| Occurrences::default()).collect();
-        let mut left = MAX_SEARCHED;
+        let mut budget = MAX_SEARCHED;
         for event in self.trace().events() {
             let document = &event.document;
             if !document.frame_label().flows_to(visible) {
@@ -89,8 +89,8 @@ impl Monitor {
                     _ => None,
                 };
                 let cost = NODE_COST + text.as_ref().map_or(0, |text| text.len());
-                let Some(rest) = left.checked_sub(cost) else { return (found, false) };
-                left = rest;
+                let Some(rest_of_budget) = budget.checked_sub(cost) else { return (found, false) };
+                budget = rest_of_budget;
                 if let Some(text) = text {
                     for (value, found) in values.iter().zip(&mut found) {
                         self.compare_text(event, next, &text, value, found);
@@ -102,6 +102,7 @@ impl Monitor {
         (found, true)
     }
 
+    /// Compares a text of an event with a value, and records in `found` where the value occurs.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -127,6 +128,7 @@ impl Monitor {
 }
 
 impl Occurrences {
+    /// Returns the sentence about a value; `is_complete` states whether all texts were searched.
     fn sentence(self, value: &str, is_complete: bool) -> String {
         let mut clauses: Vec<String> = Vec::new();
         if self.is_in_user_words {
@@ -194,11 +196,13 @@ fn is_similar(one: &str, other: &str) -> bool {
     if long.len() < LEAST_SIMILAR || long.len() - short.len() > 1 {
         return false;
     }
-    let same = short.iter().zip(&long).take_while(|(a, b)| a == b).count();
+    // After the common beginning, one character of the longer text is skipped, and of the shorter one if they are
+    // equally long.
+    let common = short.iter().zip(&long).take_while(|(a, b)| a == b).count();
     let rest = |text: &[char], from: usize| text.get(from..).unwrap_or_default().to_vec();
     match long.len() == short.len() {
-        true => same < long.len() && rest(&short, same + 1) == rest(&long, same + 1),
-        false => rest(&short, same) == rest(&long, same + 1),
+        true => common < long.len() && rest(&short, common + 1) == rest(&long, common + 1),
+        false => rest(&short, common) == rest(&long, common + 1),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Words a question to a person: what the call would do, who may have chosen it, and what it would disclose.
+//! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
+//! would disclose.
 //!
 //! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain values of
 //! arguments, and so carry the label of the question.
@@ -63,10 +64,10 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
         .flat_map(|reason| reason.label.iter().filter(|phrase| !reason.categories.contains(phrase)));
     let labels = enumerate(&distinct(labels.cloned()))?;
     let parts = enumerate(&distinct(reasons.iter().filter_map(|reason| argument_name(policy, call, reason))));
-    let led = "may have led to this call";
+    let may_have_led = "may have led to this call";
     Some(match (reasons.iter().any(|reason| is_about_decision(reason)), parts) {
-        (true, Some(parts)) => format!("Text that is {labels} {led}, and may have chosen {parts}."),
-        (_, None) => format!("Text that is {labels} {led}."),
+        (true, Some(parts)) => format!("Text that is {labels} {may_have_led}, and may have chosen {parts}."),
+        (_, None) => format!("Text that is {labels} {may_have_led}."),
         (false, Some(parts)) => format!("Text that is {labels} may have chosen {parts}."),
     })
 }

@@ -57,6 +57,7 @@ struct ReasonCollector<'a> {
 }
 
 impl MatchReceiver for ReasonCollector<'_> {
+    /// Adds the reason of a match. Returns true if the rule has so many matches that the search ends.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -86,6 +87,7 @@ impl MatchReceiver for ReasonCollector<'_> {
         Ok(*count >= MAX_MATCHES)
     }
 
+    /// Adds the reason that a rule cannot be evaluated, which denies unless the rule only logs.
     fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves
@@ -115,6 +117,7 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
 }
 
+/// Returns the events that a match binds to the variables of the rule itself, without those of its blocks.
 fn events(rule: &Rule, frame: &Frame) -> Vec<EventId> {
     let mut events: Vec<EventId> = rule
         .events

@@ -1,4 +1,4 @@
-//! The external state that a question refers to.
+//! Determines the external state that a question to a person refers to.
 //!
 //! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if
 //! the call refers to the state that they changed: the tool reads the store by declaration, or an argument
@@ -70,23 +70,23 @@ impl Monitor {
 impl ArgumentValues {
     /// Collects the scalar values in the arguments; `None` if there are too many to compare.
     fn from_arguments<'v>(arguments: impl Iterator<Item = &'v Value>) -> Option<Self> {
-        let (mut values, mut rest) = (Self::default(), arguments.collect::<Vec<_>>());
-        while let Some(value) = rest.pop() {
-            let print = match value {
+        let (mut values, mut pending) = (Self::default(), arguments.collect::<Vec<_>>());
+        while let Some(value) = pending.pop() {
+            let text_of_value = match value {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number_text(number),
                 Value::Array(list) => {
-                    rest.extend(list);
+                    pending.extend(list);
                     continue;
                 }
                 Value::Object(object) => {
-                    rest.extend(object.values());
+                    pending.extend(object.values());
                     continue;
                 }
                 Value::Null | Value::Bool(_) => continue,
             };
-            if !print.is_empty() {
-                values.all.insert(print);
+            if !text_of_value.is_empty() {
+                values.all.insert(text_of_value);
             }
             if values.all.len() > MAX_VALUES {
                 return None;

@@ -1,4 +1,4 @@
-//! Finds the nodes of an event that a statement of the policy refers to.
+//! Finds the nodes of an event's value that a statement of the policy refers to, such as `out.content[*].note`.
 
 use crate::eval::{Frame, Value};
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPath, TargetStep};

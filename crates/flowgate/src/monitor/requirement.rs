@@ -1,4 +1,5 @@
-//! Requirements: the greatest label that a call, and each of its arguments, may carry.
+//! Computes the requirement of a call (the greatest label that it, and each of its arguments, may carry), and the
+//! reasons against a call that exceeds it.
 //!
 //! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
 //! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
@@ -156,6 +157,9 @@ impl Monitor {
         required
     }
 
+    /// Returns the reasons against a call whose labels exceed what the `require` statements permit. Each statement is
+    /// evaluated as written; if a missing value leaves it undecided, also with missing values as `None`, where it can
+    /// only restrict.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -194,7 +198,7 @@ impl Monitor {
                     builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
                 evaluator.doubt_restricts = !grants;
                 let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                    let conditions = evaluator.reads.len();
+                    let reads_before = evaluator.reads.len();
                     let mut label = compute_label(
                         evaluator,
                         space,
@@ -204,7 +208,7 @@ impl Monitor {
                         ComputedLabelUse::Requirement,
                     )?;
                     // The values that a computed bound reads must themselves be allowed at that bound.
-                    evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
+                    evaluator.reads.drain(..reads_before.min(evaluator.reads.len()));
                     if !space
                         .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
                         .is_empty()
@@ -268,6 +272,8 @@ impl Monitor {
             .collect()
     }
 
+    /// Returns the parts of the call that `payload` statements exempt from integrity. A statement whose conditions read
+    /// untrusted values exempts nothing: their author would decide the exemption.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -353,6 +359,7 @@ impl Monitor {
         let document = &call.document;
         let arguments = document.key(0, "arguments");
         let count = document.nodes().len();
+        // A mask states for each node whether it is in one of some subtrees.
         let mask = |roots: &[NodeId]| {
             let mut mask = vec![false; count];
             for root in roots {
@@ -374,13 +381,14 @@ impl Monitor {
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
+            // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();
             let mut exceeded: Vec<(DimensionSet, Label, Option<&UpperBound>)> = Vec::new();
             for (limit, target) in limits.iter().zip(&in_target) {
-                let speaks_of_it = target.as_ref().is_none_or(|target| is_in(target, id));
+                let applies_here = target.as_ref().is_none_or(|target| is_in(target, id));
                 // A bound on an argument also bounds the decision, but allows nothing there.
-                if is_decision || speaks_of_it {
-                    if speaks_of_it && limit.grants {
+                if is_decision || applies_here {
+                    if applies_here && limit.grants {
                         unbounded = unbounded.without(limit.label.dims);
                     }
                     let is_strict = limit.is_strict && is_decision && is_estimate;
@@ -447,6 +455,8 @@ impl Monitor {
         reasons
     }
 
+    /// Returns the reason that a part of the call exceeds a bound (`limit`, or none: then no statement permits
+    /// anything), in the dimensions `over`.
     fn excess_reason(
         &self,
         event: EventId,

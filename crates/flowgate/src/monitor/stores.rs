@@ -1,4 +1,4 @@
-//! Stores: external state through which one call influences another.
+//! Keeps the labels of stores, the external state through which one call influences another.
 //!
 //! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry
 //! private text could pass it to one whose output is public (RTBAS section 6.2). The tools of a server that
@@ -55,6 +55,8 @@ pub(super) struct StoreLabels {
 }
 
 impl StoreLabels {
+    /// Returns the index of a store: one that the policy declares, or the store of a server. It is created when it is
+    /// first used.
     fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
         let server = server.filter(|_| declared.is_none());
         let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);

@@ -1,5 +1,5 @@
-//! Properties of tools that hold before any call: what a model that may call them should be shown, and what
-//! it could do after it was shown more.
+//! Computes properties of tools that hold before any call: what a model that may call them should be shown, and what
+//! it could do after it was shown more. The guard asks for them to choose the label of a step.
 
 use std::collections::BTreeMap;
 
@@ -143,8 +143,8 @@ impl Monitor {
                 && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
             {
                 // The author also chooses which of the statements applies.
-                let either = |known: &mut u32| *known = (*known).max(bits).saturating_add(1);
-                found.entry(name.to_string()).and_modify(either).or_insert(bits);
+                let add_alternative = |known: &mut u32| *known = (*known).max(bits).saturating_add(1);
+                found.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
             }
         }
         found

@@ -1,4 +1,4 @@
-//! Verdicts, and their reasons as data.
+//! Defines verdicts, and their reasons as data.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The least label that a view of an event must carry.
+//! Computes the least label that a view of an event must carry. The guard joins it over the events of a step's view.
 //!
 //! A view at a bound shows the regions whose labels flow to the bound. A step that was shown the view may carry less than
 //! the bound: the join of what it was shown. That join must not reveal *why* a region is hidden. An observer who may not
@@ -30,7 +30,7 @@ impl Monitor {
         if !document.frame_label().flows_to(bound) {
             return self.hidden_label(event, 0, bound);
         }
-        let mut carried = document.frame_label();
+        let mut label = document.frame_label();
         for child in document.children(0) {
             // A view shows the text of an answer, not its structured form.
             let is_twin = matches!(event.body, EventBody::Output(_))
@@ -39,22 +39,22 @@ impl Monitor {
                 continue;
             }
             let end = document.node(child).map_or(child, |node| node.end);
-            let mut next = child;
-            while next < end
-                && let Some(node) = document.node(next)
+            let mut node_id = child;
+            while node_id < end
+                && let Some(node) = document.node(node_id)
             {
                 if node.label.flows_to(bound) {
-                    carried = carried.join(&node.label);
-                    next += 1;
+                    label = label.join(&node.label);
+                    node_id += 1;
                     continue;
                 }
-                carried = carried
-                    .join(&self.hidden_label(event, next, bound))
-                    .join(&captured_label(document, next, bound));
-                next = node.end;
+                label = label
+                    .join(&self.hidden_label(event, node_id, bound))
+                    .join(&captured_label(document, node_id, bound));
+                node_id = node.end;
             }
         }
-        carried
+        label
     }
 
     /// Returns what a hidden region contributes to the label of a view at `bound`.

@@ -1,4 +1,5 @@
-//! Lists the tools, roles, fields and arguments that a policy names, and which of them do not occur.
+//! Walks the statements of a policy, and reports each tool, role, field and argument that they name and that does not
+//! occur in recorded runs. [`occurrence`](super) owns the occurring names.
 
 use super::Occurrences;
 use crate::policy::diagnostic::nearest;
@@ -43,6 +44,7 @@ impl<'a> NameChecker<'a> {
         }
     }
 
+    /// Checks a tool pattern: whether it matches a tool that occurs. If it does, checks the arguments that it names.
     fn check_tool_pattern(&mut self, expr: &Expr) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
@@ -110,6 +112,7 @@ impl<'a> NameChecker<'a> {
         }
     }
 
+    /// Checks the roles that a comparison names, such as `message.role == "user"`.
     fn check_roles(&mut self, expr: &Expr) {
         let literals = role_literals(expr, self.constants);
         let occurs = |role: &str| self.occurrences.roles.contains(role) || role == "tool";
@@ -128,13 +131,17 @@ impl<'a> NameChecker<'a> {
         }
     }
 
+    /// Checks the last key of a path, such as `to` in `call.arguments.to`: whether some event of this kind has it.
+    /// `span` is the place of that key. Only keys below arguments and content are checked, since all events have the
+    /// keys above.
     fn check_field(&mut self, path: &EventPath, span: &Span) {
         let mut steps = path.steps.iter().map(EventStep::key);
-        let mut first = steps.next().flatten();
-        if first == Some("function") {
-            first = steps.next().flatten();
+        let mut field = steps.next().flatten();
+        // `call.function.arguments` is another name of `call.arguments`.
+        if field == Some("function") {
+            field = steps.next().flatten();
         }
-        let code = match (path.kind, first) {
+        let code = match (path.kind, field) {
             (EventKind::Call, Some("arguments")) if steps.len() == 1 => "unused-argument",
             (EventKind::Call, Some("arguments"))
             | (EventKind::Output, Some("content" | "structured"))
@@ -143,6 +150,7 @@ impl<'a> NameChecker<'a> {
         };
         let Some(EventStep::Key(name)) = path.steps.last() else { return };
         if steps.next().is_none() {
+            // The path ends with `arguments` or `content` itself.
             return;
         }
         // Blocks of content have specific fields.

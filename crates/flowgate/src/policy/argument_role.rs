@@ -1,4 +1,5 @@
-//! What the value of an argument is for: a recipient, an amount, the words of a mail.
+//! Defines the roles of arguments: what the value of an argument is for, such as a recipient, an amount, or the words
+//! of a mail.
 //!
 //! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it. The role decides what the
 //! policy may do lightly: `endorse` refuses an argument that decides where something goes, since any address has the form of

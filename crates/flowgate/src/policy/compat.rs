@@ -1,4 +1,5 @@
-//! Warns about expressions that the analyzer of the paper (invariant-ai) reads differently.
+//! Warns about expressions that invariant-ai reads differently. Flowgate's language began with that of invariant-ai,
+//! the policy analyzer of *AI Agents with Formal Security Guarantees*.
 //!
 //! Its grammar is ambiguous and resolves to unintended readings: it reads `a == 1 and b == 2 and c == 3` as
 //! `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written for it receives a warning for each
@@ -9,7 +10,7 @@ use super::syntax::{
     Arithmetic, BodyLine, Comparison, Expr, ExprKind, PolicyFile, Quantifier, StatementKind,
 };
 
-/// Functions that return a list; as a condition, such a call never holds in the analyzer.
+/// Functions that return a list; as a condition, such a call never holds in invariant-ai.
 const LISTS: &[&str] = &[
     "secrets",
     "pii",
@@ -28,7 +29,7 @@ const LISTS: &[&str] = &[
     "items",
 ];
 
-/// Returns a warning for each expression that the analyzer reads differently.
+/// Returns a warning for each expression that invariant-ai reads differently.
 pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
     let mut pass = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
@@ -58,6 +59,7 @@ impl CompatibilityCheck<'_> {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
 
+    /// Checks the conditions of a body. In invariant-ai, a condition whose value is a list never holds.
     fn check_lines(&mut self, lines: &[BodyLine]) {
         for line in lines {
             if let BodyLine::Condition(expr) = line
@@ -75,6 +77,7 @@ impl CompatibilityCheck<'_> {
         }
     }
 
+    /// Checks an expression and its subexpressions.
     fn check_expression(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Quantified(quantifier, body) => {
@@ -145,6 +148,8 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
+    /// Checks `and` and `or`, whose operands invariant-ai groups differently if there are three or more, or if `and` is
+    /// the right operand of `or`.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
@@ -152,8 +157,9 @@ impl CompatibilityCheck<'_> {
             matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
         };
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
-        let many = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
-        if many || items.iter().skip(1).any(mixes) {
+        let has_many_comparisons =
+            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
+        if has_many_comparisons || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help =
                 "put each condition in parentheses or on a separate line, which means the same in both";
@@ -161,6 +167,7 @@ impl CompatibilityCheck<'_> {
         }
     }
 
+    /// Checks a comparison: chains, and operators with another meaning in invariant-ai.
     fn check_comparison(&mut self, expr: &Expr, rest: &[(Comparison, Expr)]) {
         let is_flow = |op: &Comparison| {
             matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences)

@@ -1,4 +1,4 @@
-//! Compiles the syntax tree to a plan: resolves names, checks declarations and compiles patterns.
+//! Compiles the syntax tree of a policy to a plan: resolves names, checks declarations and compiles patterns.
 //!
 //! Every statement is checked, so that one error does not hide the next. A policy with an error has no plan: no
 //! policy is enforced in part.
@@ -227,6 +227,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Compiles one statement and adds it to the plan. Statements that other ones depend on were compiled before.
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
@@ -376,7 +377,7 @@ impl<'a> Compiler<'a> {
 
     /// Declares a predicate that the program answers.
     fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> CompileResult<()> {
-        let mut plain = |variable: &Name, ty: &Name| {
+        let mut sendable_type = |variable: &Name, ty: &Name| {
             let found = self.variable_type(variable, ty)?;
             if found.is_plain() {
                 return Ok(found);
@@ -393,14 +394,15 @@ impl<'a> Compiler<'a> {
             )
         };
         let declared: Vec<_> =
-            parameters.iter().map(|(name, ty)| Ok((name.text.clone(), plain(name, ty)?))).collect();
-        let result = plain(result, result);
+            parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
+        let result = sendable_type(result, result);
         let parameters = declared.into_iter().collect::<CompileResult<_>>()?;
         self.externs.insert(&name.text, self.plan.externs.len());
         self.plan.externs.push(ExternPredicate { name: name.text.clone(), parameters, result: result? });
         Ok(())
     }
 
+    /// Compiles the body of a predicate. Its parameters are the first variables, which have values when it is called.
     fn predicate(
         &mut self,
         name: &Name,
@@ -443,6 +445,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Compiles a tool pattern and returns its id in the plan; equal patterns have one id.
     fn pattern(&mut self, name: &ToolName, span: &Span) -> CompileResult<PatternId> {
         if let ToolName::Regex(source) = name {
             self.charge_pattern(source, span)?;
@@ -467,6 +470,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Fails unless the policy declares a lattice, which a statement about labels needs.
     fn require_lattice(&mut self, span: &Span) -> CompileResult<()> {
         if self.plan.space.dimensions().is_empty() && self.has_lattice {
             // The error in the lattice has been reported.

@@ -117,8 +117,8 @@ impl Diagnostic {
         let shown = |c: char| if is_unprintable(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
         let line: String = source.lines().nth(number - 1).unwrap_or_default().chars().map(shown).collect();
         let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
-        let room = line.chars().count().saturating_sub(column - 1).max(1);
-        let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, room));
+        let rest_of_line = line.chars().count().saturating_sub(column - 1).max(1);
+        let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, rest_of_line));
         // Tabs are kept, so that the underline is aligned.
         let before: String =
             line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();

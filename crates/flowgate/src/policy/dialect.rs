@@ -1,4 +1,5 @@
-//! Defines the dialects of the policy language: Flowgate's own and Invariant's.
+//! Defines the dialects of the policy language: Flowgate's own, and that of invariant-ai, whose policies Flowgate also
+//! reads.
 
 /// The dialect in which a policy is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

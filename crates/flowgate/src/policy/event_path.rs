@@ -1,5 +1,5 @@
 //! Determines which part of an event an expression of a statement denotes, and to which tools the statement restricts
-//! the event.
+//! the event. The comparisons of policies with recorded runs (`occurrence`) and with schemas (`tool_schemas`) use it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -165,6 +165,8 @@ impl<'p> StatementPaths<'p> {
         });
     }
 
+    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")` or
+    /// `"key" in call.arguments`.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };
@@ -258,8 +260,8 @@ impl<'p> StatementPaths<'p> {
                 else {
                     return Vec::new();
                 };
-                let is_same = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
-                if !alternatives.iter().all(is_same) {
+                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
+                if !alternatives.iter().all(restricts_only_variable) {
                     return Vec::new();
                 }
                 let variable = variable.clone();

@@ -120,7 +120,8 @@ fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool 
     end.is_some()
 }
 
-/// Returns the tokens of `source`, including comments, ending with [`Token::End`].
+/// Returns the tokens of `source`, including comments, ending with [`Token::End`]. Indentation becomes tokens, as in
+/// Python: a line break ends a line unless a bracket is open, or the next line continues an expression.
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
     let mut depth = 0_usize;
@@ -213,6 +214,7 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
+/// Returns whether a token is an operator that needs a right operand, so that the line continues after it.
 fn is_operator(token: Token) -> bool {
     matches!(
         token,

@@ -1,4 +1,5 @@
-//! Bounds how many texts a regular expression matches as a whole: what the author of such a text can choose.
+//! Computes an upper bound, in bits, on what the author of a text can choose if the whole text must match a regular
+//! expression. The compiler of `endorse` statements uses it.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -16,6 +17,8 @@ pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     Some(whole)
 }
 
+/// Returns the number of bits of choice; `None` without a bound. A repetition chooses each of its items and their
+/// number, an alternation one of its branches.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => Some(0.0),

@@ -1,5 +1,5 @@
-//! Defines the form of a compiled policy: names are resolved to slots, patterns are compiled. The monitor and the rules
-//! evaluate it.
+//! Defines the compiled form of a policy: names are resolved to slots, and patterns are compiled. The compiler creates
+//! a [`Plan`]; the monitor and the rules evaluate it.
 
 mod dispatch;
 mod exemption;
@@ -382,7 +382,7 @@ pub(crate) enum CompiledExpr {
     Proposes(Box<[Self; 2]>),
     /// `isinstance(x, T)`
     IsInstance(Box<Self>, Vec<Type>),
-    /// A method in the dialect of the paper's analyzer: only texts and maps have methods.
+    /// A method in the dialect of invariant-ai: only texts and maps have methods.
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
     Quantified(Arc<QuantifiedBlock>),
     Predicate(usize, Vec<Self>),

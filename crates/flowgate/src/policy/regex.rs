@@ -53,7 +53,7 @@ enum EndAnchor {
 pub(crate) enum MatchExtent {
     /// The whole text, line breaks included.
     Whole,
-    /// As in the paper's analyzer: from the start, with only the last alternative anchored at the end.
+    /// As in invariant-ai: from the start, with only the last alternative anchored at the end.
     CompatWhole,
     /// From the start of the text.
     Start,

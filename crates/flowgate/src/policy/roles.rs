@@ -1,4 +1,4 @@
-//! Lists the roles of messages, and detects misspelled roles.
+//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy.
 
 use std::collections::HashMap;
 
@@ -52,11 +52,11 @@ pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Ve
 pub(crate) fn compared_literals<'e>(
     expr: &'e Expr,
     constants: &Constants<'e>,
-    is_it: &dyn Fn(&Expr) -> bool,
+    is_compared: &dyn Fn(&Expr) -> bool,
 ) -> Vec<(&'e str, &'e Span)> {
     let ExprKind::Compare(first, rest) = &*expr.kind else { return Vec::new() };
     let Some((_, second)) = rest.first() else { return Vec::new() };
-    let literal = match (is_it(first), is_it(second)) {
+    let literal = match (is_compared(first), is_compared(second)) {
         (true, false) => second,
         (false, true) => first,
         _ => return Vec::new(),

@@ -1,4 +1,4 @@
-//! Evaluates rules as the reference does: tries every assignment of events to variables and evaluates every condition.
+//! Evaluates rules in the simplest way: tries every assignment of events to variables and evaluates every condition.
 //!
 //! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no kept state.
 //! Its cost is the number of events to the power of the number of variables.
@@ -27,7 +27,7 @@ pub(crate) fn match_event(
 fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
-        let is_of_block = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
+        let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
         let mut frame = vec![Value::Absent; rule.query.slots];
         let variables: Vec<&Variable> = rule.query.variables.iter().collect();
         let outer: Vec<usize> = rule.events.iter().filter(|v| v.is_outer).map(|v| v.slot).collect();
@@ -35,7 +35,7 @@ fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, repor
             assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
                 let is_of_match =
                     |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
-                if new.is_some_and(|id| !is_of_block && !is_of_match(id)) {
+                if new.is_some_and(|id| !concerns_block_of_rule && !is_of_match(id)) {
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {

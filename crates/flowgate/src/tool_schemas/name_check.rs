@@ -1,4 +1,5 @@
-//! Lists the tools, arguments and fields that a policy names and that no schema contains.
+//! Walks the statements of a policy, and reports each tool, argument and field that they name and that no schema
+//! contains.
 
 use std::collections::BTreeSet;
 
@@ -105,6 +106,7 @@ struct NameChecker<'s> {
 }
 
 impl NameChecker<'_> {
+    /// Checks the tool patterns of a statement, and the keys that it reads.
     fn check_statement(&mut self, statement: &Statement) {
         let paths = StatementPaths::new(statement, self.constants);
         // These statements grant nothing by an ambiguous pattern.
@@ -124,6 +126,8 @@ impl NameChecker<'_> {
         }
     }
 
+    /// Checks a tool pattern: whether a listed tool matches it, whether several do where that is not permitted, and the
+    /// arguments that it names.
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
@@ -141,6 +145,7 @@ impl NameChecker<'_> {
         self.check_argument_names(tool, &MatchedTools { tools: matching, is_restricted: true });
     }
 
+    /// Reports a pattern that matches no listed tool, with the nearest name.
     fn report_unlisted_tool(&mut self, pattern: &ToolPattern, span: &Span) {
         let server = pattern.server();
         let of_server = |schema: &&ToolSchema| {
@@ -180,6 +185,8 @@ impl NameChecker<'_> {
         }
     }
 
+    /// Checks the names of arguments in a tool pattern against the schemas, level by level. `above` is the path of the
+    /// level.
     fn check_entries(
         &mut self,
         shape: &Expr,
@@ -215,6 +222,7 @@ impl NameChecker<'_> {
         }
     }
 
+    /// Checks a key that a statement reads from arguments or from an answer.
     fn check_key_read(&mut self, paths: &StatementPaths<'_>, read: &KeyRead) {
         let Some(matched) = self.tools.of_variable(paths, &read.path.variable) else { return };
         let Some((schemas, steps)) = matched.schemas_of(&read.path) else { return };
@@ -248,6 +256,7 @@ struct MissingName<'m> {
 }
 
 impl MissingName<'_> {
+    /// Returns the error or warning about the name, with the nearest known one.
     fn diagnostic(&self, severity: Severity, schemas: &SchemaSet<'_>, span: &Span) -> Diagnostic {
         let is_argument = self.kind == EventKind::Call && self.above.is_empty();
         let (code, what) = match is_argument {

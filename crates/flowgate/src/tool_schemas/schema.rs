@@ -1,4 +1,4 @@
-//! Follows a path through JSON schemas: which names a value may have, and which values.
+//! Follows a path through the JSON schemas of tools, and returns which names a value there may have, and which values.
 
 use std::collections::BTreeSet;
 
@@ -81,7 +81,8 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas after one step.
+    /// Returns the schemas of the values that one step leads to. The set is open if a schema permits a value that it
+    /// does not describe: then no name is reported as missing. [`EventStep::Within`] leads to every map at any depth.
     pub(super) fn step(&self, step: &EventStep) -> Self {
         let mut next = Self { nodes: Vec::new(), is_open: self.is_open };
         match step {

@@ -1,4 +1,5 @@
-//! Lists the constants that a policy compares with an argument and that the argument's schema does not permit.
+//! Walks the statements of a policy, and reports each constant that they compare with an argument and that the
+//! argument's schema does not permit.
 
 use std::collections::BTreeSet;
 
@@ -37,6 +38,7 @@ struct ListedValues<'v> {
 }
 
 impl ValueChecker<'_> {
+    /// Checks the comparisons of a statement, and the constants in its tool patterns.
     fn check_statement(&mut self, statement: &Statement) {
         let paths = StatementPaths::new(statement, self.constants);
         statement.walk(&mut |expr| match &*expr.kind {
@@ -58,6 +60,7 @@ impl ValueChecker<'_> {
         });
     }
 
+    /// Checks the constants of one comparison, on either side.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
         match how {
@@ -144,6 +147,7 @@ impl ValueChecker<'_> {
 }
 
 impl ListedValues<'_> {
+    /// Returns the warning that the argument never has this value, with the values that it may have.
     fn diagnostic(&self, value: &Value, span: &Span) -> Diagnostic {
         let argument = quoted(&path_text(self.steps));
         let shown = quoted(&text_of(value));

@@ -1,4 +1,4 @@
-//! An event's value as a tree of labelled regions.
+//! Represents an event's value as a tree of labelled regions.
 //!
 //! Each field has a node. Each list, map and text that encodes a list or a map has a further node for its structure:
 //! the keys, the number of rows, and the bytes between the fields. The nodes of an event are therefore disjoint
@@ -162,7 +162,7 @@ impl Document {
     /// relied on.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
-        let (end, again) = (node.end, node.declared);
+        let (end, declared_before) = (node.end, node.declared);
         let mut raised = false;
         for dimension in 0..space.dimensions().len() {
             let one = DimensionSet::single(dimension);
@@ -170,7 +170,7 @@ impl Document {
                 continue;
             }
             let mut part = PartialLabel { dims: one, label: space.restrict(&partial.label, one) };
-            if again.has(dimension) {
+            if declared_before.has(dimension) {
                 part.label = part.label.join(&space.restrict(&self.label_at(id), one));
             }
             let mut next = id;

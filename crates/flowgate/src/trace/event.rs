@@ -1,4 +1,5 @@
-//! Events as a client reports them, before they are labelled.
+//! Defines the events as a client reports them, before they are labelled: messages, calls, outputs and descriptions of
+//! tools.
 
 use std::fmt;
 use std::sync::Arc;

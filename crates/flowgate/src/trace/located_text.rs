@@ -1,4 +1,4 @@
-//! Structure inside text, with the bytes that spell it.
+//! Locates structure inside text: the lists, maps and scalars that it encodes, with the bytes that spell them.
 //!
 //! A tool output is often one string that encodes data: JSON, a Python literal (the `repr` of a list or a dict) or
 //! block-style YAML. [`locate`] parses such a text and returns every list, map and scalar in it together with its

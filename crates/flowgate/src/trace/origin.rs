@@ -1,8 +1,8 @@
-//! The position of an event in the list of messages that it was read from, and the addresses of its parts:
-//! `messages.1.tool_calls.0.function.arguments.to`.
+//! Records the position of an event in the list of messages that it was read from, and computes the addresses of its
+//! parts, such as `messages.1.tool_calls.0.function.arguments.to`.
 //!
-//! Addresses are paths, computed from the location of a part. The analyzer of the paper finds parts by object
-//! identity instead, and reports wrong locations where two parts are equal.
+//! Addresses are paths, computed from the location of a part. invariant-ai, whose clients read such addresses, finds
+//! parts by object identity instead, and reports wrong locations where two parts are equal.
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The location of a region in the value of an event.
+//! Defines the path of a region in the value of an event: keys, indices and captured groups.
 
 use std::fmt;
 use std::sync::Arc;

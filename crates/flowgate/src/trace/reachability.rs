@@ -1,5 +1,5 @@
-//! Reachability between events: which events an event has seen and which could have influenced it, across agents that
-//! branch and merge.
+//! Decides which events an event has seen and which could have influenced it, across agents that branch and merge. The
+//! flow operators of rules use it.
 
 use std::collections::HashMap;
 

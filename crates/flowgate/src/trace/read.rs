@@ -1,4 +1,5 @@
-//! Readers for recorded runs: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs of AgentDojo.
+//! Reads recorded runs as trace entries: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs
+//! of AgentDojo.
 //!
 //! A reader only converts formats; it grants nothing. Fields that it does not know are kept unchanged, and ambiguous
 //! input is an error with its location.
@@ -109,6 +110,7 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
 
 type MessageProblem = (Option<usize>, String);
 
+/// Reads the value of one line: a whole run, or a part of the run that all such lines form.
 fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
     match value {
         Value::Array(items) if items.first().is_some_and(|item| item.get("jsonrpc").is_some()) => {

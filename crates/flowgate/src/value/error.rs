@@ -11,9 +11,9 @@ pub(crate) enum EvalError {
     Type(String),
     /// It reads a parameter of the policy that was not given.
     MissingParameter(String),
-    /// It calls a method that values do not have, in the dialect of the paper's analyzer.
+    /// It calls a method that values do not have, in the dialect of invariant-ai.
     Unavailable(String),
-    /// It reads a field that an event does not have, in the dialect of the paper's analyzer.
+    /// It reads a field that an event does not have, in the dialect of invariant-ai.
     Attribute(String),
     /// It reads a missing value in a statement that grants something. The statement does not hold.
     Missing,

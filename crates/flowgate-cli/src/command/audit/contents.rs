@@ -1,4 +1,5 @@
-//! Opens the file of contents beside an audit log, for the other operations.
+//! Opens `LOG.content`, the file in which an audit log keeps the contents of its events. The operations `show` and
+//! `verify` of `flowgate audit` call this.
 
 use std::ffi::OsString;
 use std::io::BufRead;

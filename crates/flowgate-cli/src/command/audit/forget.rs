@@ -1,4 +1,5 @@
-//! Runs `flowgate audit forget`: deletes contents beside an audit log. The log remains verifiable.
+//! Runs `flowgate audit forget`: deletes recorded contents, such as arguments of calls, from `LOG.content`, the file
+//! next to an audit log. The lines of the log contain only hashes of contents, so the log remains verifiable.
 
 use std::path::Path;
 

@@ -95,6 +95,8 @@ fn check_known_logs(
     are_known
 }
 
+/// Prints the outcome: the verdicts that were confirmed, those that could not be compared and why, and those that
+/// differ.
 fn print_rechecked(rechecked: &RecheckReport, output: &mut Console) {
     let RecheckReport { same, unsent, gone, earlier, unread, differ } = rechecked;
     let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };

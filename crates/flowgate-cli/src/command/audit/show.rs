@@ -31,13 +31,14 @@ pub(crate) fn run(
         output.line(&head);
     }
     let contents: Box<dyn BufRead> = if content { contents::open(file)? } else { Box::new(std::io::empty()) };
-    let mut sidecar = ContentReader::new(contents);
+    let mut content_reader = ContentReader::new(contents);
     for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {
-            let said = sidecar.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
-            Ok((record, said))
+            let content_of_line =
+                content_reader.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
+            Ok((record, content_of_line))
         });
-        let (mut record, said) = match entry {
+        let (mut record, content_of_line) = match entry {
             Ok(entry) => entry,
             Err(problem) => {
                 let message = format!("{}: {problem}", file.display());
@@ -51,18 +52,18 @@ pub(crate) fn run(
         if conversation.is_some_and(|id| record.text("conversation") != Some(id)) {
             continue;
         }
-        let said = if content { said } else { LineContent::Nothing };
+        let content_of_line = if content { content_of_line } else { LineContent::Nothing };
         if json {
-            let said = match said {
+            let content_of_line = match content_of_line {
                 LineContent::Nothing => None,
                 LineContent::Gone => Some(Value::Null),
                 LineContent::Kept(text) => Some(Value::String(text)),
             };
-            record.object.extend(said.map(|said| ("said".to_owned(), said)));
+            record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
             output.line(&escaping::json_line(&Value::Object(record.object)));
         } else if record.kind != "head" {
             output.line(&row(&cells(&record)));
-            match said {
+            match content_of_line {
                 LineContent::Nothing => {}
                 LineContent::Gone => output.line("    (deleted)"),
                 LineContent::Kept(text) => {

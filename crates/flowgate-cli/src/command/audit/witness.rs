@@ -1,4 +1,5 @@
-//! Checks for `flowgate audit verify --witness` that logs contain the heads that a witness received.
+//! Checks for `flowgate audit verify --witness` that logs contain the heads (signed lines) that a witness has received.
+//! A witness is a party outside the gateway, whose record shows whether a log was restored to an earlier state.
 
 use std::path::Path;
 

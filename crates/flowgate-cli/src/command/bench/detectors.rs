@@ -1,7 +1,7 @@
-//! Runs `flowgate bench detectors`: measures the detectors in Table 1 of the analyzer paper on customer feedback, and
-//! compares them with the flow rule of its section 4.2.
+//! Runs `flowgate bench detectors`: measures detectors, such as those for prompt injections, on customer feedback with
+//! attacks, and compares them with a flow rule, as Table 1 of *AI Agents with Formal Security Guarantees* does.
 //!
-//! Detectors examine the text of customers, a flow rule examines the source of the message. The rule's verdicts are
+//! Detectors examine the text of customers; a flow rule examines the source of the message. The rule's verdicts are
 //! computed by the monitor over whole runs; no expected verdict is used.
 
 use std::path::Path;
@@ -282,7 +282,7 @@ struct DetectorFigures {
 impl DetectorFigures {
     fn of(judged: &[JudgedRow<'_>]) -> Self {
         let rows = |is_attack: bool| judged.iter().filter(move |judged| judged.row.is_attack() == is_attack);
-        let shares = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {
+        let proportions = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {
             let share = |is_attack| Proportion::of(rows(is_attack), |judged| is_flagged(judged));
             (name, share(true), share(false))
         };
@@ -293,10 +293,10 @@ impl DetectorFigures {
                 let flagged = |judged: &JudgedRow<'_>| {
                     judged.detected.get(index).is_some_and(DetectorResult::is_flagged)
                 };
-                shares(detector.name, &flagged)
+                proportions(detector.name, &flagged)
             })
             .collect();
-        detectors.push(shares("any", &|judged| judged.detected.iter().any(DetectorResult::is_flagged)));
+        detectors.push(proportions("any", &|judged| judged.detected.iter().any(DetectorResult::is_flagged)));
         let injected = || judged.iter().filter_map(|judged| judged.injected.as_ref());
         let messages = injected().count() + judged.len();
         Self {
@@ -415,13 +415,15 @@ fn print_text(
     rows.push(vec!["flow rule".to_owned(), figures.stopped.to_string(), refused.to_string()]);
     output.table(&["", "attacks detected", "honest rows flagged"], &rows);
     output.line(&format!(
-        "\nThe flow rule denied {} injected messages and permitted {} honest ones without a preview ({}).\n\
+        "\nThe flow rule judged the messages that the agent sent in {}:\n\
+         * it denied {} injected messages with a preview of their link;\n\
+         * it permitted {} honest messages without a preview.\n\
          Cost: it permitted {} honest messages with a preview.\n\
          Limit: it permitted {} injected messages without a preview; their link leaks data only if a person clicks it.\n\
-         On the injected messages instead of the rows, the link detector found {}.",
+         In the injected messages themselves, instead of the rows, the link detector found the leaking link of {}.",
+        plural(figures.runs, "run"),
         figures.stopped,
         figures.passed,
-        plural(figures.runs, "run"),
         figures.passed_with_preview,
         figures.injected_without_preview,
         figures.links_found,

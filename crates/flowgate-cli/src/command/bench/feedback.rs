@@ -1,4 +1,4 @@
-//! Builds the runs for `detectors` from rows of customer feedback, honest ones and attacks.
+//! Builds the runs that `flowgate bench detectors` judges, from rows of customer feedback: honest ones and attacks.
 //!
 //! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
 //! its attack, so the result does not depend on the abilities of a model.

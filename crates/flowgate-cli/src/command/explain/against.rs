@@ -1,5 +1,5 @@
-//! What suggestions do to a corpus of recorded runs: the useful runs that no longer need a question, and the recorded
-//! attacks that pass.
+//! Measures what suggested changes of a policy do to a corpus of recorded runs (`flowgate explain --against`): how many
+//! useful runs no longer need a question, and how many recorded attacks pass.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl CorpusEffect {
         self.on_tool > 0
     }
 
-    /// Adds one run.
+    /// Adds one run: `now` as the policy judges it, `then` as the changed policy does. `tool` is that of the explained
+    /// call.
     fn add(&mut self, run: &RecordedRun, tool: &Tool, now: &ReplayedRun, then: &ReplayedRun) {
         if RunMarks::of(run).attack.is_none() {
             let needs_question = !is_question_free(now);
@@ -104,7 +105,9 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Replays the runs of the corpora under the policy and under each changed policy.
+    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect of each.
+    /// Runs of another suite than that of the explained run are left out. Runs that cannot be read are added to
+    /// `errors`.
     pub(super) fn measure(
         &self,
         changed: &[Arc<Policy>],

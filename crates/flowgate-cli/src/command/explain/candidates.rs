@@ -110,7 +110,8 @@ pub(super) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
     found
 }
 
-/// Adds the statements about one argument.
+/// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement: `endorse` and
+/// `payload` for integrity, `consent` for confidentiality.
 fn for_argument(
     found: &mut Candidates,
     call: &JudgedCall,
@@ -194,6 +195,7 @@ fn for_region(
             else {
                 return;
             };
+            // A label of the field that the reason names, or of the whole answer.
             let whole = Path(region.path.0.iter().take(1).cloned().collect());
             for path in [&region.path, &whole] {
                 label_field(found, call, run, argument, part, (tool, path), excess);
@@ -288,7 +290,8 @@ fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool 
     role.is_some_and(|role| role.gain().is_some())
 }
 
-/// Returns the target of a label for a path, in every row.
+/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A
+/// capture of a text has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {
@@ -307,7 +310,7 @@ fn target(path: &Path) -> Option<String> {
 /// Returns the scalars that a label with this target covers, in all answers of the tool.
 fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
     let trace = run.monitor.trace();
-    let is_same = |step: &PathStep, found: &PathStep| match step {
+    let step_matches = |step: &PathStep, found: &PathStep| match step {
         PathStep::Key(key) if is_word(key) => step == found,
         _ => !matches!(found, PathStep::Capture(_)),
     };
@@ -321,7 +324,7 @@ fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
             if let NodeContent::Scalar(value) = &node.content {
                 let here = event.document.path(id);
                 let covers = path.0.len() <= here.0.len()
-                    && path.0.iter().zip(&here.0).all(|(step, found)| is_same(step, found));
+                    && path.0.iter().zip(&here.0).all(|(step, found)| step_matches(step, found));
                 if covers {
                     texts.push(value.clone());
                 }

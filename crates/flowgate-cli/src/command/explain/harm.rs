@@ -1,4 +1,5 @@
-//! The harm that a statement could do: what an attacker would gain by it.
+//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts by
+//! it.
 
 use flowgate::policy::name_words;
 

@@ -1,5 +1,5 @@
-//! Where the value of an argument comes from: the region in which it occurs first, or none; and the `endorse` statements
-//! that name the argument and did not apply.
+//! Finds where the value of an argument comes from: the region of the trace in which it occurs first, or none; and the
+//! `endorse` statements that name the argument and did not apply. `tree` prints the result below the argument.
 
 use flowgate::monitor::CallDependency;
 use flowgate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep};
@@ -37,7 +37,8 @@ pub(super) fn lines(
     lines
 }
 
-/// Returns where the value occurs first, or that it occurs nowhere.
+/// Returns where the value occurs first, spelled as in the call. If it occurs nowhere so spelled, the method
+/// `provenance` (`traced`) may have found it in another spelling.
 fn value_line(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -45,9 +46,9 @@ fn value_line(
     argument: &str,
 ) -> Option<String> {
     let texts = argument_texts(call, run, argument);
-    let before = call.event?;
+    let call_event = call.event?;
     let mut places: Vec<(EventId, NodeId)> =
-        texts.iter().flat_map(|text| occurrences(run, text, before)).collect();
+        texts.iter().flat_map(|text| occurrences(run, text, call_event)).collect();
     places.sort_unstable();
     places.dedup();
     if let Some((first, more)) = places.split_first() {

@@ -1,5 +1,5 @@
-//! The changes of the policy that would permit a call: found by trial, measured over a corpus, and printed with what an
-//! attacker gains, the least harmful first.
+//! Prints the changes of the policy that would permit a call. `candidates` lists them, `trial` tries them, and
+//! `against` measures them over a corpus; each is printed with what an attacker gains, the least harmful first.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ struct Suggestion<'c> {
 /// The forms that are tried, where they fit the call.
 const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit a call of a run.
+/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then
+/// those that do, as not recommended. Without a corpus, changes that need evidence are only mentioned.
 pub(super) fn print(
     index: usize,
     run: &ReplayedRun,
@@ -38,8 +39,8 @@ pub(super) fn print(
     output: &mut Console,
 ) -> Result<(), InputError> {
     let Some(call) = run.calls.get(index) else { return Ok(()) };
-    let fits = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
-    if let Some(reason) = call.judgement.reasons.iter().find(|reason| !fits(reason.kind)) {
+    let can_be_lifted = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
+    if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
         let advice = match reason.kind {
             ReasonKind::Rule => "a rule denies the call: only a change of the rule would permit it",
             ReasonKind::AmbiguousTool => "name the server in the pattern: `tool:SERVER/NAME`",
@@ -59,10 +60,10 @@ pub(super) fn print(
         call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
     parts.sort();
     parts.dedup();
-    let mut until = recorded.clone();
-    until.entries.truncate(call.entry + 1);
+    let mut run_up_to_call = recorded.clone();
+    run_up_to_call.entries.truncate(call.entry + 1);
     let Explained { policy, predicates, method, corpora } = *explained;
-    let trial = Trial { policy, predicates, method, until: &until, index };
+    let trial = Trial { policy, predicates, method, run_up_to_call: &run_up_to_call, index };
     let (sets, is_complete) = trial.smallest_sets(&found.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
@@ -82,12 +83,12 @@ pub(super) fn print(
         let effects = measurement.measure(&changed, errors)?;
         suggestions.iter_mut().zip(effects).for_each(|(one, effect)| one.effect = Some(effect));
     }
-    let (harmful, rest): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) = suggestions
+    let (harmful, others): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) = suggestions
         .into_iter()
         .partition(|one| one.effect.as_ref().is_some_and(CorpusEffect::lets_attack_pass));
     // Where no attack on the tool is recorded, a corpus proves nothing about the tool.
     let (harmless, unproven): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) =
-        rest.into_iter().partition(|one| one.missing_evidence().is_none());
+        others.into_iter().partition(|one| one.missing_evidence().is_none());
     held_back.extend(unproven.iter().filter_map(Suggestion::missing_evidence));
     if harmless.is_empty() {
         print_none(&harmful, is_complete, output);

@@ -1,4 +1,4 @@
-//! The tree of a call: its parts with their labels, the reasons against each, and where the values come from.
+//! Prints a call as a tree: its parts with their labels, the reasons against each part, and where the values come from.
 
 use flowgate::monitor::Reason;
 use flowgate::trace::{EventBody, EventId, Region};
@@ -80,7 +80,7 @@ fn print_reason(
     }
 }
 
-/// Returns why a region has its label.
+/// Returns why a region has its label: the model wrote it, a statement labels it, or no statement does.
 fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(found) = trace.event(event) else { return String::new() };

@@ -1,4 +1,5 @@
-//! Trials: whether statements, added to the policy, permit the call, and the smallest sets of statements that do.
+//! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest
+//! sets of statements that do. `suggestions` calls it.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(super) struct Trial<'a> {
     pub(super) predicates: &'a Predicates,
     pub(super) method: &'a dyn InfluenceMethod,
     /// The run up to the call.
-    pub(super) until: &'a RecordedRun,
+    pub(super) run_up_to_call: &'a RecordedRun,
     /// The index of the call, among the calls of the run.
     pub(super) index: usize,
 }
@@ -42,7 +43,7 @@ impl Trial<'_> {
         if changed.warnings().len() > self.policy.warnings().len() {
             return false;
         }
-        let again = replay_with(&Arc::new(changed), self.predicates, self.method, self.until);
+        let again = replay_with(&Arc::new(changed), self.predicates, self.method, self.run_up_to_call);
         again.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
     }
 
@@ -75,12 +76,14 @@ struct SetSearch<'s, 'c> {
 }
 
 impl SetSearch<'_, '_> {
-    /// Runs the search; returns whether it is complete.
+    /// Searches sets of one statement first, then of two, and so on. Each set is extended only by later candidates, so
+    /// that no set occurs twice; a set that permits the call is reduced and not extended. Returns whether the search is
+    /// complete.
     fn run(&mut self) -> bool {
-        let mut layer: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
         for _ in 0..MAX_STATEMENTS {
-            let mut next = Vec::new();
-            for set in &layer {
+            let mut larger_sets = Vec::new();
+            for set in &sets {
                 for index in set.last().map_or(0, |last| last + 1)..self.candidates.len() {
                     self.looked_at += 1;
                     if self.looked_at > MAX_SETS || self.trials >= MAX_TRIALS {
@@ -100,10 +103,10 @@ impl SetSearch<'_, '_> {
                         }
                         continue;
                     }
-                    next.push(larger);
+                    larger_sets.push(larger);
                 }
             }
-            layer = next;
+            sets = larger_sets;
         }
         true
     }

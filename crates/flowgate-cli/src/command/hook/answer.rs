@@ -114,6 +114,7 @@ pub(super) fn content(response: Value) -> Value {
     }
 }
 
+/// Adds all texts of a value to `texts`: keys, strings and numbers.
 fn collect(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),

@@ -14,6 +14,7 @@ use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
 /// Replays a transcript in a monitor, except the call or the answer that is judged.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
+    // A refused call has had no effect. The judged call or answer is left out; the caller adds it.
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered_calls = transcript.unanswered_calls(pending);
     for step in transcript.entries() {
@@ -62,7 +63,7 @@ pub(super) fn has_call(monitor: &Monitor, id: &str) -> bool {
     monitor.trace().calls_with_id(id).next().is_some()
 }
 
-/// Returns why an output or a prompt is withheld from the model.
+/// Adds an output or a prompt to the trace. Returns why it is withheld from the model; `None` if it may be shown.
 pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Option<String>, String> {
     let (event, findings) = monitor.push(entry).map_err(|error| error.to_string())?;
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];

@@ -69,10 +69,10 @@ impl Transcript {
         if may_be_new && !path.exists() {
             return Ok(Self::default());
         }
-        let mut left = limit;
-        let mut files = vec![read_lines(path, &mut left, limit)?];
+        let mut bytes_left = limit;
+        let mut files = vec![read_lines(path, &mut bytes_left, limit)?];
         for path in sub_agent_files(path)? {
-            files.push(read_lines(&path, &mut left, limit)?);
+            files.push(read_lines(&path, &mut bytes_left, limit)?);
         }
         let known: HashSet<&str> =
             files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
@@ -80,6 +80,7 @@ impl Transcript {
         for entries in &files {
             let (mut time, mut seen) = (String::new(), HashSet::new());
             for entry in entries {
+                // A resumed session repeats entries.
                 if text_field(entry, "uuid").is_some_and(|uuid| !seen.insert(uuid)) {
                     continue;
                 }
@@ -155,17 +156,17 @@ impl Transcript {
                 _ => None,
             })
             .collect();
-        let mut last: HashMap<&Option<String>, &Option<String>> = HashMap::new();
+        let mut last_message: HashMap<&Option<String>, &Option<String>> = HashMap::new();
         for step in self.steps.iter().filter(|step| step.message.is_some()) {
-            last.insert(&step.agent, &step.message);
+            last_message.insert(&step.agent, &step.message);
         }
         let has_pending_call = self.has_call(&pending.id);
         let has_continued = |step: &TranscriptEntry| {
-            last.get(&step.agent).is_some_and(|last| **last != step.message)
+            last_message.get(&step.agent).is_some_and(|last_message| **last_message != step.message)
                 || (!has_pending_call && step.agent == pending.agent)
         };
-        let open = self.calls().filter(|(step, id)| !answered.contains(id) && has_continued(step));
-        open.map(|(_, id)| id).filter(|id| *id != pending.id).collect()
+        let unanswered = self.calls().filter(|(step, id)| !answered.contains(id) && has_continued(step));
+        unanswered.map(|(_, id)| id).filter(|id| *id != pending.id).collect()
     }
 }
 
@@ -207,20 +208,21 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Reads the JSON objects in a file of JSON lines. `left` is the number of bytes that may still be read of all
+/// Reads the JSON objects in a file of JSON lines. `bytes_left` is the number of bytes that may still be read of all
 /// transcripts, and is reduced; `limit` is the number for the message if it is used up.
-fn read_lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
+fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
-    let read = file.take(left.saturating_add(1)).read_to_end(&mut bytes);
+    let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
-    *left = left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
-        format!(
-            "the transcripts of this session are longer than {} MiB in total; begin a new session",
-            limit >> 20
-        )
-    })?;
+    *bytes_left =
+        bytes_left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
+            format!(
+                "the transcripts of this session are longer than {} MiB in total; begin a new session",
+                limit >> 20
+            )
+        })?;
     let text = String::from_utf8(bytes).map_err(|_| format!("{name}: the transcript is not valid UTF-8"))?;
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),
@@ -238,7 +240,7 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
     let mut all = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
     let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
-    // It continues something that is missing here, so the label is top.
+    // The entry continues one that is missing here, or a summary of such entries, so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
         all.push(TranscriptEvent::Unknown);
     }
@@ -310,7 +312,7 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     };
     let is_markup = |text: &&str| text.trim_start().starts_with('<') || text.contains("<system-reminder>");
     let has_markup = texts.as_ref().is_none_or(|texts| texts.iter().any(is_markup));
-    let tagged = |role: &str| match (content, texts.as_deref()) {
+    let with_tag = |role: &str| match (content, texts.as_deref()) {
         (Value::String(_), Some([text])) => match leading_tag(text) {
             Some(tag) => format!("{role}/{tag}"),
             None => role.to_owned(),
@@ -320,9 +322,9 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     match text_field(entry, "type") {
         // The model wrote summaries and the tasks of sub-agents: both have the labels of everything that it had read.
         Some("user") if is_set(entry, "isCompactSummary") || is_sub_agents(entry) => "assistant".to_owned(),
-        Some("user") if is_set(entry, "isMeta") => tagged("meta"),
+        Some("user") if is_set(entry, "isMeta") => with_tag("meta"),
         // Outputs of commands and reports of sub-agents, which the client adds in the user's name.
-        Some("user") if has_markup || is_set(entry, "isVisibleInTranscriptOnly") => tagged("client"),
+        Some("user") if has_markup || is_set(entry, "isVisibleInTranscriptOnly") => with_tag("client"),
         Some("user") => "user".to_owned(),
         _ => "assistant".to_owned(),
     }

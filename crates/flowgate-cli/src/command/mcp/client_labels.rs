@@ -37,6 +37,8 @@ impl ClientLabelFile {
         exchanged
     }
 
+    /// Joins the labels of the file into the client's label, by an event that carries them, and writes the result back.
+    /// The caller holds the lock on the file.
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
         let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {

@@ -1,4 +1,4 @@
-//! Queues of the lines that `flowgate mcp` exchanges with its client and its server, one JSON-RPC message a line.
+//! Queues the lines that `flowgate mcp` exchanges with its client and its server, one JSON-RPC message a line.
 //!
 //! Standard input and output have a thread each, so that the proxy never waits for a side that does not read.
 //! [`LineQueue::send`] reports when more than `MAX_QUEUED_BYTES` bytes wait. `child` uses the same queue for the server.

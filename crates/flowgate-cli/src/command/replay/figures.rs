@@ -1,4 +1,5 @@
-//! The figures of one suite under one method: what attacks could do, and how often a useful task needs a question.
+//! Counts, for the runs of one suite under one method, what attacks could do, and how often a useful task needs a
+//! question. The worker threads of `flowgate replay` count, and `table` prints the sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,7 +206,8 @@ impl SuiteFigures {
         }
     }
 
-    /// Judges one run and passes its trace to `occurs`.
+    /// Judges one run, counts its calls, and passes its trace to `occurs`. Only calls of acting tools count as benign
+    /// or permitted ones; `access` is what a guarded conversation let the model see for each call.
     pub(super) fn of(
         policy: &Arc<Policy>,
         method: ReplayMethod,
@@ -223,7 +225,7 @@ impl SuiteFigures {
         let marks = RunMarks::of(run);
         let mut figures = Self { runs: 1, calls: replayed.calls.len(), ..Self::default() };
         figures.findings = replayed.findings.len() + replayed.refused.len();
-        let listed = |task: &str, call: &JudgedCall, why: String| ListedCall {
+        let listed_call = |task: &str, call: &JudgedCall, why: String| ListedCall {
             task: task.to_owned(),
             tool: call.tool.to_string(),
             why,
@@ -235,7 +237,7 @@ impl SuiteFigures {
                 let task = marks.injection_task.unwrap_or("an attack");
                 let why = access
                     .map_or_else(|| why_permitted(call, &replayed), |access| describe(access).to_owned());
-                let call = listed(task, call, why);
+                let call = listed_call(task, call, why);
                 *figures.permitted.entry(call).or_default() += 1;
             }
             if marks.attack.is_none() && !call.judgement.is_harmless {
@@ -248,7 +250,7 @@ impl SuiteFigures {
                     figures.questions += usize::from(call.outcome == Outcome::Confirm);
                     let why = call.judgement.reasons.first().map(|reason| reason.message.clone());
                     let why = why.or_else(|| access.map(|access| describe(access).to_owned()));
-                    let call = listed(&marks.task(), call, why.unwrap_or_default());
+                    let call = listed_call(&marks.task(), call, why.unwrap_or_default());
                     *figures.asked.entry(call).or_default() += 1;
                 }
             }

@@ -17,6 +17,7 @@ struct CallListing {
     of: fn(&SuiteFigures) -> &CallList,
 }
 
+/// Returns the lists of calls that the options may request.
 fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
     [
         CallListing {
@@ -69,16 +70,16 @@ pub(super) fn print_text(
 ) {
     let name = |method: usize| methods.get(method).map(|method| method.name()).unwrap_or_default();
     let has_attacks = sums.values().any(|figures| figures.attacks.runs > 0);
-    let mut totals: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
+    let mut sum_by_method: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
     let mut rows: Vec<Vec<String>> = Vec::new();
     for ((suite, method), figures) in sums {
         rows.push(row(suite, name(*method), figures, has_attacks));
-        if let Some(total) = totals.get_mut(*method) {
+        if let Some(total) = sum_by_method.get_mut(*method) {
             total.add(figures.clone());
         }
     }
     if sums.len() > methods.len() {
-        for (method, total) in methods.iter().zip(&totals) {
+        for (method, total) in methods.iter().zip(&sum_by_method) {
             rows.push(row("all", method.name(), total, has_attacks));
         }
     }
@@ -99,7 +100,7 @@ pub(super) fn print_text(
             "Open loop: the guarded conversation is real, its model is a double that repeats each recorded call if the views of the method allow it.",
         );
     }
-    for (method, total) in methods.iter().zip(&totals) {
+    for (method, total) in methods.iter().zip(&sum_by_method) {
         notes(method.name(), &total.attacks, output);
     }
     for list in listings(options).iter().filter(|list| list.is_wanted) {
@@ -119,6 +120,8 @@ pub(super) fn print_text(
     }
 }
 
+/// Returns one row of the table. The cells about attacks are empty of numbers where the runs do not say which calls an
+/// attack asked for.
 fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {

@@ -1,5 +1,5 @@
-//! Draws the line that shows the current activity and its time. A thread redraws it until the [`ActivityLine`] is
-//! dropped.
+//! Draws the line of a chat that shows what is going on ("the model writes") and for how long. A thread redraws it
+//! until the [`ActivityLine`] is dropped.
 
 use std::io::{Write as _, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

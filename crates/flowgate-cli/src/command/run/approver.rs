@@ -1,4 +1,5 @@
-//! Asks the person at the terminal whether a call may run.
+//! Asks the person at the terminal whether a call may run. The conversation of `flowgate run` calls it through the
+//! trait of approvers.
 //!
 //! The question shows the call exactly, character by character, and nothing in it can change the text around it.
 //! Without a terminal, the answer is no.
@@ -138,7 +139,8 @@ impl TerminalApprover {
         }
     }
 
-    /// Returns the effect of the text, by the dimensions in which its label exceeds the requirement.
+    /// Returns what the text at `place` may do, by its label: an untrusted text may have led the model to the call, and
+    /// a confidential one would be passed on by it.
     fn effect(&self, excerpt: &Excerpt, place: &str) -> String {
         let space = self.policy.space();
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);

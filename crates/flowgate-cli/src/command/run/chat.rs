@@ -89,6 +89,7 @@ impl TerminalChat<'_> {
         }
     }
 
+    /// Prints the replies and remarks of a turn; returns the exit code.
     fn print_turn(&self, turn: &Turn, output: &mut Console) -> u8 {
         let mut code = 0;
         for reply in &turn.replies {

@@ -1,4 +1,5 @@
-//! Explains at the start of a chat what the policy hides, with the statement that would show it.
+//! Prints at the start of a chat which tools and messages the policy hides from the model, each with the statement that
+//! would show it.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
@@ -82,13 +83,13 @@ impl PolicyNotes<'_> {
             .collect();
         let spelled = |label: &str| format!("  {}\n      {conditions}", head.replace("LABEL", label));
         let candidates = [spelled(&words), spelled("bottom"), spelled(&bottoms.join(", "))];
-        let plain = |statement: &String| {
+        let is_valid = |statement: &String| {
             // The indentation for printing is not part of the policy.
             let text: Vec<&str> =
                 statement.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
             self.policy.with_statements(&text.join("\n")).is_ok()
         };
         let [first, ..] = &candidates;
-        candidates.iter().find(|statement| plain(statement)).unwrap_or(first).clone()
+        candidates.iter().find(|statement| is_valid(statement)).unwrap_or(first).clone()
     }
 }

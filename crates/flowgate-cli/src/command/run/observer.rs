@@ -85,7 +85,8 @@ impl ChatObserver {
         }
     }
 
-    /// Processes the new events.
+    /// Processes the events since the last call: writes them to the trace file, records where each comes from, and
+    /// prints the line of a step that is complete.
     pub(super) fn process_new_events(&mut self, conversation: &Conversation) {
         let monitor = conversation.monitor();
         if let Some(trace) = &mut self.trace

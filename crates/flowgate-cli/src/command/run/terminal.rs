@@ -166,6 +166,8 @@ impl ChatTerminal {
         }
     }
 
+    /// Waits for a line of the person, until `until` at most. A thread reads the lines, so that Ctrl-C can end the
+    /// wait.
     fn wait_for_line(&self, until: Option<Instant>) -> LineInput {
         let mut lines = lock(&self.lines);
         let lines = lines.get_or_insert_with(read_lines);

@@ -47,6 +47,8 @@ fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
 }
 
+/// Returns an event as a JSON line. An answer of a server has MCP's form if it has structured content, since OpenAI's
+/// form has no field for that.
 fn line(event: &Event, monitor: &Monitor) -> Value {
     match &event.body {
         EventBody::Message(message) => json!({"role": message.role, "content": message.content}),

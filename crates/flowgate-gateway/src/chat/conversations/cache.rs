@@ -1,7 +1,7 @@
 //! Keeps recently used conversations in memory.
 //!
-//! [`Conversations`](super::Conversations) owns the cache. When a limit is exceeded, the least recently used conversations are evicted, except
-//! those in use.
+//! [`Conversations`](super::Conversations) owns the cache. When the limit on their number or their memory is exceeded,
+//! the least recently used conversations that no request uses are evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct ConversationCache {
     by_use: BTreeMap<u64, ConversationKey>,
     clock: u64,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
 /// The time of a conversation's last use, and its approximate memory in bytes.
@@ -31,9 +31,9 @@ struct ConversationUse {
 }
 
 impl ConversationCache {
-    /// Creates a cache for about `most` bytes of conversations.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, ..Self::default() }
+    /// Creates a cache for about `max_bytes` bytes of conversations.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, ..Self::default() }
     }
 
     /// Returns the cell of a conversation, and marks the conversation as used now. The cell of a conversation that is not
@@ -74,7 +74,7 @@ impl ConversationCache {
 
     /// Evicts the least recently used conversations, except those in use, until the limits hold.
     fn make_room(&mut self) {
-        while self.bytes > self.most || self.cells.len() > MAX_CONVERSATIONS {
+        while self.bytes > self.max_bytes || self.cells.len() > MAX_CONVERSATIONS {
             let Some(key) = self.by_use.values().find(|key| !self.is_used(key)).cloned() else { return };
             self.forget(&key);
         }

@@ -41,6 +41,7 @@ impl Conversations {
         handle: &ConversationHandle,
         opened: OpenedConversation,
     ) -> Result<ConversationState, RequestError> {
+        // `opened` may have only the turns that were not in memory when it was read.
         let opened = match turn_count(&opened) == opened.turns {
             true => opened,
             false => self.open(client, handle, 0).await?,
@@ -52,6 +53,7 @@ impl Conversations {
             }
             return Ok(session);
         }
+        // The replay has diverged.
         self.store.delete_conversation(&client.spec.name, handle.name()).await?;
         let opened = self.open(client, handle, 0).await?;
         replay_stored(client, &opened)?.ok_or_else(|| {
@@ -80,6 +82,7 @@ pub(super) fn replay_missing(
     for row in &opened.inputs {
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
     }
+    // What is derived from the history in memory is out of date.
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes();
         (session.recalled, session.settled) = (None, None);

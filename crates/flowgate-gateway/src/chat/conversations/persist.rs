@@ -148,7 +148,8 @@ impl Conversations {
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's stores unchanged.
+    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Without a query: if the cache does
+    /// not know that the database has the tenant's record, the result is `false`.
     fn leaves_external_state(
         &self,
         client: &ClientState,
@@ -161,16 +162,18 @@ impl Conversations {
         session.join_external_state(&before).map_err(|_| {
             DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
         })?;
-        let now = Some(session.conversation.monitor().external_state_changes());
-        if session.settled != now {
+        let change_count = Some(session.conversation.monitor().external_state_changes());
+        // Since this number of changes, the labels were not compared with the record.
+        if session.settled != change_count {
             let written = session.conversation.monitor().external_state_record().to_string();
-            session.settled = now.filter(|_| written == before);
+            session.settled = change_count.filter(|_| written == before);
         }
-        Ok(session.settled == now)
+        Ok(session.settled == change_count)
     }
 
-    /// Begins the transaction of a turn with its changes to questions. Also returns the new record of the labels of its
-    /// tenant's stores, if the turn changes that record.
+    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations of
+    /// the tenant have written since. Also returns the new record of the labels of its tenant's stores, if the turn
+    /// changes that record.
     async fn begin_turn(
         &self,
         client: &ClientState,
@@ -189,6 +192,7 @@ impl Conversations {
                 DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
             })?;
         }
+        // A stamp makes the write show in the record even if the label of the store is unchanged.
         let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();

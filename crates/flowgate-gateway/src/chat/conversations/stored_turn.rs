@@ -111,21 +111,21 @@ impl ConversationState {
         client: &ClientState,
         row: &str,
     ) -> Option<Vec<CallVerdict>> {
-        let mut own = client.replay_profile();
+        let mut profile = client.replay_profile();
         let mut judged = Vec::new();
         let StoredTurn { steps, answers } = StoredTurn::read(row).ok()?;
         self.answers.begin_replay(answers);
         for step in steps {
-            let (inputs, put) = match step {
+            let (inputs, server_event) = match step {
                 StoredInput::Chat(inputs) => (inputs, None),
-                StoredInput::Server(put) => (Vec::new(), Some(put)),
+                StoredInput::Server(event) => (Vec::new(), Some(event)),
             };
-            if let Some(put) = put {
-                self.proxies.handle_event(&mut self.conversation, &client.spec, &put);
-                judged.extend(self.proxies.take_judgements(&put.server));
+            if let Some(event) = server_event {
+                self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
+                judged.extend(self.proxies.take_judgements(&event.server));
             }
             // Texts that MCP servers showed to the client are added to the client's history.
-            judged.extend(self.conversation.replay(&mut own, &mut self.history, &inputs).ok()?);
+            judged.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
         }
         // Calls that ran are discarded, because they were recorded when they first ran.
         self.conversation.drain_taken_calls();

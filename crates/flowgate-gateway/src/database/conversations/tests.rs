@@ -1,4 +1,4 @@
-//! Leases, and which conversations are deleted.
+//! Tests of the leases on conversations, and of which conversations are deleted.
 
 use super::*;
 use crate::database::turns::tests::test_turn;

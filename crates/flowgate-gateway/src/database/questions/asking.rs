@@ -1,4 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless it
+//! exists or too many are open.
 
 use serde_json::Value;
 
@@ -24,6 +25,7 @@ pub(super) struct QuestionToAsk {
 }
 
 impl QuestionToAsk {
+    /// Copies the question, because the statements may run on another thread.
     pub(super) fn new(new: &NewQuestion<'_>) -> Self {
         Self {
             id: new.id.to_owned(),
@@ -67,21 +69,21 @@ impl QuestionToAsk {
         // Servers that offer tools use up no room for questions about calls, and no conversation uses up that of
         // the others.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
-        let (of, most_here) =
+        let (turn_condition, place_limit) =
             if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
         let sql = format!(
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = ?2 THEN 1 ELSE 0 END), 0) FROM questions \
-             WHERE client = ?1 AND turn {of} AND state = 'open' AND {{unexpired}}"
+             WHERE client = ?1 AND turn {turn_condition} AND state = 'open' AND {{unexpired}}"
         );
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(&sql, &values).await?;
         let open = rows
             .first()
             .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
-        let (all, here) = (open.integer(0)?, open.integer(1)?);
-        Ok(match here >= most_here {
+        let (open_of_client, open_here) = (open.integer(0)?, open.integer(1)?);
+        Ok(match open_here >= place_limit {
             true => Some(AskOutcome::FullConversation),
-            false if !is_offer && all >= self.most.of_client => Some(AskOutcome::FullClient),
+            false if !is_offer && open_of_client >= self.most.of_client => Some(AskOutcome::FullClient),
             false if !is_offer && self.asked_in_an_hour(tx).await? >= self.most.an_hour => {
                 Some(AskOutcome::TooManyAnHour)
             }
@@ -100,7 +102,8 @@ impl QuestionToAsk {
         row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
     }
 
-    /// Voids the same question about a state that has changed since. Returns the questions that had been allowed.
+    /// Voids the open and allowed questions that differ from this one only in the state (the labels of stores) that
+    /// they are about, which has changed since. Returns those that had been allowed.
     pub(super) async fn void_changed(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -113,8 +116,8 @@ impl QuestionToAsk {
             [client.into(), name.into(), digest.into(), content.into(), (*since).into(), (*turn).into()];
         let mut void = Vec::new();
         for row in &mut tx.query(sql, &values).await? {
-            let (id, other, state) = (row.text(0)?, row.text(1)?, row.text(2)?);
-            if self.used.contains(&id) || without_state(&other) != without_state(content) {
+            let (id, other_content, state) = (row.text(0)?, row.text(1)?, row.text(2)?);
+            if self.used.contains(&id) || without_state(&other_content) != without_state(content) {
                 continue;
             }
             let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2";
@@ -126,6 +129,7 @@ impl QuestionToAsk {
         Ok(void)
     }
 
+    /// Stores the question as open, in this change of the questions.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
         let Self { id, client, name, tenant, digest, content, expires_after, turn, .. } = self;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \

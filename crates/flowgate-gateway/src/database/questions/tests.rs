@@ -1,3 +1,6 @@
+//! Tests of questions to people: which calls an approval is for, how many may be asked, and that each is decided once
+//! and used once.
+
 use super::*;
 use crate::database::DatabaseAddress;
 use proptest::prelude::*;

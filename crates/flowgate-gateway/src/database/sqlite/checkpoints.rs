@@ -1,5 +1,5 @@
-//! Runs the thread that keeps the write-ahead log of SQLite short, beside the thread that writes. `thread` starts it
-//! and counts the writes.
+//! Runs a second thread that keeps the write-ahead log of SQLite short, so that the thread that writes does not have
+//! to. `thread` starts it and counts the writes.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -33,13 +33,14 @@ pub(super) struct CheckpointThread {
 }
 
 impl CheckpointThread {
+    /// Starts the thread, which runs a checkpoint when one is requested, and ends when this value is dropped.
     pub(super) fn begin(path: &Path) -> Result<Self, DatabaseError> {
         let (connection, mut reader) = (connect(path)?, WalReader::new(path)?);
-        let (asked, asks) = sync_channel::<()>(1);
+        let (request_sender, requests) = sync_channel::<()>(1);
         let work = move || {
-            let mut pages = 0;
+            let mut log_pages = 0;
             loop {
-                match asks.recv_timeout(CHECKPOINT_IDLE_TIME) {
+                match requests.recv_timeout(CHECKPOINT_IDLE_TIME) {
                     Ok(()) => {}
                     // Writes of other connections checkpoint themselves, and must not wait for the reader.
                     Err(RecvTimeoutError::Timeout) => {
@@ -48,7 +49,7 @@ impl CheckpointThread {
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
-                let is_long = pages >= LONG_LOG;
+                let is_long = log_pages >= LONG_LOG;
                 reader.renew_read_transaction(!is_long);
                 // The log restarts if no write arrives during the last of these checkpoints, each of which has less to
                 // do.
@@ -56,12 +57,16 @@ impl CheckpointThread {
                     // A failure is retried with the next request. A passive checkpoint neither waits for readers and
                     // writers nor delays them.
                     let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
-                    pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
+                    log_pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
                 }
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
-        Ok(Self { count: 0, asked: Some(asked), thread: Some(thread.map_err(DatabaseError::Runtime)?) })
+        Ok(Self {
+            count: 0,
+            asked: Some(request_sender),
+            thread: Some(thread.map_err(DatabaseError::Runtime)?),
+        })
     }
 
     /// Counts a write; requests a checkpoint after [`BETWEEN_CHECKPOINTS`] of them.

@@ -47,6 +47,7 @@ pub(super) enum DatabasePlace {
 }
 
 impl DatabasePlace {
+    /// Opens the connection and applies the settings of [`PRAGMAS`], or of [`READ_PRAGMAS`] if it only reads.
     pub(super) fn connect(&self) -> Result<Connection, DatabaseError> {
         let write = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -147,6 +148,7 @@ struct SqliteTransaction<'c> {
 }
 
 impl SqliteTransaction<'_> {
+    /// Runs a statement to its end and returns its rows.
     fn rows(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         let columns = statement.column_count();

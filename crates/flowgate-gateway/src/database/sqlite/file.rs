@@ -37,16 +37,16 @@ impl LockedDatabaseFile {
             Err(TryLockError::WouldBlock) => return Err(DatabaseError::FileInUse(shown)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let mut named = String::new();
-        std::io::Read::take(&mut file, 256).read_to_string(&mut named).map_err(failed)?;
-        let named = named.trim().to_owned();
-        if !named.is_empty() && !path.exists() {
+        let mut identity = String::new();
+        std::io::Read::take(&mut file, 256).read_to_string(&mut identity).map_err(failed)?;
+        let identity = identity.trim().to_owned();
+        if !identity.is_empty() && !path.exists() {
             return Err(DatabaseError::DatabaseMissing(path.display().to_string()));
         }
-        // SQLite creates the files beside it with the same mode.
-        let made = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
-        made.map_err(|error| DatabaseError::Lock(path.display().to_string(), error))?;
-        Ok(Self { path: path.to_owned(), lock: file, named })
+        // SQLite creates its other files, such as the write-ahead log, with the same mode.
+        let created = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
+        created.map_err(|error| DatabaseError::Lock(path.display().to_string(), error))?;
+        Ok(Self { path: path.to_owned(), lock: file, named: identity })
     }
 
     /// Rejects a database other than the one that the lock file names.

@@ -1,4 +1,5 @@
-//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive.
+//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive. The
+//! backend in `sqlite` starts one for writes and one for reads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Turns are persisted as a whole, one after the other, and beside everything else.
+//! Tests that turns are persisted as a whole, one after the other, while other operations of the database run.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -29,6 +29,7 @@ impl GatewayService {
         let name = received.conversation.clone();
         let named = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
         let read = self.receive(&head.headers, body).await.map_err(&named)?;
+        // For failures of the task, which the closures below report in the form of the API.
         let refused = named.clone();
         let broken = FailureFormats {
             reply: move |status, message: &str| refused(error_reply(api, status, message)),

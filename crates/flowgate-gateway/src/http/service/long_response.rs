@@ -86,15 +86,15 @@ impl GatewayService {
         // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
         let disconnect_guard = presence.disconnect_on_drop();
         let (sender, mut parts) = stream::reply_channel();
-        let (ends, rest) = (presence.disconnect_on_drop(), sender.clone());
+        let (turn_guard, error_sender) = (presence.disconnect_on_drop(), sender.clone());
         let (turn_time, answer) = (self.limits.turn_time, answer(presence, sender));
         let mut work = Box::pin(async move {
             // The turn ends when its time is over, whether or not the stream is read.
-            let _ends = ends;
+            let _ends = turn_guard;
             timeout(turn_time, answer).await
         });
         let FailureFormats { reply, event } = broken;
-        let done = tokio::select! {
+        let outcome = tokio::select! {
             biased;
             part = parts.recv() => match part {
                 Some(ReplyPart::Begin(headers)) => {
@@ -104,16 +104,16 @@ impl GatewayService {
                         // A turn that takes too long reports that itself.
                         if let Ok(Err(WorkError::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
-                            let _ = rest.send(ReplyPart::Bytes(event.into_bytes())).await;
+                            let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
                         }
                     });
                     return Ok(response);
                 }
                 _ => work.as_mut().await,
             },
-            done = work.as_mut() => done,
+            outcome = work.as_mut() => outcome,
         };
-        match done {
+        match outcome {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
             // The stream began after the last poll.
             Ok(Ok(None)) => match parts.try_recv() {

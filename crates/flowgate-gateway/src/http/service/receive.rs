@@ -1,4 +1,4 @@
-//! Reads the body of a request within the limits of size, time and memory.
+//! Reads the body of a request within the limits of size, time and memory. The routes of [`GatewayService`] call it.
 
 use std::sync::Arc;
 

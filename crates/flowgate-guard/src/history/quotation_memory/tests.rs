@@ -1,3 +1,5 @@
+//! Tests of the memory of quotations: what is recognised, what is forgotten, and what is restored from the database.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the readings of a text: base64, look-alike characters, and other scripts.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;

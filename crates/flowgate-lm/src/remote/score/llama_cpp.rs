@@ -66,13 +66,14 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     Some((id, piece))
 }
 
-/// Returns the log-probability of the token `id` after the tokens `before`.
+/// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
+/// tokens, so a longer list is requested if the token is not in a shorter one.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
-    for likeliest in LIKELIEST {
+    for list_length in LIKELIEST {
         let body = json!({
             "prompt": before,
             "n_predict": 1,
-            "n_probs": likeliest,
+            "n_probs": list_length,
             "temperature": 0,
             "cache_prompt": true,
             "post_sampling_probs": false,

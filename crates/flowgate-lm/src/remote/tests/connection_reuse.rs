@@ -1,4 +1,4 @@
-//! Connections that are kept open, and what is sent over them.
+//! Tests of which connections are kept open, and of what is sent over them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Servers with TLS: whom the client trusts, and which version of HTTP they speak.
+//! Tests of servers with TLS: which certificates the client trusts, and which version of HTTP they agree on.
 
 use std::convert::Infallible;
 use std::sync::Mutex;

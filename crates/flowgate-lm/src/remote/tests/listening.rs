@@ -1,4 +1,4 @@
-//! Listeners that are slower than the server, and callers that do not wait for the answer.
+//! Tests of listeners that are slower than the server, and of callers that do not wait for the answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

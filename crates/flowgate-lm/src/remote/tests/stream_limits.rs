@@ -1,4 +1,4 @@
-//! Servers that limit the requests that are open on one connection of HTTP/2.
+//! Tests of servers that limit the requests that are open on one HTTP/2 connection.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;

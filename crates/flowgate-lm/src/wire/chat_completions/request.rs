@@ -36,27 +36,30 @@ pub(crate) struct SentRequest<'a> {
 
 impl SentRequest<'_> {
     /// Returns the body in JSON, and the offset at which the messages end. A chat is long and is sent whole with each
-    /// request, so the serialised form of earlier messages is extended.
+    /// request, so the serialised form of earlier messages, which `head` and the first messages form, is extended.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
-        let written = messages.take_serialized_prefix();
-        let written =
-            written.filter(|written| written.text.starts_with(head.as_bytes()) && written.messages > 0);
-        let SerializedPrefix { text: mut body, messages: known } =
-            written.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
-        let rest = messages.get(known..).unwrap_or_default();
+        let reusable = messages.take_serialized_prefix();
+        let reusable =
+            reusable.filter(|reusable| reusable.text.starts_with(head.as_bytes()) && reusable.messages > 0);
+        let SerializedPrefix { text: mut body, messages: reused_count } =
+            reusable.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
+        let new_messages = messages.get(reused_count..).unwrap_or_default();
         // One allocation for the whole body.
-        body.reserve(rest.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512);
-        for (index, message) in rest.iter().enumerate() {
-            if known + index > 0 {
+        body.reserve(
+            new_messages.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512,
+        );
+        for (index, message) in new_messages.iter().enumerate() {
+            if reused_count + index > 0 {
                 body.push(b',');
             }
             serde_json::to_writer(&mut body, &SentMessage(message))?;
         }
         let end = body.len();
         body.push(b']');
-        // The rest is serialised as a separate object, and merged here.
+        // The other fields are serialised as a separate object `{...}`. Its opening brace becomes a comma; if it has no
+        // fields, the brace is removed.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
@@ -103,6 +106,7 @@ impl Serialize for RemainingFields<'_> {
 }
 
 impl SentRequest<'_> {
+    /// Serialises all fields except the model and the messages.
     fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Request { messages: _, tools, choice, sampling } = self.request;
         if !tools.is_empty() {
@@ -339,6 +343,7 @@ const TOOL: AllowedFields = AllowedFields {
     fixed: &[],
 };
 
+/// Decodes a message of one of the roles. A refusal of the model is text like any other.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
@@ -416,6 +421,8 @@ fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
+/// Decodes the content of a message: a text, or a list of parts. The last argument lists the fields that parts of type
+/// `text`, `refusal` and `image_url` may have.
 fn read_parts(
     message: &ObjectFields<'_>,
     [text, refusal, image]: &[AllowedFields; 3],
@@ -472,6 +479,7 @@ const CHOICE: AllowedFields =
     AllowedFields { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
 const CHOSEN: AllowedFields = AllowedFields { read: &["name"], dropped: &[], fixed: &[] };
 
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
 fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),

@@ -21,7 +21,8 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
-    // An answer has many chunks, which share most of their content.
+    // An answer has many chunks, which share most of their content, so their JSON is put together from formatted
+    // pieces.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#

@@ -54,25 +54,26 @@ fn parts_of(message: &Message) -> &[Part] {
     }
 }
 
+/// Encodes messages. Consecutive tool outputs become the blocks of one message of the user.
 fn messages(messages: &[Message]) -> Vec<Value> {
-    let mut found: Vec<Value> = Vec::new();
+    let mut encoded: Vec<Value> = Vec::new();
     // Tool outputs that will form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {
-            found.push(json!({"role": "user", "content": std::mem::take(&mut results)}));
+            encoded.push(json!({"role": "user", "content": std::mem::take(&mut results)}));
         }
         match message {
             Message::System(parts) | Message::User(parts) => {
-                found.push(json!({"role": "user", "content": encode_content(parts)}));
+                encoded.push(json!({"role": "user", "content": encode_content(parts)}));
             }
             Message::Assistant { text, calls } if calls.is_empty() => {
-                found.push(json!({"role": "assistant", "content": text}));
+                encoded.push(json!({"role": "assistant", "content": text}));
             }
             Message::Assistant { text, calls } => {
                 let text_block = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
                 let blocks: Vec<Value> = text_block.into_iter().chain(calls.iter().map(tool_use)).collect();
-                found.push(json!({"role": "assistant", "content": blocks}));
+                encoded.push(json!({"role": "assistant", "content": blocks}));
             }
             Message::Tool { call_id, content: parts, is_error } => {
                 let mut result = json!({"type": "tool_result", "tool_use_id": call_id});
@@ -87,9 +88,9 @@ fn messages(messages: &[Message]) -> Vec<Value> {
         }
     }
     if !results.is_empty() {
-        found.push(json!({"role": "user", "content": results}));
+        encoded.push(json!({"role": "user", "content": results}));
     }
-    found
+    encoded
 }
 
 pub(super) fn tool_use(call: &ToolCall) -> Value {

@@ -143,17 +143,20 @@ impl StreamDecoder {
         }
     }
 
+    /// Begins a content block: a text, a call, or the model's reasoning, which is ignored.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        if index(body)? != self.blocks.len() || self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed(
-                "the indices of the content blocks are not consecutive, or there are too many blocks",
-            ));
+        if index(body)? != self.blocks.len() {
+            return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
+        }
+        if self.blocks.len() >= MAX_BLOCKS {
+            return Err(Error::Malformed("the answer has too many content blocks"));
         }
         let block = body
             .get("content_block")
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
+        // The index of the call that the block begins; unused if it is not a call.
         let mut call = 0;
         match kind {
             BlockKind::Text => self.assembly.text(field("text"), listener)?,
@@ -172,6 +175,7 @@ impl StreamDecoder {
         Ok(())
     }
 
+    /// Adds a piece to an open block.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -194,6 +198,7 @@ impl StreamDecoder {
         }
     }
 
+    /// Ends an open block.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -271,10 +276,7 @@ mod tests {
         check(&[START, START], &bad("the stream has two events `message_start`"));
         check(&[START, A], &bad("a `content_block_delta` event has the index of a block that is not open"));
         check(&[START, TEXT, JSON], &bad("the `delta` of a content block has another type than the block"));
-        check(
-            &[START, TEXT, TEXT],
-            &bad("the indices of the content blocks are not consecutive, or there are too many blocks"),
-        );
+        check(&[START, TEXT, TEXT], &bad("the indices of the content blocks are not consecutive"));
         check(
             &[START, TEXT, END, A],
             &bad("a `content_block_delta` event has the index of a block that is not open"),

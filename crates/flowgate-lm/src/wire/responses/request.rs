@@ -37,6 +37,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
+/// Encodes a message as items of the input: its text and each of its calls is a separate item.
 fn items(message: &Message) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
@@ -312,6 +313,7 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
 const CHOICE: AllowedFields =
     AllowedFields { read: &["name"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
 
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
 fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),

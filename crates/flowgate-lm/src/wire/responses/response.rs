@@ -15,7 +15,8 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     response(completion, head, status(completion), &output)
 }
 
-/// Encodes an answer that has reached `status` and consists of `output`.
+/// Encodes the object `response` with the status `in_progress`, `completed` or `incomplete` and the output items
+/// `output`. The fields that only repeat the request have constant values.
 pub(super) fn response(
     completion: &Completion,
     head: ResponseHead<'_>,

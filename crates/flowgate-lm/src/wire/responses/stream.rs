@@ -150,6 +150,7 @@ impl StreamDecoder {
         self.calls.iter().find(is_it).map(|begun| begun.call)
     }
 
+    /// Begins an output item. Only a call needs this: text arrives in its own events.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -175,8 +176,9 @@ impl StreamDecoder {
         }
         let field = |key: &str| fields::text(item, key);
         let by_id = || {
-            let same = |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
-            self.calls.iter().find(same).map(|begun| begun.call)
+            let has_call_id =
+                |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
+            self.calls.iter().find(has_call_id).map(|begun| begun.call)
         };
         let call = self
             .call(body)

@@ -1,4 +1,4 @@
-//! Describes labels by the names that their policy gives to elements.
+//! Prints labels as the names that their policy gives to elements, such as `untrusted` or `readers(ann, bob)`.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};
@@ -11,6 +11,8 @@ impl Space {
         indices.filter_map(|index| self.describe_dimension(label, index, roster)).collect()
     }
 
+    /// Returns the phrase for one dimension of a label, such as `readers(ann)`. A set is described by the names whose
+    /// bits are set, readers by those whose bits are not.
     fn describe_dimension(&self, label: &Label, index: usize, roster: &NameTable) -> Option<String> {
         let dimension = self.dimensions.get(index)?;
         let offset = *self.offsets.get(index)?;

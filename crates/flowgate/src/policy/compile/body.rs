@@ -1,4 +1,5 @@
-//! Compiles bodies: variables, conditions and definitions.
+//! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
+//! definitions.
 
 use std::sync::Arc;
 
@@ -154,6 +155,7 @@ impl Compiler<'_> {
         scope.query.slots = inner.query.slots;
         compiled?;
         let CompiledQuery { variables, items, .. } = inner.query;
+        // The variables outside of the block that it needs: those that it uses, without those that it binds itself.
         let own = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
         let bound_here =
             variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
@@ -218,8 +220,9 @@ impl Compiler<'_> {
             return self.fail("one-event", &span, message, help);
         }
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
-        let fits = matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
-        if fits {
+        let declares_one_event =
+            matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
+        if declares_one_event {
             return Ok(scope);
         }
         let declared: Vec<(&str, Type)> = events
@@ -247,7 +250,7 @@ impl Compiler<'_> {
                 BodyLine::Let(..) => true,
             })
             .collect();
-        let mut broken = declared.contains(&false);
+        let mut has_error = declared.contains(&false);
         for (line, _) in body.lines.iter().zip(declared).filter(|(_, declared)| *declared) {
             let done = match line {
                 BodyLine::Condition(expr) => self.condition(expr, scope),
@@ -257,11 +260,12 @@ impl Compiler<'_> {
                     Ok(())
                 }),
             };
-            broken |= done.is_err();
+            has_error |= done.is_err();
         }
-        if broken { Err(super::ReportedCompileError) } else { Ok(()) }
+        if has_error { Err(super::ReportedCompileError) } else { Ok(()) }
     }
 
+    /// Declares the variables over events that an expression contains, such as `(call: ToolCall)`.
     fn declare_events(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => {

@@ -1,4 +1,5 @@
-//! Compiles calls: of predicates, of built-in functions and methods, and of those that take a pattern or a type.
+//! Compiles expressions that call something: predicates of the policy, built-in functions and methods, and the
+//! functions that take a pattern or a type (`match`, `isinstance`).
 
 use super::super::diagnostic::{Span, nearest};
 use super::super::dialect::Dialect;

@@ -1,4 +1,4 @@
-//! Compiles what an `endorse` statement is about, and checks that its conditions restrict the value to a harmless set.
+//! Compiles the target of an `endorse` statement, and checks that its conditions restrict the value to a harmless set.
 
 use super::super::argument_role::{ArgumentRole, decisive_word};
 use super::super::plan::{

@@ -16,6 +16,7 @@ use crate::value::Value;
 const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
+    /// Compiles an expression. Each part is charged to the budget of the policy, which bounds the size of the plan.
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<CompiledExpr> {
         let boxed = |ex: CompiledExpr| Box::new(ex);
         self.charge(1, &expr.span)?;
@@ -172,6 +173,7 @@ impl Compiler<'_> {
         compiled.into_iter().collect()
     }
 
+    /// Compiles a name: a variable of the scope, or a constant, whose definition is compiled in its place.
     fn variable_or_constant(
         &mut self,
         name: &str,
@@ -210,6 +212,8 @@ impl Compiler<'_> {
         self.unknown_name("name", name, &expr.span, &known)
     }
 
+    /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
+    /// the tool, and a declaration `(x: T) in list` to the domain of a variable.
     fn comparison(
         &mut self,
         first: &Expr,
@@ -285,6 +289,7 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
+    /// Compiles the shape that a tool pattern states for arguments, such as `{to: "bob", body: <SECRET>}`.
     fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<ArgumentShape> {
         Ok(match &*expr.kind {
             ExprKind::Anything => ArgumentShape::Anything,

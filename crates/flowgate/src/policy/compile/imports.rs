@@ -1,7 +1,8 @@
-//! Resolves imports: the modules of the paper's analyzer, whose functions are built in.
+//! Resolves `import` and `from ... import`, by the modules of invariant-ai, the policy analyzer of *AI Agents with
+//! Formal Security Guarantees*: its policies import its functions, which are built in here.
 //!
 //! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
-//! in the analyzer any Python module could be imported.
+//! invariant-ai imports any Python module.
 
 use std::collections::HashMap;
 
@@ -94,7 +95,7 @@ const DETECTORS: &[&str] = &[
     "fuzzy_contains",
 ];
 
-/// Functions of the analyzer that are not available here, with the reason.
+/// Functions of invariant-ai that are not available here, with the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
     ("llm", "it asks a model, which a policy cannot do"),
     ("llm_confirm", "it asks a model, which a policy cannot do"),
@@ -110,6 +111,8 @@ const UNAVAILABLE: &[(&str, &str)] = &[
 ];
 
 impl Compiler<'_> {
+    /// Resolves one `import` statement: adds the names that it binds, or reports a module or a name that does not exist
+    /// here.
     pub(super) fn import(
         &mut self,
         module: &Name,
@@ -173,7 +176,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports the use of a function that the analyzer had and that is not available.
+    /// Reports the use of a function of invariant-ai that is not available here.
     pub(super) fn report_unavailable(&mut self, name: &str, span: &Span) -> CompileResult<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {

@@ -1,4 +1,5 @@
-//! Compiles dimensions and the labels that statements name.
+//! Compiles `lattice` statements to the label space of the policy, and the lists of elements that statements name
+//! (`untrusted, readers("ann")`) to labels.
 
 use super::super::plan::{CompiledExpr, LabelPlan};
 use super::super::syntax::{DimensionOrder, Expr, ExprKind, Name, PolicyFile, StatementKind};
@@ -54,6 +55,7 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles the order of a dimension: the edges of a lattice, a set, readers, or time.
     fn dimension_kind(&mut self, name: &Name, order: &DimensionOrder) -> CompileResult<DimensionKind> {
         match order {
             DimensionOrder::Set(None) => Ok(DimensionKind::OpenSet),
@@ -148,6 +150,7 @@ impl Compiler<'_> {
         self.fail("label", &part.span, "the expression is not an element of a dimension", help)
     }
 
+    /// Returns the label of an element that is named alone. The name must be unique among all dimensions.
     fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {
         let space = &self.plan.space;
         match name {
@@ -183,6 +186,7 @@ impl Compiler<'_> {
         }
     }
 
+    /// Returns the label of an element that is named with its dimension: `integrity.trusted`.
     fn qualified_element(
         &mut self,
         dimension: &str,

@@ -1,4 +1,4 @@
-//! Compiles `role`, and finds the role of an argument that another statement is about.
+//! Compiles `role` statements, and finds the role of an argument that another statement is about.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};
@@ -44,7 +44,7 @@ impl Compiler<'_> {
         suggested: impl FnOnce(&str) -> Option<ArgumentRole>,
     ) -> Vec<ArgumentRole> {
         let pattern = |id: &PatternId| self.plan.patterns.get(id.0);
-        let is_about = |role: &&DeclaredRole| {
+        let names_argument = |role: &&DeclaredRole| {
             let rest = argument.strip_prefix(role.argument.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -53,7 +53,7 @@ impl Compiler<'_> {
             let mut pairs = pairs.filter_map(|(one, other)| pattern(one).zip(pattern(other)));
             !pairs.any(|(one, other)| one.is_disjoint(other))
         };
-        let covers = |role: &DeclaredRole| {
+        let covers_all_calls = |role: &DeclaredRole| {
             role.tools.iter().all(|one| {
                 query.tools.iter().any(|other| {
                     let tool = pattern(other).and_then(ToolPattern::tool);
@@ -63,8 +63,8 @@ impl Compiler<'_> {
             })
         };
         let declared: Vec<&DeclaredRole> =
-            self.plan.roles.iter().filter(is_about).filter(may_apply).collect();
-        let suggested = match declared.iter().any(|role| covers(role)) {
+            self.plan.roles.iter().filter(names_argument).filter(may_apply).collect();
+        let suggested = match declared.iter().any(|role| covers_all_calls(role)) {
             true => None,
             false => suggested(argument),
         };

@@ -1,4 +1,5 @@
-//! Compiles rules: their messages, and how their matches are found as the trace grows.
+//! Compiles rules (`raise`, `ask`): their messages, and for each variable the search that finds the rest of a match
+//! when a new event is bound to it.
 
 use std::sync::Arc;
 
@@ -217,7 +218,9 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a variable may range over the calls of a message: `(call: ToolCall) in message`.
+/// Returns whether a variable may range over the calls of a message, `(call: ToolCall) in LIST`, which are events that
+/// the rule reads in addition to its variables. A variable over the parts of an event (`Parts`) reads no other event:
+/// the event whose parts it takes is itself a variable of the rule.
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
         matches!(variable.ty, Type::ToolCall | Type::Function)

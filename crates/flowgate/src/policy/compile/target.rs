@@ -1,4 +1,5 @@
-//! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
+//! Compiles the targets of labels, requirements, payloads, consents and endorsements: paths to a region of an event,
+//! such as `out.content[*].note`.
 
 use super::super::argument_role::{ArgumentRole, suggested_role};
 use super::super::diagnostic::Diagnostic;
@@ -57,6 +58,7 @@ impl Compiler<'_> {
         self.fail("region", &expr.span, "the expression is not a region", help)
     }
 
+    /// Compiles a path from a variable, such as `out.content[*].note`. The steps are read from the last to the first.
     fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let mut steps = Vec::new();
         let mut here = expr;

@@ -1,7 +1,6 @@
-//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its
-//! role.
-//!
-//! So the cost of a call does not grow with the number of rules about other tools.
+//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its role.
+//! `rules` asks it for each new event, so that the cost of a call does not grow with the number of rules about other
+//! tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +31,7 @@ struct KindVariables {
 const KINDS: [Type; 4] = [Type::Message, Type::ToolCall, Type::ToolOutput, Type::Tool];
 
 impl Dispatch {
+    /// Indexes the event variables of all rules by kind of event and required name.
     pub(crate) fn new(rules: &[Rule]) -> Self {
         let mut dispatch = Self::default();
         for (index, rule) in rules.iter().enumerate() {

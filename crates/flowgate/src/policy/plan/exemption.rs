@@ -1,7 +1,7 @@
-//! Determines which tools a rule may exempt by their names.
+//! Determines which tools a rule may exempt by their names, such as the one in `not (call is tool:NAME)`. The compiler
+//! records them in the plan.
 //!
-//! A name that two servers offer must not exempt the tool of the wrong server, however the rule is written (invariant
-//! 5).
+//! A name that two servers offer must not exempt the tool of the wrong server, however the rule is written.
 
 use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryItem};
 

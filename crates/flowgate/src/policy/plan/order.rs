@@ -15,8 +15,8 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
     let mut variables: Vec<&Variable> = variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
     let mut ops = Vec::new();
     loop {
-        let ready = |needs: u64| needs & !bound == 0;
-        if let Some(index) = items.iter().position(|item| ready(item.ex().required_slots())) {
+        let can_evaluate = |needs: u64| needs & !bound == 0;
+        if let Some(index) = items.iter().position(|item| can_evaluate(item.ex().required_slots())) {
             match items.remove(index) {
                 QueryItem::Test(ex) => ops.push(SearchOp::Test(ex.clone())),
                 QueryItem::Let(slot, ex) => {
@@ -28,7 +28,7 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
         }
         let next = variables
             .iter()
-            .position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.required_slots())));
+            .position(|v| v.domain.as_ref().is_none_or(|domain| can_evaluate(domain.required_slots())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
                 // Unreachable, since names are resolved in order; a lost condition must not hold.

@@ -114,6 +114,8 @@ impl Document {
         self.close(root);
     }
 
+    /// Adds a node without children, and returns its id. [`Self::close`] ends its subtree after its children were
+    /// added.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
         let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
@@ -163,6 +165,7 @@ impl Document {
         self.add_nested(parent, step, value, label, 0);
     }
 
+    /// Adds a value with everything in it; stops if the document becomes too large or too deep.
     fn add_nested(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label, depth: usize) {
         self.is_oversize |= depth > located_text::DEPTH_LIMIT;
         if self.nodes.len() > MAX_NODES || self.is_oversize {
@@ -239,6 +242,7 @@ impl Document {
         }
     }
 
+    /// Adds a value that a text encodes, with the spans of its parts.
     fn add_located(
         &mut self,
         parent: NodeId,

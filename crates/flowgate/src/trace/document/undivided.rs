@@ -1,4 +1,5 @@
-//! Texts that stay one region although they can be read as data.
+//! Makes a text that was divided into the fields that it encodes one region again. The monitor calls it before it
+//! labels an event from whose whole text a statement captures a part.
 
 use serde_json::Value;
 

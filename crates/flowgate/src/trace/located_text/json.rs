@@ -72,6 +72,7 @@ fn word(c: &mut Cursor<'_>, word: &str, kind: LocatedNodeKind) -> Result<Located
     Ok(kind)
 }
 
+/// Parses a number of JSON, and keeps its spelling.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
     c.eat(b'-');

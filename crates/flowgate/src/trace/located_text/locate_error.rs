@@ -1,4 +1,4 @@
-//! Errors of locating structure in a text.
+//! Defines the errors of locating structure in a text.
 
 use std::fmt;
 use std::ops::Range;

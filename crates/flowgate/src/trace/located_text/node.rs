@@ -1,4 +1,4 @@
-//! Located nodes: the values in a text, with their spans.
+//! Defines the located nodes: the values in a text, with their spans.
 
 use std::ops::Range;
 

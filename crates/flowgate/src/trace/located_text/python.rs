@@ -1,4 +1,4 @@
-//! Python literals: the output of `repr` for lists, dicts, tuples and sets.
+//! Locates the parts of a text that is a Python literal: the output of `repr` for lists, dicts, tuples and sets.
 //!
 //! `repr` prints values without a literal as a call (`datetime.datetime(2024, 5, 15)`), in angle brackets
 //! (`<Color.RED: 'r'>`) or with a prefix (`b'..'`). They are parsed as one scalar whose text is its spelling.
@@ -21,8 +21,9 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         space(&mut c);
         let comma = tree.len() > 0 && c.eat(b',');
         space(&mut c);
-        let grouping = close == b')' && tree.len() == 1 && !comma;
-        if !grouping && c.eat(close) {
+        // `(1)` is a number in parentheses, and only `(1,)` is a tuple.
+        let is_grouping = close == b')' && tree.len() == 1 && !comma;
+        if !is_grouping && c.eat(close) {
             closers.pop();
             tree.close(c.offset())?;
             continue;
@@ -138,6 +139,7 @@ fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     Ok(kind)
 }
 
+/// Parses a number of Python, and keeps its spelling. An integer with leading zeros is rejected, as in Python.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let digits = |c: &mut Cursor<'_>| c.skip(|b| b.is_ascii_digit());
     let start = c.offset();

@@ -1,4 +1,4 @@
-//! Helpers that the tests of the notations share.
+//! Helpers for the tests of the three notations (JSON, Python, YAML): generated texts, and checks of spans.
 #![expect(clippy::string_slice, reason = "tests")]
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! YAML texts: one document, in block style for the most part.
+//! Locates the parts of a text that is a YAML document, in block style for the most part.
 //!
 //! The events come from `saphyr-parser`, the spans from the text. The library's marks are intended for error
 //! messages: they may end behind the comment after a quoted scalar, or start behind the dash of an item. So a mark is
@@ -69,6 +69,7 @@ struct NodeStart {
 }
 
 impl YamlReader<'_> {
+    /// Takes the next event of the library, and adds its node at the place where the text has it.
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
         match event {
             Event::DocumentStart(explicit) => {
@@ -116,16 +117,17 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Advances to the next node, over the indicator that announces it.
+    /// Advances to the next node, over the white space and the indicator (`-`) before it. The gap is where an empty
+    /// scalar would be.
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
-        let flow = self.flows.last() == Some(&true);
-        let mut start = self.layout.skip(self.at, flow);
+        let is_in_flow = self.flows.last() == Some(&true);
+        let mut start = self.layout.skip(self.at, is_in_flow);
         let mut gap = self.at;
         let place = self.tree.expected_node();
-        if !flow && matches!(place, Some(ExpectedNode::Item | ExpectedNode::Key)) {
+        if !is_in_flow && matches!(place, Some(ExpectedNode::Item | ExpectedNode::Key)) {
             self.layout.reject_tabs(start)?;
         }
-        if !flow && place == Some(ExpectedNode::Item) {
+        if !is_in_flow && place == Some(ExpectedNode::Item) {
             if self.layout.peek(start) != Some(b'-') {
                 return syntax_error(start);
             }

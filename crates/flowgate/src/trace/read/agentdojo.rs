@@ -83,12 +83,12 @@ impl CallIds {
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
         let given = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");
-        let same = |(function, args, _): &(Value, Value, String)| {
+        let is_equal_call = |(function, args, _): &(Value, Value, String)| {
             call.is_some_and(|call| call.get("function") == Some(function) && call.get("args") == Some(args))
         };
         let position = match given {
             Some(given) => self.open.iter().take(MAX_OPEN).position(|(_, _, id)| id == given),
-            None => self.open.iter().take(MAX_OPEN).position(same),
+            None => self.open.iter().take(MAX_OPEN).position(is_equal_call),
         };
         match position.and_then(|position| self.open.remove(position)) {
             Some((_, _, id)) => id,
@@ -97,6 +97,7 @@ impl CallIds {
     }
 }
 
+/// Converts a message of a log to OpenAI's form, and gives its calls ids if they have none.
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
     let object = item.as_object().ok_or("the message is not a JSON object")?;
     let mut object = object.clone();

@@ -1,4 +1,4 @@
-//! Anthropic messages: text, `tool_use` and `tool_result` are blocks of one content list.
+//! Reads Anthropic's messages into trace entries: text, `tool_use` and `tool_result` are blocks of one content list.
 
 use serde_json::{Map, Value};
 
@@ -25,6 +25,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
     let mut said: Vec<Value> = Vec::new();
+    // Adds the blocks before block `end` as one message.
     let flush = |said: &mut Vec<Value>, entries: &mut Vec<TraceEntry>, end: usize| {
         if !said.is_empty() {
             let origin = Some(Origin { message: 0, part: OriginPart::Blocks(end - said.len()) });

@@ -1,4 +1,4 @@
-//! MCP logs: JSON-RPC messages, one per line, as a client or a proxy records them.
+//! Reads logs of MCP into trace entries: JSON-RPC messages, one per line, as a client or a proxy records them.
 //!
 //! Every request that is answered is read as a call: `tools/call` as a call of the named tool, any other method as a
 //! call of a tool with the name of the method. So the content of a resource or a prompt has a label like a tool
@@ -12,6 +12,7 @@ use super::super::origin::{Origin, OriginPart};
 use super::openai::{message, to_call};
 use super::{server, unknown_fields};
 
+/// Returns the event of one JSON-RPC message: a call, an output or, for a notification, a message.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let server = server(object);
     let extra = unknown_fields(

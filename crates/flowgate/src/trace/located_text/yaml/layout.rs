@@ -1,4 +1,5 @@
-//! The text between and around the nodes of a YAML document.
+//! Finds what is between the nodes of a YAML document (white space, comments, indicators), and where a quoted or block
+//! scalar ends. The reader for YAML checks its library's marks with it.
 
 use super::super::LocateError;
 

@@ -1,4 +1,5 @@
-//! The values of plain YAML scalars: the core schema of YAML 1.2.
+//! Resolves plain YAML scalars to values: `true` is a truth value, `0x1` a number. It follows the core schema of YAML
+//! 1.2.
 
 use super::super::LocatedNodeKind;
 
@@ -16,6 +17,7 @@ pub(super) fn resolve(text: String) -> LocatedNodeKind {
     }
 }
 
+/// Returns whether a plain scalar is a number in YAML 1.2.
 fn is_number(spelled: &str) -> bool {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return is_all(digits, |b| b.is_ascii_hexdigit());
@@ -32,12 +34,12 @@ fn is_number(spelled: &str) -> bool {
         None => (unsigned, None),
     };
     let exponent = exponent.map(|e| e.strip_prefix(['-', '+']).unwrap_or(e));
-    let digit = |b: u8| b.is_ascii_digit();
-    exponent.is_none_or(|e| is_all(e, digit))
+    let is_digit = |b: u8| b.is_ascii_digit();
+    exponent.is_none_or(|e| is_all(e, is_digit))
         && match mantissa.split_once('.') {
-            Some(("", fraction)) => is_all(fraction, digit),
-            Some((whole, fraction)) => is_all(whole, digit) && fraction.bytes().all(digit),
-            None => is_all(mantissa, digit),
+            Some(("", fraction)) => is_all(fraction, is_digit),
+            Some((whole, fraction)) => is_all(whole, is_digit) && fraction.bytes().all(is_digit),
+            None => is_all(mantissa, is_digit),
         }
 }
 
