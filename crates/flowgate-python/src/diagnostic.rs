@@ -1,0 +1,54 @@
+//! What is found about a policy: the class `Diagnostic`.
+
+use flowgate::policy::{Diagnostic, Severity};
+use pyo3::prelude::*;
+
+/// One finding about a policy, with its place.
+#[pyclass(frozen, get_all, eq, module = "flowgate", name = "Diagnostic")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PyDiagnostic {
+    code: &'static str,
+    severity: &'static str,
+    file: Option<String>,
+    line: usize,
+    column: usize,
+    message: String,
+    hint: Option<String>,
+    /// The line of the policy, an underline, the message and the hint.
+    excerpt: String,
+}
+
+impl PyDiagnostic {
+    pub(crate) fn of(found: &Diagnostic, source: &str, path: Option<&str>) -> Self {
+        let (line, column) = found.position(source);
+        Self {
+            code: found.code,
+            severity: match found.severity {
+                Severity::Warning => "warning",
+                Severity::Error => "error",
+            },
+            file: path.map(str::to_owned),
+            line,
+            column,
+            message: found.message.clone(),
+            hint: found.help.clone(),
+            excerpt: found.render(source),
+        }
+    }
+}
+
+#[pymethods]
+impl PyDiagnostic {
+    fn __repr__(&self) -> String {
+        format!(
+            "Diagnostic({} {} at {}:{}: {})",
+            self.severity, self.code, self.line, self.column, self.message
+        )
+    }
+
+    fn __str__(&self) -> String {
+        let file = self.file.as_deref().map(|file| format!("{file}:")).unwrap_or_default();
+        let hint = self.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        format!("{file}{}:{}: {} [{}]{hint}", self.line, self.column, self.message, self.code)
+    }
+}
