@@ -135,4 +135,3 @@ impl PyAttribution {
         Ok(Attribution { method: lasting_name(&self.method), decision, arguments, hidden: self.hidden })
     }
 }
-

@@ -43,7 +43,9 @@ impl PyCompletion {
                 Ok(given) => given,
                 Err(_) => {
                     let (name, arguments) = call.extract().map_err(|_| {
-                        PyTypeError::new_err(format!("`calls[{index}]` is not (name, arguments) or (name, arguments, id)"))
+                        PyTypeError::new_err(format!(
+                            "`calls[{index}]` is not (name, arguments) or (name, arguments, id)"
+                        ))
                     })?;
                     (name, arguments, format!("call_{}", index + 1))
                 }
@@ -71,7 +73,12 @@ impl PyCompletion {
             arguments: arguments.clone(),
         };
         let stop = if self.calls.is_empty() { Stop::End } else { Stop::Calls };
-        Completion { text: self.text.clone(), calls: self.calls.iter().map(call).collect(), stop, ..Completion::default() }
+        Completion {
+            text: self.text.clone(),
+            calls: self.calls.iter().map(call).collect(),
+            stop,
+            ..Completion::default()
+        }
     }
 }
 
@@ -92,7 +99,8 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     } else if value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message") {
         (Api::Messages, value)
     } else if value.get("role").is_some_and(|role| role == "assistant") {
-        let has_calls = value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
+        let has_calls =
+            value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
         let finish = if has_calls { "tool_calls" } else { "stop" };
         (Api::ChatCompletions, json!({"choices": [{"message": value, "finish_reason": finish}]}))
     } else {
@@ -129,8 +137,10 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
         Ok(text) => text,
         Err(_) => values::to_json(body, "request")?.to_string(),
     };
-    let json = Json::parse(&text).map_err(|error| PyValueError::new_err(format!("the request is not JSON: {error}")))?;
-    api.decode_request(&json).map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
+    let json = Json::parse(&text)
+        .map_err(|error| PyValueError::new_err(format!("the request is not JSON: {error}")))?;
+    api.decode_request(&json)
+        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
 }
 
 /// Returns the body of an answer, as the provider would send it.

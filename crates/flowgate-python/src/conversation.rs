@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use flowgate::trace::{EventId, Tool};
 use flowgate_guard::approve::DigestKey;
-use flowgate_guard::conversation::{
-    Conversation, ConversationSettings, HiddenItemKind, StepLabelling,
-};
+use flowgate_guard::conversation::{Conversation, ConversationSettings, HiddenItemKind, StepLabelling};
 use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::Message;
@@ -237,7 +235,10 @@ impl PyConversation {
             HiddenItemKind::Tool(tool) => format!("the description of {tool}"),
             HiddenItemKind::User => "a message of the user".to_owned(),
         };
-        Ok(items.into_iter().map(|item| (what(&item.what), item.carries, format!("{:?}", item.cause))).collect())
+        Ok(items
+            .into_iter()
+            .map(|item| (what(&item.what), item.carries, format!("{:?}", item.cause)))
+            .collect())
     }
 
     /// Withdraws the standing consents on these lines of the policy, and no others. Returns whether the set changed.
@@ -343,8 +344,7 @@ impl PyConversation {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
         };
-        let message =
-            Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
         self.session.with(py, |state| {
             if let State::Conversation(chat) = state {
                 let Chat { conversation, client, history } = &mut **chat;
@@ -364,7 +364,9 @@ fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
 
 fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
     let given = given.cast::<PyDict>().map_err(|_| {
-        PyTypeError::new_err(format!("`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"))
+        PyTypeError::new_err(format!(
+            "`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"
+        ))
     })?;
     let field = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let Some(tool) = field("tool")? else {
@@ -384,5 +386,11 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
             )));
         }
     };
-    Ok(OfferedTool { tool, description, parameters: Arc::new(parameters.unwrap_or(Value::Null)), output, words })
+    Ok(OfferedTool {
+        tool,
+        description,
+        parameters: Arc::new(parameters.unwrap_or(Value::Null)),
+        output,
+        words,
+    })
 }

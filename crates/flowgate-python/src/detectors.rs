@@ -61,7 +61,9 @@ pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>
 /// Finds shell commands that destroy, download and run, or send data away.
 #[pyfunction]
 pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| detect::shell::find(text).iter().map(|unsafe_| found(text, unsafe_.kind, &unsafe_.span)).collect())
+    py.detach(|| {
+        detect::shell::find(text).iter().map(|unsafe_| found(text, unsafe_.kind, &unsafe_.span)).collect()
+    })
 }
 
 /// Finds characters that readers do not see.
@@ -73,13 +75,17 @@ pub(crate) fn hidden_characters(py: Python<'_>, text: &str) -> Vec<PyMatch> {
 /// Returns the links in HTML and Markdown: the address of each, and where it stands.
 #[pyfunction]
 pub(crate) fn links(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| detect::markup::parse(text).links.iter().map(|link| found(text, &link.url, &link.span)).collect())
+    py.detach(|| {
+        detect::markup::parse(text).links.iter().map(|link| found(text, &link.url, &link.span)).collect()
+    })
 }
 
 /// Returns the images in HTML and Markdown: the address of each, and where it stands.
 #[pyfunction]
 pub(crate) fn images(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| detect::markup::parse(text).images.iter().map(|link| found(text, &link.url, &link.span)).collect())
+    py.detach(|| {
+        detect::markup::parse(text).images.iter().map(|link| found(text, &link.url, &link.span)).collect()
+    })
 }
 
 /// Finds content for moderation.

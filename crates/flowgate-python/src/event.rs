@@ -175,6 +175,11 @@ impl PyEvent {
         self.findings.clone()
     }
 
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let kind = self.kind(py)?;
         let what = match (self.role(py)?, self.tool(py)?) {

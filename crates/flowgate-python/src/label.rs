@@ -151,7 +151,9 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
     let elements: Vec<String> = match given.extract::<String>() {
         Ok(element) => vec![element],
         Err(_) => given.extract().map_err(|_| {
-            PyTypeError::new_err("a label is a `Label`, an element such as \"trusted\", a list of elements, or a dict")
+            PyTypeError::new_err(
+                "a label is a `Label`, an element such as \"trusted\", a list of elements, or a dict",
+            )
         })?,
     };
     let mut names = Map::new();
@@ -214,8 +216,7 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             return Err(PyValueError::new_err(unknown_dimension(policy, name)));
         };
         let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
-        let is_list_of_texts =
-            value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+        let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         let value = match (kind, value) {
             (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
                 if !lattice.names().contains(element) {
@@ -227,15 +228,23 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
                 }
                 value.clone()
             }
-            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), Value::String(one)) if one != "top" && one != "everyone" => {
-                Value::from(vec![one.clone()])
-            }
-            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), Value::String(_)) => value.clone(),
-            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), _) if is_list_of_texts => {
+            (
+                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
+                Value::String(one),
+            ) if one != "top" && one != "everyone" => Value::from(vec![one.clone()]),
+            (
+                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
+                Value::String(_),
+            ) => value.clone(),
+            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), _)
+                if is_list_of_texts =>
+            {
                 value.clone()
             }
             (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),
-            (Some(DimensionKind::Time), Value::String(word)) if word == "fresh" || word == "top" => value.clone(),
+            (Some(DimensionKind::Time), Value::String(word)) if word == "fresh" || word == "top" => {
+                value.clone()
+            }
             _ => {
                 return Err(PyValueError::new_err(format!(
                     "the value for dimension `{name}` does not fit it: an order takes an element, a set or readers a list of names, \
@@ -244,7 +253,8 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             }
         };
         if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
-            && let Some(odd) = list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
+            && let Some(odd) =
+                list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
         {
             return Err(PyValueError::new_err(with_nearest(
                 format!("dimension `{name}` has no element `{}`", odd.escape_debug()),

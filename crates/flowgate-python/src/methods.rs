@@ -53,9 +53,8 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
             .map_err(|_| PyValueError::new_err(format!("the method has no text `{name}`")))?;
         Ok(lasting_name(&value))
     };
-    let flag = |name: &str| -> PyResult<bool> {
-        Ok(method.hasattr(name)? && method.getattr(name)?.is_truthy()?)
-    };
+    let flag =
+        |name: &str| -> PyResult<bool> { Ok(method.hasattr(name)? && method.getattr(name)?.is_truthy()?) };
     let function = |name: &str| -> PyResult<Option<Py<PyAny>>> {
         let found = method.hasattr(name)?.then(|| method.getattr(name)).transpose()?;
         Ok(found.filter(|value| !value.is_none()).map(Bound::unbind))
@@ -80,9 +79,7 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     if registry.find(made.name).is_some() {
         return Err(PyValueError::new_err(format!("a method named `{}` is already registered", made.name)));
     }
-    registry
-        .register(Box::leak(Box::new(made)))
-        .map_err(|taken| PyValueError::new_err(taken.to_string()))
+    registry.register(Box::leak(Box::new(made))).map_err(|taken| PyValueError::new_err(taken.to_string()))
 }
 
 struct PythonMethod {

@@ -22,6 +22,9 @@ use crate::tool::{PyTool, ToolArgument};
 use crate::verdict;
 use crate::{predicates, values};
 
+/// The tool, the arguments and the reasons of a grant.
+type GrantParts = (PyTool, Py<PyAny>, Vec<PyReason>);
+
 /// One session under a policy: labels events, and judges calls before they run. Threads may share it; a call waits for the other.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Monitor")]
 pub(crate) struct PyMonitor {
@@ -300,8 +303,9 @@ impl PyMonitor {
 
     /// Returns the least label of what the tool returns.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
-        self.named(py, |monitor| Some(monitor.output_floor(&tool.0)))
-            .map(|label| label.unwrap_or_else(|| PyLabel::new(Arc::clone(self.session.policy()), &Value::Null)))
+        self.named(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
+            label.unwrap_or_else(|| PyLabel::new(Arc::clone(self.session.policy()), &Value::Null))
+        })
     }
 
     /// Returns the greatest label that an endpoint may be shown; `None` if the policy does not say.
@@ -322,7 +326,7 @@ impl PyMonitor {
 
     /// What people have approved for the rest of the session: the tool, the arguments and the reasons of each.
     #[getter]
-    fn grants(&self, py: Python<'_>) -> PyResult<Vec<(PyTool, Py<PyAny>, Vec<PyReason>)>> {
+    fn grants(&self, py: Python<'_>) -> PyResult<Vec<GrantParts>> {
         let grants = self.session.monitor(py, |monitor| monitor.session_grants().to_vec())?;
         let convert = |grant: flowgate::monitor::Grant| {
             let arguments = values::from_object(py, &grant.arguments)?.into_any().unbind();
@@ -346,6 +350,11 @@ impl PyMonitor {
         joined.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.session.monitor(py, |monitor| monitor.trace().len())
     }
@@ -355,7 +364,9 @@ impl PyMonitor {
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
         match at.filter(|at| *at < length) {
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
-            None => Err(PyIndexError::new_err(format!("the session has {length} events and no event {index}"))),
+            None => {
+                Err(PyIndexError::new_err(format!("the session has {length} events and no event {index}")))
+            }
         }
     }
 

@@ -127,7 +127,11 @@ impl PyComplete {
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
             let goes_on = conversation.is_raised();
-            if goes_on { conversation.fail_completion() } else { conversation.stop() }
+            if goes_on {
+                conversation.fail_completion()
+            } else {
+                conversation.stop()
+            }
             goes_on
         })
     }
@@ -229,7 +233,9 @@ impl PyApprove {
     #[getter]
     fn excerpts(&self) -> Vec<(PyRegion, String)> {
         let excerpts = self.request.excerpts.iter();
-        excerpts.map(|excerpt| (PyRegion::of(&excerpt.region, &excerpt.label), excerpt.text.clone())).collect()
+        excerpts
+            .map(|excerpt| (PyRegion::of(&excerpt.region, &excerpt.label), excerpt.text.clone()))
+            .collect()
     }
 
     /// The keyed digest of the tool and these arguments.
@@ -269,6 +275,11 @@ impl PyApprove {
         // The question stays open, so the need stays the latest.
         let turn = conversation(slf.py(), &need.context.session, Conversation::postpone)?;
         Ok(PyTurn::new(turn, Arc::clone(need.context.session.policy())))
+    }
+
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
     }
 
     fn __repr__(&self) -> String {
@@ -372,10 +383,21 @@ pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyR
     let policy = Arc::clone(context.session.policy());
     let base = |kind| PyNeed { kind, number, is_answered: AtomicBool::new(false), context };
     Ok(match need {
-        Need::Complete(view) => init(py, base("complete"), PyComplete { view })?,
-        Need::Screen(request) => init(py, base("screen"), PyScreen { request })?,
-        Need::Fill(request) => init(py, base("fill"), PyFill { request })?,
-        Need::Approve(request) => init(py, base("approve"), PyApprove { request })?,
+        Need::Complete(view) => {
+            Py::new(py, PyClassInitializer::from(base("complete")).add_subclass(PyComplete { view }))?
+                .into_any()
+        }
+        Need::Screen(request) => {
+            Py::new(py, PyClassInitializer::from(base("screen")).add_subclass(PyScreen { request }))?
+                .into_any()
+        }
+        Need::Fill(request) => {
+            Py::new(py, PyClassInitializer::from(base("fill")).add_subclass(PyFill { request }))?.into_any()
+        }
+        Need::Approve(request) => {
+            Py::new(py, PyClassInitializer::from(base("approve")).add_subclass(PyApprove { request }))?
+                .into_any()
+        }
         Need::Run(call) => {
             let run = PyRun {
                 id: call.call().id.clone(),
@@ -384,16 +406,8 @@ pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyR
                 arguments_json: call.arguments_json(),
                 call: Mutex::new(Some(call)),
             };
-            init(py, base("run"), run)?
+            Py::new(py, PyClassInitializer::from(base("run")).add_subclass(run))?.into_any()
         }
         Need::User(turn) => Py::new(py, PyTurn::new(turn, policy))?.into_any(),
     })
-}
-
-fn init<T>(py: Python<'_>, base: PyNeed, sub: T) -> PyResult<Py<PyAny>>
-where
-    T: PyClass<BaseType = PyNeed>,
-    PyClassInitializer<T>: From<(T, PyNeed)>,
-{
-    Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(sub))?.into_any())
 }

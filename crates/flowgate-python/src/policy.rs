@@ -157,8 +157,7 @@ impl PyPolicy {
     fn __repr__(&self) -> String {
         let file = self.path.as_deref().map(|path| format!("{path:?}, ")).unwrap_or_default();
         let dimensions = self.dimensions();
-        let lattice =
-            if dimensions.is_empty() { "rules only".to_owned() } else { dimensions.join(", ") };
+        let lattice = if dimensions.is_empty() { "rules only".to_owned() } else { dimensions.join(", ") };
         format!("Policy({file}{lattice}; {} lines)", self.inner.source().lines().count())
     }
 }

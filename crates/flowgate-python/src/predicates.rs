@@ -18,13 +18,16 @@ use crate::{session, values};
 pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     let mut predicates = Predicates::new();
     let Some(given) = given else { return Ok(predicates) };
-    let functions = given
-        .cast::<PyDict>()
-        .map_err(|_| PyTypeError::new_err("`predicates` is a dict of functions by the names of predicates"))?;
+    let functions = given.cast::<PyDict>().map_err(|_| {
+        PyTypeError::new_err("`predicates` is a dict of functions by the names of predicates")
+    })?;
     for (name, function) in functions {
         let name: String = name.extract()?;
         if !function.is_callable() {
-            return Err(PyTypeError::new_err(format!("the predicate `{}` is not callable", name.escape_debug())));
+            return Err(PyTypeError::new_err(format!(
+                "the predicate `{}` is not callable",
+                name.escape_debug()
+            )));
         }
         let function = Arc::new(function.unbind());
         predicates.define(name, move |arguments| answer(&function, arguments));
@@ -41,7 +44,8 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
             values::to_json(&answer, "the answer of the predicate")
         };
         asked().map_err(|error| {
-            let kind = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+            let kind =
+                error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
             if error.is_instance_of::<PyException>(py) {
                 log(py, &error);
             } else {

@@ -32,7 +32,8 @@ impl PyRegion {
 #[pymethods]
 impl PyRegion {
     fn __repr__(&self) -> String {
-        let label = if self.label.is_empty() { String::new() } else { format!(": {}", self.label.join(", ")) };
+        let label =
+            if self.label.is_empty() { String::new() } else { format!(": {}", self.label.join(", ")) };
         format!("Region(event {}, {}{label})", self.event, self.path)
     }
 }

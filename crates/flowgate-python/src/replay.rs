@@ -55,6 +55,11 @@ impl PyReplay {
         self.monitor.clone_ref(py)
     }
 
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
     fn __repr__(&self) -> String {
         let count = |outcome: &str| self.calls.iter().filter(|call| call.outcome == outcome).count();
         format!(
@@ -207,7 +212,8 @@ pub(crate) fn replay(
             });
             match pushed? {
                 Ok((_, found)) => {
-                    findings.extend(found.into_iter().map(|finding| PyFinding::of(finding, session.policy())));
+                    findings
+                        .extend(found.into_iter().map(|finding| PyFinding::of(finding, session.policy())));
                 }
                 Err(error) => refused.push((index, error.to_string())),
             }

@@ -80,7 +80,11 @@ impl Session {
     }
 
     /// Uses the state, without the interpreter.
-    pub(crate) fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut State) -> R + Send) -> PyResult<R> {
+    pub(crate) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> R + Send,
+    ) -> PyResult<R> {
         let this = std::thread::current().id();
         if *self.user.lock().unwrap_or_else(PoisonError::into_inner) == Some(this) {
             return Err(InUseError::new_err(

@@ -64,8 +64,9 @@ impl<'py> FromPyObject<'_, 'py> for ToolArgument {
         if let Ok(tool) = object.cast::<PyTool>() {
             return Ok(Self(tool.get().0.clone()));
         }
-        let text: String =
-            object.extract().map_err(|_| PyTypeError::new_err("a tool is a `Tool`, or a string such as `bank/pay`"))?;
+        let text: String = object
+            .extract()
+            .map_err(|_| PyTypeError::new_err("a tool is a `Tool`, or a string such as `bank/pay`"))?;
         Ok(Self(parse_tool(&text)))
     }
 }

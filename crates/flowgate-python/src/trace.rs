@@ -16,6 +16,9 @@ use crate::replay::{self, PyReplay};
 use crate::tool::{PyTool, ToolArgument};
 use crate::{errors, label, values};
 
+/// The tool, the arguments and the id of a call.
+type CallParts = (PyTool, Option<Py<PyDict>>, String);
+
 /// A recorded run: events without labels. A program builds it call by call, or reads it from messages.
 #[pyclass(frozen, module = "flowgate", name = "Trace")]
 #[derive(Default)]
@@ -203,7 +206,9 @@ impl PyTrace {
         parents: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, Self>> {
         let call_id = call_id.or_else(|| slf.get().open_call()).ok_or_else(|| {
-            PyValueError::new_err("every call has an output already: add a call first, or name one with `call_id`")
+            PyValueError::new_err(
+                "every call has an output already: add a call first, or name one with `call_id`",
+            )
         })?;
         let output = entry::output(call_id, content, structured, is_error)?;
         slf.get().add(Standing::new(agent, name, parents).entry(output), label)?;
@@ -212,7 +217,7 @@ impl PyTrace {
 
     /// The calls: the tool, the arguments (`None` if they are ambiguous) and the id of each.
     #[getter]
-    fn calls(&self, py: Python<'_>) -> PyResult<Vec<(PyTool, Option<Py<PyDict>>, String)>> {
+    fn calls(&self, py: Python<'_>) -> PyResult<Vec<CallParts>> {
         let run = self.copy().run;
         let call = |entry: &TraceEntry| match &entry.body {
             EventBody::Call(call) => Some(call.clone()),
@@ -253,11 +258,12 @@ pub(crate) fn entries_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<TraceEntry>> 
     if let Ok(trace) = given.cast::<PyTrace>() {
         return Ok(trace.get().copy().run.entries);
     }
-    let messages = values::to_list(given, "trace")
-        .map_err(|error| if error.is_instance_of::<PyTypeError>(given.py()) {
+    let messages = values::to_list(given, "trace").map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(given.py()) {
             PyTypeError::new_err("a trace is a `Trace`, or a list of messages")
         } else {
             error
-        })?;
+        }
+    })?;
     read::list(&messages).map_err(|error| errors::read_error(&error))
 }

@@ -142,6 +142,11 @@ impl PyTurn {
         values::from_json(py, &usage)
     }
 
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
     fn __str__(&self) -> String {
         self.text()
     }

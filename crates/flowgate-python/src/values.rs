@@ -77,10 +77,15 @@ pub(crate) fn from_object<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyR
     Ok(dict)
 }
 
+/// Returns an object as HTML, as `flowgate.display` makes it.
+pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
+}
+
 /// A place in a value, for errors.
 struct Place<'p> {
     name: &'p str,
-    parent: Option<&'p Place<'p>>,
+    parent: Option<&'p Self>,
     step: Step<'p>,
 }
 

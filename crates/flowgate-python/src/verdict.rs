@@ -116,6 +116,11 @@ impl PyVerdict {
         self.judgement.hidden
     }
 
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
     fn __bool__(&self) -> bool {
         self.judgement.reasons.is_empty() || self.outcome() == "permit"
     }
@@ -249,8 +254,8 @@ impl PyConfirm {
     #[pyo3(signature = (*, for_session=false))]
     fn approve(&self, py: Python<'_>, for_session: bool) -> PyResult<Py<PyPermit>> {
         let question = self.question.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let question =
-            question.ok_or_else(|| UsedError::new_err("the question is answered already: judge the call again"))?;
+        let question = question
+            .ok_or_else(|| UsedError::new_err("the question is answered already: judge the call again"))?;
         let call = question.call().cloned();
         let approved = self.session.monitor(py, |monitor| {
             if for_session { monitor.approve_for_session(question) } else { monitor.approve(question) }
