@@ -89,7 +89,7 @@ class ObedientModel:
         hidden = sorted(set(_hidden_names(text_of_request(request))))
         if hidden and self._looks and not self._looked and _offers_look(request):
             self._looked = True
-            return Completion("", [("look", {"at": hidden})])
+            return Completion("", [("look", {"regions": hidden})])
         if not self._plan:
             return Completion("Done.")
         step = self._plan.pop(0)
