@@ -3,7 +3,7 @@
 //! A permit is evidence that the monitor judged exactly this call, and it is used once. It refers to its session, so that
 //! `permit.redeem()` needs nothing else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flowgate::monitor::{AuthorizedCall, Denial, Judgement, Permit, Question, Verdict};
 use flowgate::trace::{Call, Output, TraceEntry};
@@ -215,24 +215,50 @@ impl PyPermit {
 pub(crate) struct PyConfirm {
     session: Arc<Session>,
     question: Mutex<Option<Question>>,
+    is_grantable: bool,
+    /// What a person is shown; computed when it is first read, since it searches the trace.
+    details: OnceLock<QuestionDetails>,
+}
+
+/// What a person is shown of a question.
+struct QuestionDetails {
     summary: String,
     evidence: Vec<String>,
-    is_grantable: bool,
     changeable: Vec<String>,
+}
+
+impl PyConfirm {
+    fn details(&self, py: Python<'_>) -> PyResult<&QuestionDetails> {
+        if let Some(details) = self.details.get() {
+            return Ok(details);
+        }
+        let details = self.session.monitor(py, |monitor| {
+            let question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
+            question.as_ref().map(|question| QuestionDetails {
+                summary: question.summary(monitor.policy()),
+                evidence: monitor.question_evidence(question),
+                changeable: monitor.changeable_arguments(question),
+            })
+        })?;
+        let details = details.ok_or_else(|| {
+            UsedError::new_err("the question is answered already: read what a person is to be shown before")
+        })?;
+        Ok(self.details.get_or_init(|| details))
+    }
 }
 
 #[pymethods]
 impl PyConfirm {
     /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
     #[getter]
-    fn summary(&self) -> &str {
-        &self.summary
+    fn summary(&self, py: Python<'_>) -> PyResult<&str> {
+        Ok(&self.details(py)?.summary)
     }
 
     /// For each value that untrusted text may have chosen, where it was found.
     #[getter]
-    fn evidence(&self) -> Vec<String> {
-        self.evidence.clone()
+    fn evidence(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.details(py)?.evidence.clone())
     }
 
     /// Whether the policy lets a person answer for the rest of the session.
@@ -243,8 +269,8 @@ impl PyConfirm {
 
     /// The arguments whose values may change if a person answers for the rest of the session.
     #[getter]
-    fn changeable(&self) -> Vec<String> {
-        self.changeable.clone()
+    fn changeable(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.details(py)?.changeable.clone())
     }
 
     /// Records that a person has approved exactly this call, for the reasons that are listed, and returns the permit. With
@@ -410,18 +436,12 @@ fn permit(
 
 fn confirm(py: Python<'_>, session: &Arc<Session>, question: Question) -> PyResult<Py<PyConfirm>> {
     let base = PyVerdict::new(session, question.judgement(), question.call());
-    let (summary, evidence, changeable) = session.monitor(py, |monitor| {
-        let changeable = monitor.changeable_arguments(&question);
-        (question.summary(monitor.policy()), monitor.question_evidence(&question), changeable)
-    })?;
     let is_grantable = question.is_grantable();
     let confirm = PyConfirm {
         session: Arc::clone(session),
         question: Mutex::new(Some(question)),
-        summary,
-        evidence,
         is_grantable,
-        changeable,
+        details: OnceLock::new(),
     };
     Py::new(py, PyClassInitializer::from(base).add_subclass(confirm))
 }

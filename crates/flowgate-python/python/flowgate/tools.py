@@ -175,7 +175,8 @@ class Toolset(Mapping[Tool, ToolFunction]):
         if not callable(function):
             message = f"a tool is a function, and not {type(function).__name__}"
             raise TypeError(message)
-        return tool(function)
+        made: ToolFunction = tool(function)
+        return made
 
     def offers(self) -> list[dict[str, Any]]:
         """Return the descriptions of the tools for a `Conversation`."""
