@@ -52,14 +52,8 @@ class Injection:
 
     def is_shown(self, request: dict[str, Any]) -> bool:
         """Whether a request shows the instruction to the model."""
-        return json.dumps(self.text, ensure_ascii=False)[1:-1] in _unescaped(text_of_request(request))
-
-
-def _unescaped(text: str) -> str:
-    """Undo the escapes of texts that are JSON inside JSON, so that a quotation of a quotation counts as shown."""
-    while '\\\\"' in text:
-        text = text.replace('\\\\"', '\\"')
-    return text
+        # A text may stand in JSON that stands in JSON: each level escapes the quotation marks once more.
+        return self.text.replace("\\", "") in text_of_request(request).replace("\\", "")
 
 
 class ObedientModel:
