@@ -1,0 +1,13 @@
+"""Adapters to agent frameworks, one in each module. A module imports its framework; this package needs none of them.
+
+| module | agents of | what it does |
+|---|---|---|
+| `transport` | any client that takes an `httpx` transport: OpenAI's and Anthropic's clients, and frameworks on them | guards whole conversations: what the model is shown, slots, `look`, calls |
+| `openai_agents` | the OpenAI Agents SDK | judges calls by tool guardrails, and asks by its approvals |
+| `langgraph` | LangGraph | a node that judges and runs calls, and asks by an interrupt |
+| `pydantic_ai` | Pydantic AI | a toolset that judges and runs calls, and asks by its approvals |
+| `agentdojo` | AgentDojo's pipelines | a pipeline element that judges and runs calls |
+
+An adapter that judges calls only takes every call to depend on everything that the agent has seen; `transport` hides from the model what
+the call may not depend on, so that fewer calls need a person.
+"""
