@@ -179,6 +179,7 @@ def pydantic_ai_run(steps, decide=None):
 
 
 def agentdojo_run(steps, decide=None):
+    """Run one task in a pipeline that has run another one before."""
     from agentdojo.agent_pipeline import AgentPipeline, InitQuery, ToolsExecutionLoop
     from agentdojo.agent_pipeline.base_pipeline_element import BasePipelineElement
     from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime, make_function
@@ -186,7 +187,7 @@ def agentdojo_run(steps, decide=None):
 
     from flowgate.adapters.agentdojo import GuardedToolsExecutor
 
-    bank, steps = Bank(), list(steps)
+    bank, steps = Bank(), ["Hello.", *steps]
 
     class Model(BasePipelineElement):
         name = "local"
@@ -217,7 +218,10 @@ def agentdojo_run(steps, decide=None):
     model = Model()
     pipeline = AgentPipeline([InitQuery(), model, ToolsExecutionLoop([executor, model])])
     runtime = FunctionsRuntime([make_function(read_page), make_function(pay)])
+    executor.session.monitor.user("Of an earlier task.", label="untrusted")
+    pipeline.query("Hello.", runtime)
     *_, messages, _ = pipeline.query("Read x, and pay Ann.", runtime)
+    assert "Of an earlier task." not in [event.content for event in executor.session.monitor.events]
     text = messages[-1]["content"][0]["content"]
     return bank, executor.questions, text, executor.session.monitor
 
@@ -269,12 +273,3 @@ def test_a_tool_that_the_provider_runs_is_refused():
 
     with pytest.raises(TypeError, match="does not run in this process"):
         guard_tools([agents.WebSearchTool()], AgentSession(POLICY))
-
-
-def test_agentdojo_begins_a_session_for_each_task():
-    from flowgate.adapters.agentdojo import GuardedToolsExecutor
-
-    first, second = (agentdojo_run(ATTACK), agentdojo_run(BENIGN))
-    assert len(first[3].events) > 0
-    assert [event.kind for event in second[3].events][0] == "message"
-    assert GuardedToolsExecutor(POLICY).session.monitor.events == []

@@ -30,6 +30,9 @@ require trusted if:
 const ROUNDS: usize = 200;
 const CALLS: usize = 100;
 
+/// One operation in a session, the n-th.
+type Operation<'o> = &'o dyn Fn(&mut Monitor, usize);
+
 /// Returns the median time of one of `CALLS` operations, over `ROUNDS` sessions.
 fn measure(policy: &Arc<Policy>, operate: impl Fn(&mut Monitor, usize)) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
@@ -61,7 +64,7 @@ fn main() {
             monitor.push(TraceEntry::tool_output(&*call.call().id, "20 dollars.")).unwrap();
         }
     };
-    let workloads: [(&str, &dyn Fn(&mut Monitor, usize)); 4] = [
+    let workloads: [(&str, Operation<'_>); 4] = [
         ("push a message", &|monitor, _| drop(monitor.push(TraceEntry::user("Pay the bill.")).unwrap())),
         ("judge a call", &|monitor, number| drop(monitor.judge(pay(number)))),
         ("judge, run and label a call", &run),

@@ -1,6 +1,7 @@
-//! Rules over recorded runs: the classes `Analysis`, `Violation` and `Failure`.
+//! Rules over recorded runs: the classes `Analysis`, `Violation` and `Failure`, and the methods of `Policy` about runs.
 
 use flowgate::analysis::{self, AnalysisOptions, EvaluationFailure, EvaluationFailureKind, Violation};
+use flowgate::occurrence::Occurrences;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::TraceEntry;
@@ -8,8 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 
+use crate::diagnostic::PyDiagnostic;
+use crate::policy::PyPolicy;
 use crate::reason::action_name;
-use crate::{errors, monitor, predicates, values};
+use crate::trace::{self, PyTrace};
+use crate::{errors, predicates, values};
 
 /// What the rules of a policy find in a recorded run.
 #[pyclass(frozen, get_all, module = "flowgate", name = "Analysis")]
@@ -132,25 +136,25 @@ impl PyFailure {
 }
 
 /// What an analysis needs beside the policy and the trace.
-pub(crate) struct AnalysisInputs {
+struct AnalysisInputs {
     parameters: Map<String, Value>,
     predicates: Predicates,
     fuel: Option<u64>,
 }
 
 impl AnalysisInputs {
-    pub(crate) fn read(
+    fn read(
         parameters: Option<&Bound<'_, PyAny>>,
         predicates: Option<&Bound<'_, PyAny>>,
         fuel: Option<u64>,
     ) -> PyResult<Self> {
-        let parameters = monitor::parameters(parameters)?;
+        let parameters = values::to_parameters(parameters)?;
         Ok(Self { parameters, predicates: predicates::read(predicates)?, fuel })
     }
 }
 
 /// Evaluates the rules of a policy over the events of a run.
-pub(crate) fn analyze(
+fn analyze(
     py: Python<'_>,
     policy: &Policy,
     entries: Vec<TraceEntry>,
@@ -173,4 +177,33 @@ pub(crate) fn analyze(
         violations: found.violations.into_iter().map(violation).collect(),
         failures: found.failures.iter().map(|failure| PyFailure::of(failure, policy)).collect(),
     })
+}
+
+#[pymethods]
+impl PyPolicy {
+    /// Finds all matches of the rules in a recorded run.
+    #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
+    fn analyze(
+        &self,
+        py: Python<'_>,
+        trace: &Bound<'_, PyAny>,
+        parameters: Option<&Bound<'_, PyAny>>,
+        predicates: Option<&Bound<'_, PyAny>>,
+        fuel: Option<u64>,
+    ) -> PyResult<PyAnalysis> {
+        let entries = trace::entries_of(trace)?;
+        let inputs = AnalysisInputs::read(parameters, predicates, fuel)?;
+        analyze(py, &self.inner, entries, &inputs)
+    }
+
+    /// Finds the names in the policy that do not occur in these recorded runs.
+    fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
+        let mut occurrences = Occurrences::new();
+        for recorded in &traces {
+            let built = recorded.get().build()?;
+            py.detach(|| occurrences.add(&built));
+        }
+        let found = occurrences.warnings(&self.inner);
+        Ok(self.diagnostics(&found))
+    }
 }

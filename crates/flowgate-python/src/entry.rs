@@ -14,15 +14,15 @@ use crate::reason::PyFinding;
 use crate::session::Session;
 use crate::values;
 
-/// Where an event stands, if several agents share a session: the agent, the name of the event, and what the agent has seen.
+/// The position of an event, if several agents share a session: the agent, the name of the event, and what the agent has seen.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standing {
+pub(crate) struct AgentPosition {
     pub(crate) agent: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) parents: Vec<String>,
 }
 
-impl Standing {
+impl AgentPosition {
     pub(crate) fn new(agent: Option<String>, name: Option<String>, parents: Option<Vec<String>>) -> Self {
         Self { agent, name, parents: parents.unwrap_or_default() }
     }

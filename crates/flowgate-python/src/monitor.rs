@@ -8,10 +8,10 @@ use flowgate::trace::{EventBody, EventId, TraceEntry, read};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::attribution::PyAttribution;
-use crate::entry::{self, Standing};
+use crate::entry::{self, AgentPosition};
 use crate::errors;
 use crate::event::PyEvent;
 use crate::label::{self, PyLabel};
@@ -128,7 +128,7 @@ impl PyMonitor {
         name: Option<String>,
         parents: Option<Vec<String>>,
     ) -> PyResult<PyEvent> {
-        let entry = Standing::new(agent, name, parents).entry(entry::message(role, content)?);
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::message(role, content)?);
         entry::push(py, &self.session, entry, label)
     }
 
@@ -148,7 +148,7 @@ impl PyMonitor {
         parents: Option<Vec<String>>,
     ) -> PyResult<PyEvent> {
         let output = entry::output(call_id, content, structured, is_error)?;
-        entry::push(py, &self.session, Standing::new(agent, name, parents).entry(output), label)
+        entry::push(py, &self.session, AgentPosition::new(agent, name, parents).entry(output), label)
     }
 
     /// Adds the description of a tool as its server wrote it: text like any other, which the policy labels.
@@ -196,7 +196,7 @@ impl PyMonitor {
     ) -> PyResult<Py<PyAny>> {
         let id = self.call_id(py, id)?;
         let call = entry::call(tool.0, arguments, id)?;
-        let entry = Standing::new(agent, name, parents).entry(call.clone());
+        let entry = AgentPosition::new(agent, name, parents).entry(call.clone());
         let attribution = attribution.map(|given| given.get().clone());
         let judged = self.session.monitor(py, |monitor| {
             let attribution = resolve(attribution.as_ref(), monitor)?;
@@ -222,7 +222,7 @@ impl PyMonitor {
         parents: Option<Vec<String>>,
     ) -> PyResult<(&'static str, Vec<PyReason>, Option<usize>)> {
         let id = self.call_id(py, id)?;
-        let entry = Standing::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
         let attribution = attribution.map(|given| given.get().clone());
         let recorded = self.session.monitor(py, |monitor| {
             let attribution = resolve(attribution.as_ref(), monitor)?;
@@ -412,9 +412,4 @@ fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attri
 pub(crate) fn events(py: Python<'_>, session: &Arc<Session>) -> PyResult<Vec<PyEvent>> {
     let length = session.monitor(py, |monitor| monitor.trace().len())?;
     Ok((0..length).map(|index| PyEvent::new(session, EventId(index), Vec::new())).collect())
-}
-
-/// Converts a list of parameters that a program gives.
-pub(crate) fn parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<String, Value>> {
-    given.map_or_else(|| Ok(Map::new()), |given| values::to_object(given, "parameters"))
 }

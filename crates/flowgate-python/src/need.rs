@@ -122,17 +122,17 @@ impl PyComplete {
         })
     }
 
-    /// Reports that the model gave no answer. Returns whether the turn goes on: after a failure on hidden text it does, since the
+    /// Reports that the model gave no answer. Returns whether the turn continues: after a failure on hidden text it does, since the
     /// failure would reveal a fact about that text; otherwise the turn has ended, and the caller reports the failure.
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
-            let goes_on = conversation.is_raised();
-            if goes_on {
+            let continues = conversation.is_raised();
+            if continues {
                 conversation.fail_completion()
             } else {
                 conversation.stop()
             }
-            goes_on
+            continues
         })
     }
 }
@@ -269,7 +269,7 @@ impl PyApprove {
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_decision(decision))
     }
 
-    /// Ends the turn for now, with the question open: the turn goes on after the decision.
+    /// Ends the turn for now, with the question open: the turn continues after the decision.
     fn postpone(slf: &Bound<'_, Self>) -> PyResult<PyTurn> {
         let need = slf.as_super().get();
         // The question stays open, so the need stays the latest.

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use flowgate::occurrence::Occurrences;
 use flowgate::policy::{ArgumentRole, Dialect, Policy};
 use flowgate::tool_schemas::ToolSchemas;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::analysis::{self, AnalysisInputs, PyAnalysis};
 use crate::diagnostic::PyDiagnostic;
 use crate::errors;
 use crate::label::{self, PyLabel};
 use crate::tool::{PyTool, ToolArgument};
-use crate::trace::{self, PyTrace};
 use crate::values;
 
 /// A compiled policy. It is immutable; monitors and threads share it.
@@ -116,32 +113,6 @@ impl PyPolicy {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }
 
-    /// Finds all matches of the rules in a recorded run.
-    #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
-    fn analyze(
-        &self,
-        py: Python<'_>,
-        trace: &Bound<'_, PyAny>,
-        parameters: Option<&Bound<'_, PyAny>>,
-        predicates: Option<&Bound<'_, PyAny>>,
-        fuel: Option<u64>,
-    ) -> PyResult<PyAnalysis> {
-        let entries = trace::entries_of(trace)?;
-        let inputs = AnalysisInputs::read(parameters, predicates, fuel)?;
-        analysis::analyze(py, &self.inner, entries, &inputs)
-    }
-
-    /// Finds the names in the policy that do not occur in these recorded runs.
-    fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
-        let mut occurrences = Occurrences::new();
-        for recorded in &traces {
-            let built = recorded.get().build()?;
-            py.detach(|| occurrences.add(&built));
-        }
-        let found = occurrences.warnings(&self.inner);
-        Ok(self.diagnostics(&found))
-    }
-
     /// Finds tools and arguments in the policy that these descriptions of tools do not have: dicts with `name`, `description` and
     /// `inputSchema`, or as OpenAI's and Anthropic's clients send them.
     #[pyo3(signature = (tools, *, server=None))]
@@ -163,7 +134,7 @@ impl PyPolicy {
 }
 
 impl PyPolicy {
-    fn diagnostics(&self, found: &[flowgate::policy::Diagnostic]) -> Vec<PyDiagnostic> {
+    pub(crate) fn diagnostics(&self, found: &[flowgate::policy::Diagnostic]) -> Vec<PyDiagnostic> {
         found.iter().map(|one| PyDiagnostic::of(one, self.inner.source(), self.path.as_deref())).collect()
     }
 }

@@ -17,7 +17,7 @@ use crate::policy::PyPolicy;
 use crate::reason::{PyFinding, PyReason};
 use crate::session::{Session, State};
 use crate::tool::PyTool;
-use crate::trace::LabelledRun;
+use crate::trace::{LabelledRun, PyTrace};
 use crate::values;
 
 /// A judged run.
@@ -185,7 +185,7 @@ impl<'py> Influence<'py> {
 }
 
 /// Judges a run. Every call is recorded as having happened, whatever its verdict.
-pub(crate) fn replay(
+fn replay(
     py: Python<'_>,
     policy: &PyPolicy,
     recorded: &LabelledRun,
@@ -201,7 +201,7 @@ pub(crate) fn replay(
     for (index, entry) in recorded.run.entries.iter().enumerate() {
         let EventBody::Call(call) = &entry.body else {
             let label = recorded.labels.iter().find(|(labelled, _)| *labelled == index);
-            let names = label.map(|(_, label)| label.under(py, policy)).transpose()?;
+            let names = label.map(|(_, label)| label.under(py, &policy.inner)).transpose()?;
             let pushed = session.monitor(py, |monitor| {
                 let floors = names.map(|names| Floors::from(monitor.from_names(&names)));
                 let pushed = monitor.push_with_floors(entry.clone(), &floors.unwrap_or_default());
@@ -259,4 +259,21 @@ pub(crate) fn replay(
         });
     }
     Ok(PyReplay { calls, findings, refused, monitor })
+}
+
+#[pymethods]
+impl PyTrace {
+    /// Judges the run call by call, as if it happened under this policy. `method` says what each call depends on: the name of a
+    /// method (`everything`, `provenance`, `nothing`), or an object with `name` and `attribute(monitor, tool, arguments)`.
+    #[pyo3(signature = (policy, *, method=None, parameters=None, predicates=None))]
+    fn replay(
+        &self,
+        py: Python<'_>,
+        policy: &PyPolicy,
+        method: Option<&Bound<'_, PyAny>>,
+        parameters: Option<&Bound<'_, PyAny>>,
+        predicates: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyReplay> {
+        replay(py, policy, &self.copy(), method, parameters, predicates)
+    }
 }

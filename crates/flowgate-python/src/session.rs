@@ -1,6 +1,6 @@
 //! The state that the objects of one session share: a monitor, alone or in a conversation.
 //!
-//! Python threads may share these objects. Whoever uses the state releases the interpreter first and then waits for the state, so that
+//! Python threads may share these objects. A method that uses the state releases the interpreter first and then waits for the state, so that
 //! a predicate in Python that the monitor calls can run meanwhile. A predicate that uses the session that calls it gets an
 //! error in place of a deadlock.
 

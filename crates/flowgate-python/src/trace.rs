@@ -1,8 +1,9 @@
 //! Recorded runs: the class `Trace`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flowgate::analysis;
+use flowgate::policy::Policy;
 use flowgate::trace::read::{self, RecordedRun};
 use flowgate::trace::{EventBody, Trace, TraceEntry};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -10,9 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 
-use crate::entry::{self, Standing};
-use crate::policy::PyPolicy;
-use crate::replay::{self, PyReplay};
+use crate::entry::{self, AgentPosition};
 use crate::tool::{PyTool, ToolArgument};
 use crate::{errors, label, values};
 
@@ -46,8 +45,8 @@ impl GivenLabel {
     }
 
     /// Returns the names of the label under a policy.
-    pub(crate) fn under(&self, py: Python<'_>, policy: &PyPolicy) -> PyResult<Value> {
-        label::read(&policy.inner, &values::from_json(py, &self.0)?)
+    pub(crate) fn under(&self, py: Python<'_>, policy: &Arc<Policy>) -> PyResult<Value> {
+        label::read(policy, &values::from_json(py, &self.0)?)
     }
 }
 
@@ -169,7 +168,7 @@ impl PyTrace {
         name: Option<String>,
         parents: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, Self>> {
-        let entry = Standing::new(agent, name, parents).entry(entry::message(role, content)?);
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::message(role, content)?);
         slf.get().add(entry, label)?;
         Ok(slf)
     }
@@ -186,7 +185,7 @@ impl PyTrace {
         parents: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, Self>> {
         let id = id.unwrap_or_else(|| format!("call_{}", slf.get().__len__() + 1));
-        let entry = Standing::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
         slf.get().add(entry, None)?;
         Ok(slf)
     }
@@ -211,7 +210,7 @@ impl PyTrace {
             )
         })?;
         let output = entry::output(call_id, content, structured, is_error)?;
-        slf.get().add(Standing::new(agent, name, parents).entry(output), label)?;
+        slf.get().add(AgentPosition::new(agent, name, parents).entry(output), label)?;
         Ok(slf)
     }
 
@@ -228,20 +227,6 @@ impl PyTrace {
             Ok((PyTool(call.tool), arguments.map(Bound::unbind), call.id))
         };
         run.entries.iter().filter_map(call).map(convert).collect()
-    }
-
-    /// Judges the run call by call, as if it happened under this policy. `method` says what each call depends on: the name of a
-    /// method (`everything`, `provenance`, `nothing`), or an object with `name` and `attribute(monitor, tool, arguments)`.
-    #[pyo3(signature = (policy, *, method=None, parameters=None, predicates=None))]
-    fn replay(
-        &self,
-        py: Python<'_>,
-        policy: &PyPolicy,
-        method: Option<&Bound<'_, PyAny>>,
-        parameters: Option<&Bound<'_, PyAny>>,
-        predicates: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<PyReplay> {
-        replay::replay(py, policy, &self.copy(), method, parameters, predicates)
     }
 
     fn __len__(&self) -> usize {

@@ -18,7 +18,7 @@ const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
 /// Converts a Python value to JSON. `name` is what errors call it.
 pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
-    convert(value, &Place { name, parent: None, step: Step::Root }, 0)
+    convert(value, &ValuePath { name, parent: None, step: Step::Root }, 0)
 }
 
 /// Converts a Python dict, or an object like one, to a JSON object.
@@ -35,6 +35,11 @@ pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Valu
         Value::Array(list) => Ok(list),
         _ => Err(PyTypeError::new_err(format!("`{name}` is not a list but {}", type_name(value)))),
     }
+}
+
+/// Converts the parameters of a policy that a program gives.
+pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<String, Value>> {
+    given.map_or_else(|| Ok(Map::new()), |given| to_object(given, "parameters"))
 }
 
 /// Whether every JSON parser reads all numbers in the value alike.
@@ -82,8 +87,8 @@ pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyA
     object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
 }
 
-/// A place in a value, for errors.
-struct Place<'p> {
+/// The path to a part of a value, for errors.
+struct ValuePath<'p> {
     name: &'p str,
     parent: Option<&'p Self>,
     step: Step<'p>,
@@ -95,7 +100,7 @@ enum Step<'p> {
     Index(usize),
 }
 
-impl<'p> Place<'p> {
+impl<'p> ValuePath<'p> {
     fn child(&'p self, step: Step<'p>) -> Self {
         Self { name: self.name, parent: Some(self), step }
     }
@@ -123,7 +128,7 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
     name.map_or_else(|_| "another type".to_owned(), |name| format!("`{name}`"))
 }
 
-fn convert(value: &Bound<'_, PyAny>, place: &Place<'_>, depth: usize) -> PyResult<Value> {
+fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
     if depth > MAX_DEPTH {
         return Err(place.error("is nested too deeply: pass a flatter value"));
     }
@@ -185,7 +190,7 @@ fn insert(
     map: &mut Map<String, Value>,
     key: &Bound<'_, PyAny>,
     item: &Bound<'_, PyAny>,
-    place: &Place<'_>,
+    place: &ValuePath<'_>,
     depth: usize,
 ) -> PyResult<()> {
     let Ok(key) = key.cast::<PyString>() else {
@@ -200,7 +205,7 @@ fn insert(
 fn list_of<'py>(
     items: impl Iterator<Item = Bound<'py, PyAny>>,
     length: usize,
-    place: &Place<'_>,
+    place: &ValuePath<'_>,
     depth: usize,
 ) -> PyResult<Value> {
     let mut list = Vec::with_capacity(length);
@@ -210,7 +215,7 @@ fn list_of<'py>(
     Ok(Value::Array(list))
 }
 
-fn text_of(text: &Bound<'_, PyString>, place: &Place<'_>) -> PyResult<String> {
+fn text_of(text: &Bound<'_, PyString>, place: &ValuePath<'_>) -> PyResult<String> {
     let text = text.to_cow();
     text.map(std::borrow::Cow::into_owned)
         .map_err(|_| place.error("has half of a surrogate pair, which is no character: remove it"))

@@ -144,7 +144,7 @@ def test_labels_are_a_lattice() -> None:
     ("given", "message"),
     [
         ("trustd", "the policy declares no element `trustd`: did you mean `trusted`?"),
-        ({"integrty": "trusted"}, "the policy declares no dimension `integrty`: did you mean `integrity`?"),
+        ({"integrit": "trusted"}, "the policy declares no dimension `integrit`: did you mean `integrity`?"),
         ({"secrecy": "privat"}, "dimension `secrecy` has no element `privat`: did you mean `private`?"),
         ({"readers": 3}, "the value for dimension `readers` does not fit it"),
         (3, "a label is a `Label`, an element such as"),

@@ -59,7 +59,7 @@ class ToolResult:
 
 
 class Guard:
-    """A guarded conversation, the tools that it may call, and whoever drives it.
+    """A guarded conversation, the tools that it may call, and what drives it.
 
     `model` is a function from the body of a request to what the model wrote; `approve` decides on questions and refuses everything by
     default. Either may be asynchronous, and so may tools: then use `arun`.
@@ -123,7 +123,7 @@ class Guard:
         tools: Iterable[Any] | Mapping[str, Any] | None = None,
         approve: Approver | None = None,
     ) -> Turn:
-        """Run one turn: from a message of the user to the model's reply. Without `content`, the turn goes on."""
+        """Run one turn: from a message of the user to the model's reply. Without `content`, the turn continues."""
         self._begin(content, tools)
         while not isinstance(need := self.conversation.need(), Turn):
             self._observe(need)
@@ -168,7 +168,7 @@ class Guard:
             self._on_event(need.kind, need)
 
     def _ask(self, need: Any, model: Model | None, approve: Approver | None) -> _Answer:
-        """Ask whoever serves the need. The answer may be awaitable."""
+        """Ask the function that serves the need. The answer may be awaitable."""
         model = model or self.model
         match need:
             case Complete():
@@ -267,14 +267,14 @@ class _Answer:
     def of(cls, function: Callable[..., Any], *args: Any, **kwargs: Any) -> _Answer:
         try:
             return cls(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - whoever serves the need decides what it means
+        except BaseException as error:  # noqa: BLE001 - the caller decides what it means
             return cls(None, error)
 
 
 async def _awaited(answer: _Answer) -> _Answer:
     try:
         return _Answer(await answer.value, None, answer.asked)
-    except BaseException as error:  # noqa: BLE001 - whoever serves the need decides what it means
+    except BaseException as error:  # noqa: BLE001 - the caller decides what it means
         return _Answer(None, error, answer.asked)
 
 
