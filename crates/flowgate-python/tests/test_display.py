@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
-import pytest
-
 import flowgate
-from flowgate.testing import Injection, MockApprover, ObedientModel, ScriptedModel
+import pytest
+from flowgate.testing import Injection, MockApprover, ScriptedModel
 
 pytest_plugins = ["pytester"]
 

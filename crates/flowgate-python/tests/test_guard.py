@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-import pytest
-
 import flowgate
+import pytest
 from flowgate.testing import Injection, MockApprover, ObedientModel, ScriptedModel, calls_of, text_of_request
 
 POLICY = """
@@ -353,7 +352,7 @@ def test_a_screener_in_python() -> None:
     class Named:
         name, doc = "python-screener", "asks a model which regions are needed"
 
-        class screener:  # noqa: N801 - an attribute of the method
+        class screener:
             @staticmethod
             def instructions(names: list[str], nonce: str) -> str:
                 return f"Which of {', '.join(names)} are needed?"

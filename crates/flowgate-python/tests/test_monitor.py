@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 import flowgate
+import pytest
 
 POLICY = flowgate.Policy("""
 lattice integrity: trusted < untrusted

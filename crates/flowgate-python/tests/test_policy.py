@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 
-import pytest
-
 import flowgate
+import pytest
 from flowgate import detectors
 
 PAY = """

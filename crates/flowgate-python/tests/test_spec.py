@@ -10,9 +10,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 import flowgate
+import pytest
 
 SPEC = Path(__file__).resolve().parents[3] / "crates/flowgate/spec"
 # The arguments for which the first list of sources holds.

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._flowgate import Analysis, Failure, Policy as _Policy, Trace, Violation as _Violation
+from ._flowgate import Analysis, Failure, Trace
+from ._flowgate import Policy as _Policy
+from ._flowgate import Violation as _Violation
 from .errors import FlowgateError, PolicyError, TraceError
 
 __all__ = [

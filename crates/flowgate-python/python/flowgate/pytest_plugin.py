@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
     from .testing import Injection, MockApprover, ObedientModel, ScriptedModel
 
@@ -15,13 +15,13 @@ _APPROVERS = pytest.StashKey[list[Any]]()
 
 
 @pytest.fixture
-def flowgate_approver(request: pytest.FixtureRequest) -> Iterator[MockApprover]:
+def flowgate_approver(request: pytest.FixtureRequest) -> MockApprover:
     """A person who is asked and refuses, until the test says `allow(...)`. What was asked is in `questions`."""
     from .testing import MockApprover  # noqa: PLC0415 - the plugin costs nothing in tests that do not use it
 
     approver = MockApprover()
     request.node.stash.setdefault(_APPROVERS, []).append(approver)
-    yield approver
+    return approver
 
 
 @pytest.fixture

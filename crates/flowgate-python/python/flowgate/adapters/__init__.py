@@ -2,7 +2,7 @@
 
 | module | agents of | what it does |
 |---|---|---|
-| `transport` | any client that takes an `httpx` transport: OpenAI's and Anthropic's clients, and frameworks on them | guards whole conversations: what the model is shown, slots, `look`, calls |
+| `transport` | clients with an `httpx` transport: OpenAI's and Anthropic's, and frameworks on them | guards whole conversations |
 | `openai_agents` | the OpenAI Agents SDK | judges calls by tool guardrails, and asks by its approvals |
 | `langgraph` | LangGraph | a node that judges and runs calls, and asks by an interrupt |
 | `pydantic_ai` | Pydantic AI | a toolset that judges and runs calls, and asks by its approvals |

@@ -11,10 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentdojo.agent_pipeline import ToolsExecutor
-from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
-from agentdojo.functions_runtime import EmptyEnv, Env, FunctionReturnType, FunctionsRuntime
-from agentdojo.types import ChatMessage, ChatToolResultMessage, text_content_block_from_string
+from agentdojo.agent_pipeline import ToolsExecutor  # type: ignore[import-untyped]
+from agentdojo.agent_pipeline.tool_execution import tool_result_to_str  # type: ignore[import-untyped]
+from agentdojo.functions_runtime import (  # type: ignore[import-untyped]
+    EmptyEnv,
+    Env,
+    FunctionReturnType,
+    FunctionsRuntime,
+)
+from agentdojo.types import (  # type: ignore[import-untyped]
+    ChatMessage,
+    ChatToolResultMessage,
+    text_content_block_from_string,
+)
 
 from .._flowgate import Confirm, Permit, Policy
 from ..errors import Denied
@@ -23,7 +32,7 @@ from ._session import AgentSession, refusal
 __all__ = ["GuardedToolsExecutor"]
 
 
-class GuardedToolsExecutor(ToolsExecutor):
+class GuardedToolsExecutor(ToolsExecutor):  # type: ignore[misc]
     """Judges the calls of the last message, and runs what may run."""
 
     def __init__(
@@ -47,7 +56,7 @@ class GuardedToolsExecutor(ToolsExecutor):
         query: str,
         runtime: FunctionsRuntime,
         env: Env = EmptyEnv(),  # noqa: B008 - the signature of the base class
-        messages: Sequence[ChatMessage] = [],  # noqa: B006 - the signature of the base class
+        messages: Sequence[ChatMessage] = [],
         extra_args: dict[str, Any] = {},  # noqa: B006 - the signature of the base class
     ) -> tuple[str, FunctionsRuntime, Env, Sequence[ChatMessage], dict[str, Any]]:
         """Judge and run the calls of the last message."""

@@ -15,12 +15,14 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.tools import BaseTool, tool as as_tool
+from langchain_core.tools import BaseTool
+from langchain_core.tools import tool as as_tool
 from langgraph.types import interrupt
 
 from .._flowgate import Confirm, Permit, Policy
 from ..errors import Denied
-from ._session import AgentSession as _AgentSession, refusal
+from ._session import AgentSession as _AgentSession
+from ._session import refusal
 
 __all__ = ["AgentSession", "GuardedToolNode"]
 
@@ -93,7 +95,8 @@ class GuardedToolNode:
         return RunnableLambda(self._invoke, afunc=self._ainvoke, name="tools")
 
     def _invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        steps, answer = self._steps(state, config), None
+        steps = self._steps(state, config)
+        answer: Any = None
         while True:
             try:
                 tool, arguments = steps.send(answer)
@@ -105,7 +108,8 @@ class GuardedToolNode:
                 answer = (None, error)
 
     async def _ainvoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        steps, answer = self._steps(state, config), None
+        steps = self._steps(state, config)
+        answer: Any = None
         while True:
             try:
                 tool, arguments = steps.send(answer)

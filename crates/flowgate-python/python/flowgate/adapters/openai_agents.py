@@ -8,8 +8,8 @@
         state = result.to_state()
         state.approve(question)
 
-Every call counts as influenced by everything that the agent has seen. `flowgate.adapters.transport` hides from the model what a call may not
-depend on, and guards agents of this SDK as well.
+Every call counts as influenced by everything that the agent has seen. `flowgate.adapters.transport` hides from the model what a call may
+not depend on, and guards agents of this SDK as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from agents import (
 
 from .._flowgate import Confirm, Permit, Policy
 from ..errors import Denied
-from ._session import AgentSession as _AgentSession, refusal
+from ._session import AgentSession as _AgentSession
+from ._session import refusal
 
 __all__ = ["AgentSession", "FlowgateHooks", "guard_tools"]
 

@@ -3,8 +3,8 @@
     toolset = GuardedToolset(FunctionToolset([read_page, pay]), session=AgentSession(policy))
     agent = Agent(..., toolsets=[toolset], output_type=[str, DeferredToolRequests])
 
-Every call counts as influenced by everything that the agent has seen. `flowgate.adapters.transport` hides from the model what a call may not
-depend on, and guards agents of Pydantic AI as well.
+Every call counts as influenced by everything that the agent has seen. `flowgate.adapters.transport` hides from the model what a call may
+not depend on, and guards agents of Pydantic AI as well.
 """
 
 from __future__ import annotations
