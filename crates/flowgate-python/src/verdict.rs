@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use flowgate::monitor::{AuthorizedCall, Denial, Judgement, Permit, Question, Verdict};
+use flowgate::monitor::{AuthorizedCall, Denial, Judgement, Outcome, Permit, Question, Verdict};
 use flowgate::trace::{Call, Output, TraceEntry};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -21,14 +21,15 @@ use crate::values;
 /// The verdict on a call: a `Permit`, a `Confirm` or a `Deny`. It is true if the call may run.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Verdict")]
 pub(crate) struct PyVerdict {
+    outcome: Outcome,
     session: Arc<Session>,
     judgement: Judgement,
     call: Option<Call>,
 }
 
 impl PyVerdict {
-    fn new(session: &Arc<Session>, judgement: &Judgement, call: Option<&Call>) -> Self {
-        Self { session: Arc::clone(session), judgement: judgement.clone(), call: call.cloned() }
+    fn new(outcome: Outcome, session: &Arc<Session>, judgement: &Judgement, call: Option<&Call>) -> Self {
+        Self { outcome, session: Arc::clone(session), judgement: judgement.clone(), call: call.cloned() }
     }
 
     fn label_text(&self) -> String {
@@ -50,7 +51,7 @@ impl PyVerdict {
     /// `permit`, `confirm` or `deny`.
     #[getter]
     fn outcome(&self) -> &'static str {
-        self.judgement.outcome().name()
+        self.outcome.name()
     }
 
     /// The tool.
@@ -122,14 +123,14 @@ impl PyVerdict {
     }
 
     fn __bool__(&self) -> bool {
-        self.judgement.reasons.is_empty() || self.outcome() == "permit"
+        self.outcome == Outcome::Permit
     }
 
     fn __repr__(&self) -> String {
-        let outcome = match self.outcome() {
-            "permit" => "Permit",
-            "confirm" => "Confirm",
-            _ => "Deny",
+        let outcome = match self.outcome {
+            Outcome::Permit => "Permit",
+            Outcome::Confirm => "Confirm",
+            Outcome::Deny => "Deny",
         };
         let why = self.why_text();
         let why = if why.is_empty() { why } else { format!(": {why}") };
@@ -425,7 +426,7 @@ fn permit(
     permit: Permit,
     call: Option<&Call>,
 ) -> PyResult<Py<PyPermit>> {
-    let base = PyVerdict::new(session, permit.judgement(), call);
+    let base = PyVerdict::new(Outcome::Permit, session, permit.judgement(), call);
     let permit = PyPermit {
         session: Arc::clone(session),
         permit: Mutex::new(Some(permit)),
@@ -435,7 +436,7 @@ fn permit(
 }
 
 fn confirm(py: Python<'_>, session: &Arc<Session>, question: Question) -> PyResult<Py<PyConfirm>> {
-    let base = PyVerdict::new(session, question.judgement(), question.call());
+    let base = PyVerdict::new(Outcome::Confirm, session, question.judgement(), question.call());
     let is_grantable = question.is_grantable();
     let confirm = PyConfirm {
         session: Arc::clone(session),
@@ -452,7 +453,7 @@ fn deny(
     judgement: &Judgement,
     call: Option<&Call>,
 ) -> PyResult<Py<PyDeny>> {
-    let base = PyVerdict::new(session, judgement, call);
+    let base = PyVerdict::new(Outcome::Deny, session, judgement, call);
     Py::new(py, PyClassInitializer::from(base).add_subclass(PyDeny))
 }
 

@@ -68,6 +68,7 @@ def test_a_question_is_answered_once() -> None:
     assert reason.statement.startswith("require trusted if")
     assert reason.regions[0].event == 2
     permit = verdict.approve()
+    assert (bool(permit), permit.outcome, repr(permit)[:7]) == (True, "permit", "Permit(")
     assert permit.redeem().id == "c2"
     with pytest.raises(flowgate.UsedError, match="answered already"):
         verdict.approve()

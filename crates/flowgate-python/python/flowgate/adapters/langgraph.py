@@ -37,6 +37,12 @@ class AgentSession(_AgentSession):
         super().__init__(policy, **settings)
         # A node runs again from its beginning after an interrupt; its calls must not.
         self.answers: dict[str, ToolMessage] = {}
+        self._given: set[tuple[str, str]] = set()
+
+    def answer(self, call_id: str, answer: ToolMessage) -> None:
+        """Remember the answer to a call, with the id of the call in this session."""
+        self.answers[call_id] = answer
+        self._given.add((answer.tool_call_id, str(answer.content)))
 
     def see(self, messages: Sequence[BaseMessage]) -> None:
         """Add the messages that the session has not seen."""
@@ -47,7 +53,7 @@ class AgentSession(_AgentSession):
                     self.message(key, "user", message.content)
                 case SystemMessage():
                     self.message(key, "system", message.content)
-                case ToolMessage() if message.tool_call_id in self.answers:
+                case ToolMessage() if (message.tool_call_id, str(message.content)) in self._given:
                     pass
                 case ToolMessage() if not self.has_seen(key):
                     # An output that this node has not produced: it is labelled as what nobody has asked for.
@@ -127,14 +133,19 @@ class GuardedToolNode:
         session.see(messages)
         answers = []
         for call in messages[-1].tool_calls:
-            call_id = str(call["id"])
+            # Some servers number the calls of each message from 0.
+            call_id = f"{messages[-1].id or len(messages)}:{call['id']}"
             if call_id not in session.answers:
-                session.answers[call_id] = yield from self._answer(session, call, call_id)
+                session.answer(call_id, (yield from self._answer(session, call, call_id)))
             answers.append(session.answers[call_id])
         return answers
 
     def _answer(self, session: AgentSession, call: Any, call_id: str) -> Generator[_Step, Any, ToolMessage]:
         name, arguments = call["name"], call["args"]
+
+        def message(text: Any, status: Any = "error") -> ToolMessage:
+            return ToolMessage(text, tool_call_id=str(call["id"]), name=name, status=status)
+
         verdict: Any = session.judge(name, arguments, call_id)
         try:
             if isinstance(verdict, Confirm) and _allows(interrupt(_question(verdict, call_id))):
@@ -143,19 +154,18 @@ class GuardedToolNode:
         except Denied as denied:
             verdict, running = denied.verdict, None
         if running is None:
-            return ToolMessage(refusal(verdict), tool_call_id=call_id, name=name, status="error")
+            return message(refusal(verdict))
         tool = self._tools.get(name)
         if tool is None:
             session.end(call_id, "the tool does not exist", is_error=True)
-            return ToolMessage("the tool does not exist", tool_call_id=call_id, name=name, status="error")
+            return message("the tool does not exist")
         output, error = yield tool, running.arguments
         if error is not None:
             text = f"the tool raised {type(error).__name__}"
             session.end(call_id, text, is_error=True)
-            return ToolMessage(text, tool_call_id=call_id, name=name, status="error")
+            return message(text)
         session.end(call_id, output)
-        content = output if isinstance(output, (str, list)) else str(output)
-        return ToolMessage(content, tool_call_id=call_id, name=name)
+        return message(output if isinstance(output, (str, list)) else str(output), "success")
 
 
 def _question(verdict: Confirm, call_id: str) -> dict[str, Any]:

@@ -32,8 +32,8 @@ from agents import (
     ToolOutputGuardrailData,
 )
 
-from .._flowgate import Confirm, Permit, Policy
-from ..errors import Denied
+from .._flowgate import Confirm, Deny, Permit, Policy
+from ..errors import Denied, FlowgateError
 from ._session import AgentSession as _AgentSession
 from ._session import refusal
 
@@ -47,6 +47,13 @@ class AgentSession(_AgentSession):
         """Create a session. The settings are those of `Monitor`."""
         super().__init__(policy, **settings)
         self.questions: dict[str, Confirm] = {}
+
+    def judge(self, tool: str, arguments: Any, call_id: str) -> Permit | Confirm | Deny:
+        """Judge a call as influenced by everything that the agent has seen."""
+        if len(self.monitor) == 0:
+            message = "the session has seen no message: pass `hooks=FlowgateHooks(session)` to the runner"
+            raise FlowgateError(message)
+        return super().judge(tool, arguments, call_id)
 
     def question(self, interruption: Any) -> Confirm:
         """Return the question for an interruption of a run: its summary, evidence and reasons."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from .._flowgate import Approve, Complete, Conversation, Fill, Policy, Run, Screen, Turn
+from ..errors import FlowgateError
 
 __all__ = ["CONVERSATION", "AsyncGuardedTransport", "GuardedTransport"]
 
@@ -88,6 +89,8 @@ class _Guard:
             conversation.accept_request(body.decode(), api)
         except ValueError as error:
             return _error(request, 400, str(error))
+        except FlowgateError as error:
+            return _error(request, 409, str(error))
         is_first = True
         while not isinstance(need := conversation.need(), Turn):
             match need:
