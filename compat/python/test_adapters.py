@@ -293,7 +293,7 @@ def test_an_agent_without_hooks_is_refused():
 
     bank, session = Bank(), AgentSession(POLICY)
     agent = agents.Agent(name="clerk", model=agents_model(BENIGN), tools=guard_tools([agents.function_tool(bank.pay)], session))
-    with pytest.raises(flowgate.FlowgateError, match="pass `hooks=FlowgateHooks"):
+    with pytest.raises(agents.exceptions.UserError, match="pass `hooks=FlowgateHooks"):
         asyncio.run(agents.Runner.run(agent, "Pay Ann."))
     assert bank.paid == []
 

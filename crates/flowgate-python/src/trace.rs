@@ -1,5 +1,6 @@
 //! Recorded runs: the class `Trace`.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flowgate::analysis;
@@ -79,7 +80,7 @@ impl PyTrace {
     fn open_call(&self) -> Option<String> {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = run.run.entries.iter();
-        let answered: Vec<&str> = entries
+        let answered: HashSet<&str> = entries
             .clone()
             .filter_map(|entry| match &entry.body {
                 EventBody::Output(output) => Some(output.call_id.as_str()),
@@ -87,7 +88,7 @@ impl PyTrace {
             })
             .collect();
         entries.rev().find_map(|entry| match &entry.body {
-            EventBody::Call(call) if !answered.contains(&call.id.as_str()) => Some(call.id.clone()),
+            EventBody::Call(call) if !answered.contains(call.id.as_str()) => Some(call.id.clone()),
             _ => None,
         })
     }
