@@ -211,7 +211,7 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the JSON schema of the arguments of a function, from its signature and type hints."""
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:
         message = f"the type hints of {function.__name__}() cannot be read ({error}): pass `parameters=`"
         raise TypeError(message) from error
