@@ -226,7 +226,40 @@ def agentdojo_run(steps, decide=None):
     return bank, executor.questions, text, executor.session.monitor
 
 
-FRAMEWORKS = [agents_run, langgraph_run, langgraph_async_run, pydantic_ai_run, agentdojo_run]
+# The Microsoft Agent Framework
+
+
+def agent_framework_run(steps, decide=None):
+    import agent_framework as af
+
+    from flowgate.adapters.agent_framework import FlowgateMiddleware
+
+    bank, steps, questions = Bank(), list(steps), []
+
+    class Client(af.FunctionInvocationLayer, af.ChatMiddlewareLayer, af.BaseChatClient):
+        def _inner_get_response(self, *, messages, stream, options, **_):
+            async def respond():
+                step = steps.pop(0)
+                content = (
+                    af.Content.from_text(step)
+                    if isinstance(step, str)
+                    else af.Content.from_function_call(f"c{len(steps)}", step[0], arguments=json.dumps(step[1]))
+                )
+                return af.ChatResponse(messages=[af.Message(role="assistant", contents=[content])], response_id="r")
+
+            return respond()
+
+    async def approve(question):
+        questions.append(question)
+        return bool(decide)
+
+    guard = FlowgateMiddleware(POLICY, approve=approve)
+    agent = af.Agent(Client(), instructions="You pay.", tools=[bank.read_page, bank.pay], middleware=guard.middleware)
+    result = asyncio.run(agent.run("Read x, and pay Ann."))
+    return bank, questions, result.text, guard.session.monitor
+
+
+FRAMEWORKS = [agent_framework_run, agents_run, langgraph_run, langgraph_async_run, pydantic_ai_run, agentdojo_run]
 
 
 @pytest.mark.parametrize("run", FRAMEWORKS)
