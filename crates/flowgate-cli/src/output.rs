@@ -1,8 +1,9 @@
 //! Prints the output of commands: results go to the standard output, everything else to the standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::Path;
 
-use flowgate::policy::{Diagnostic, Severity};
+use flowgate::policy::{Diagnostic, Policy, PolicySource, Severity, Span};
 
 use crate::display_mode::{Color, ProgressMode};
 use crate::escaping;
@@ -98,15 +99,17 @@ impl Console {
     }
 
     /// Draws the diagnostics of a policy.
-    pub(crate) fn diagnostics(&mut self, name: &str, source: &str, diagnostics: &[Diagnostic]) {
+    pub(crate) fn diagnostics(&mut self, policy: &str, files: &PolicySource, diagnostics: &[Diagnostic]) {
         use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
         for diagnostic in diagnostics {
+            let (file, text, span) = files.excerpt_file(&diagnostic.span);
+            let name = policy_file_name(policy, file);
             let (kind, color) = match diagnostic.severity {
                 Severity::Error => (ReportKind::Error, ariadne::Color::Red),
                 Severity::Warning => (ReportKind::Warning, ariadne::Color::Yellow),
             };
             let config = Config::default().with_color(self.err_color).with_index_type(IndexType::Byte);
-            let span = (name, diagnostic.span.clone());
+            let span = (name.as_str(), span);
             let help = diagnostic.help.clone().unwrap_or_else(|| "here".to_owned());
             let report = Report::build(kind, span.clone())
                 .with_config(config)
@@ -115,11 +118,23 @@ impl Console {
                 .with_label(Label::new(span).with_message(help).with_color(color))
                 .finish();
             let mut drawn = Vec::new();
-            if report.write((name, Source::from(source)), &mut drawn).is_ok() {
+            if report.write((name.as_str(), Source::from(text)), &mut drawn).is_ok() {
                 let _ = self.err.write_all(&drawn);
             }
         }
     }
+}
+
+/// Returns the file and the line to show for a statement of a policy.
+pub(crate) fn statement_line(name: &str, policy: &Policy, span: &Span) -> (String, usize) {
+    let place = policy.locate(span);
+    (policy_file_name(name, place.file), place.line)
+}
+
+/// Returns the path to show for a file of a policy: that of the policy itself, or of a file that it imports.
+pub(crate) fn policy_file_name(policy: &str, imported: Option<&str>) -> String {
+    let folder = Path::new(policy).parent().unwrap_or(Path::new(""));
+    imported.map_or_else(|| policy.to_owned(), |file| folder.join(file).display().to_string())
 }
 
 /// Formats a number of things: `1 call`, `2 calls`, `0 calls`, `2 matches`, `2 replies`.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flowgate::policy::{Dialect, Policy, Severity};
+use flowgate::policy::{Dialect, InvalidPolicy, Policy, Severity};
 
 use crate::input::{InputError, policy_source};
 use crate::output::{Console, plural};
@@ -20,9 +20,11 @@ pub(crate) fn load_policy_as(
 ) -> Result<Policy, InputError> {
     let source = policy_source(path)?;
     let name = path.display().to_string();
-    match Policy::parse_as(&source, dialect) {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let read = |path: &str| policy_source(&folder.join(path)).map_err(|error| error.0);
+    match Policy::load(&source, dialect, read) {
         Ok(policy) => {
-            output.diagnostics(&name, &source, policy.warnings());
+            output.diagnostics(&name, policy.files(), policy.warnings());
             if policy.is_rules_only() {
                 output.note(&format!(
                     "{name} declares no lattice, so no label is enforced: only its rules are"
@@ -35,7 +37,7 @@ pub(crate) fn load_policy_as(
             }
             Ok(policy)
         }
-        Err(diagnostics) => {
+        Err(InvalidPolicy { source, diagnostics }) => {
             output.diagnostics(&name, &source, &diagnostics);
             let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             Err(InputError(format!("{name} has {}", plural(errors, "error"))))

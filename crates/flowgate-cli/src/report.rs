@@ -1,13 +1,13 @@
 //! Formats verdicts and their reasons, as text and as JSON.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
-use flowgate::policy::Policy;
+use flowgate::policy::{Policy, Span};
 use flowgate::trace::{EventBody, Region};
 use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::{Value, json};
 
 use crate::escaping;
-use crate::output::Console;
+use crate::output::{Console, statement_line};
 
 /// Returns the mark and the colour of an outcome.
 pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
@@ -21,7 +21,8 @@ pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
 /// Returns the statement behind a reason: file, line and first line.
 pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
     let span = reason.statement.as_ref()?;
-    Some(format!("{name}:{}  {}", policy.line(span), policy.excerpt(span)))
+    let (file, line) = statement_line(name, policy, span);
+    Some(format!("{file}:{line}  {}", policy.excerpt(span)))
 }
 
 /// Returns the source of a region: a role, or the tool whose answer it is.
@@ -107,6 +108,14 @@ pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
     merged.collect()
 }
 
+/// Adds the path of the file to the description of a statement, if the policy imports that file.
+pub(crate) fn with_file(policy: &Policy, statement: &Span, mut value: Value) -> Value {
+    if let (Some(file), Some(fields)) = (policy.locate(statement).file, value.as_object_mut()) {
+        fields.insert("file".to_owned(), file.into());
+    }
+    value
+}
+
 /// Returns a reason as JSON.
 pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     let regions = reason.regions.iter().map(|(region, label)| {
@@ -121,10 +130,9 @@ pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
         "kind": reason.kind.name(),
         "action": format!("{:?}", reason.action).to_lowercase(),
         "message": reason.message,
-        "statement": reason.statement.as_ref().map(|span| json!({
-            "line": policy.line(span),
-            "text": policy.excerpt(span),
-        })),
+        "statement": reason.statement.as_ref().map(|span| {
+            with_file(policy, span, json!({"line": policy.locate(span).line, "text": policy.excerpt(span)}))
+        }),
         "part": reason.part,
         "label": reason.label,
         "required": reason.required,

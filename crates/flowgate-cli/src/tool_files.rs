@@ -54,7 +54,7 @@ pub(crate) fn compare(
         diagnostic.message = escaping::line(&diagnostic.message);
         diagnostic.help = diagnostic.help.as_deref().map(escaping::line);
     }
-    output.diagnostics(name, policy.source(), &diagnostics);
+    output.diagnostics(name, policy.files(), &diagnostics);
     let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
     let mut notes = unknown_tool_notes(&tools, policy);
     if errors == 0 {

@@ -6,7 +6,7 @@ use flowgate::policy::{Diagnostic, Policy};
 use flowgate::trace::Trace;
 use serde_json::{Value, json};
 
-use crate::output::{Console, plural};
+use crate::output::{Console, plural, statement_line};
 use crate::tool_files::ToolComparison;
 
 /// The number of warnings without a suggestion that are printed.
@@ -104,7 +104,7 @@ impl Warnings {
         let near = self.policy.iter().filter(is_near);
         let others: Vec<&Diagnostic> = self.policy.iter().filter(|warning| !is_near(warning)).collect();
         let drawn: Vec<Diagnostic> = near.chain(others.iter().copied().take(MAX_DRAWN)).cloned().collect();
-        output.diagnostics(name, policy.source(), &drawn);
+        output.diagnostics(name, policy.files(), &drawn);
         if let Some(more) = others.len().checked_sub(MAX_DRAWN).filter(|more| *more > 0) {
             let message = format!(
                 "{name} has {} that do not occur in the traces; --format json lists all of them",
@@ -120,13 +120,14 @@ impl Warnings {
     /// Returns the warnings as JSON.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
+            let (file, line) = statement_line(name, policy, &warning.span);
             json!({
                 "type": "warning",
                 "code": warning.code,
                 "message": warning.message,
                 "help": warning.help,
-                "policy": name,
-                "line": policy.line(&warning.span),
+                "policy": file,
+                "line": line,
                 "text": policy.source().get(warning.span.clone()),
             })
         });
@@ -139,9 +140,11 @@ impl Warnings {
 
     /// Returns the warnings and notes as SARIF results.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
-        let result = |code: &str, message: String, line: Option<usize>| {
+        let result = |code: &str, message: String, place: Option<(String, usize)>| {
+            let (file, line) = place.unzip();
             let region = line.map_or(Value::Null, |line| json!({"startLine": line}));
-            let mut location = json!({"artifactLocation": {"uri": name}});
+            let file = file.as_deref().unwrap_or(name);
+            let mut location = json!({"artifactLocation": {"uri": file}});
             if let (Some(location), false) = (location.as_object_mut(), region.is_null()) {
                 location.insert("region".to_owned(), region);
             }
@@ -154,7 +157,8 @@ impl Warnings {
         };
         let of_policy = self.about_policy().map(|warning| {
             let help = warning.help.as_deref().map(|help| format!("; {help}")).unwrap_or_default();
-            result(warning.code, format!("{}{help}", warning.message), Some(policy.line(&warning.span)))
+            let place = statement_line(name, policy, &warning.span);
+            result(warning.code, format!("{}{help}", warning.message), Some(place))
         });
         of_policy
             .chain(self.traces.iter().map(|(code, message)| result(code, message.clone(), None)))

@@ -51,6 +51,10 @@ const MAX_DESCRIPTION: usize = 64 << 10;
 /// The interval at which the store is polled for decisions made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The member of a question's content that says how many equal calls it is about, if there are several.
+const TIMES: &str = "times";
+/// The members in which questions about one call and about several equal ones differ.
+const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
 /// The longest time in milliseconds that the store adds to a date.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 
@@ -84,6 +88,33 @@ pub(crate) struct ApprovalReference {
     /// The digest of the call.
     pub(crate) digest: String,
     pub(crate) tool: String,
+    /// What is stored of the question, without [`WITH_TIMES`].
+    content: Value,
+    /// Whether the answer covers several calls, each exactly like the others.
+    pub(crate) is_for_several: bool,
+    /// The number of persisted turns when an earlier request asked it.
+    pub(crate) turn: i64,
+    /// How many of them have not been judged yet, after the first one.
+    left: u64,
+}
+
+impl ApprovalReference {
+    pub(crate) fn new(id: String, digest: String, content: &str) -> Self {
+        let mut content: Value = serde_json::from_str(content).unwrap_or_default();
+        let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
+        remove_times(&mut content);
+        Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
+    }
+
+    /// Takes one of the further calls that the answer covers, if the request is about exactly such a call.
+    pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
+        let mut content = stored_content(ask, ask.is_grantable);
+        remove_times(&mut content);
+        let covers = self.left > 0 && self.digest == ask.digest && self.content == content;
+        self.left -= u64::from(covers);
+        covers
+    }
 }
 
 /// The turn in which a question is asked.
@@ -93,6 +124,8 @@ pub(crate) struct ApprovalContext<'t> {
     pub(crate) conversation: &'t str,
     /// The number of turns of the conversation that were persisted before.
     pub(crate) turns: i64,
+    /// The value of `turns` when the first question about the model's last message was asked.
+    pub(crate) since: i64,
     pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is kept out of every record.
     pub(crate) key: Option<&'t str>,
@@ -129,7 +162,7 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, key, .. } = context;
+        let ApprovalContext { client, conversation, .. } = context;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since no person is configured who \
                 may decide for this client: write [people.NAME] with role = \"approver\"";
@@ -137,6 +170,30 @@ impl ApprovalService {
             self.log.write(log::LogEvent::Remark, &client.name, fields, sentence);
             return Ok(ApprovalOutcome::NOBODY);
         }
+        let asked = match self.store_question(context, ask, used).await? {
+            Ok(asked) => asked,
+            Err(full) => {
+                self.report_full(client, conversation, ask, &full)?;
+                return Ok(ApprovalOutcome::UNASKED);
+            }
+        };
+        for next in &ask.upcoming {
+            // A question for which there is no room is reported when its call is judged.
+            if self.store_question(context, next, used).await?.is_err() {
+                break;
+            }
+        }
+        Ok(self.await_answer(context, asked).await)
+    }
+
+    /// Stores a question, unless the same question is stored already, and notifies of it.
+    async fn store_question(
+        &self,
+        context: ApprovalContext<'_>,
+        ask: &ApprovalRequest,
+        used: &[ApprovalReference],
+    ) -> Result<Result<ApprovalReference, AskOutcome>, DatabaseError> {
+        let ApprovalContext { client, conversation, turns, key, .. } = context;
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         // Only calls of the chat are compared with what was granted.
         let may_grant = ask.is_grantable && turns >= 0;
@@ -148,15 +205,17 @@ impl ApprovalService {
             content.remove("evidence");
         }
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
+        let content = content.to_string();
         let new = NewQuestion {
             id: &id,
             client: &client.name,
             name: conversation,
             tenant: &client.tenant,
             digest: &ask.digest,
-            content: &content.to_string(),
+            content: &content,
             expires_after: millis(self.asking.expires_after),
             turn: turns,
+            since: context.since,
             used: &used,
             most: self.open_question_limits(),
         };
@@ -178,15 +237,13 @@ impl ApprovalService {
             AskOutcome::Known(id) => (id, false),
             AskOutcome::New(id) => (id, true),
             full @ (AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour) => {
-                self.report_full(client, conversation, ask, &full)?;
-                return Ok(ApprovalOutcome::UNASKED);
+                return Ok(Err(full));
             }
         };
         if is_new {
             self.notify_question(&id).await;
         }
-        let asked = ApprovalReference { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
-        Ok(self.await_answer(context, asked).await)
+        Ok(Ok(ApprovalReference::new(id, ask.digest.clone(), &content)))
     }
 
     /// Notifies of a new question.
@@ -280,6 +337,7 @@ impl ApprovalService {
             content: &content.to_string(),
             expires_after: millis(self.asking.expires_after),
             turn: TURN_OF_TOOL_OFFER,
+            since: TURN_OF_TOOL_OFFER,
             used: &[],
             most: self.open_question_limits(),
         };
@@ -319,9 +377,11 @@ impl ApprovalService {
         let ApprovalContext { client, conversation, turns, .. } = context;
         let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
-        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-        let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let asked = ApprovalReference { id: question.id, digest: question.digest, tool };
+        let turn = question.turn;
+        let asked = ApprovalReference {
+            turn,
+            ..ApprovalReference::new(question.id, question.digest, &question.content)
+        };
         Ok(self.await_answer(context, asked).await)
     }
 
@@ -472,13 +532,15 @@ impl ApprovalService {
         }
     }
 
-    /// Voids the questions of a conversation that continues without the answers.
+    /// Voids the questions of a conversation that continues without the answers, except those whose approvals are used.
     pub(crate) async fn void_questions(
         &self,
         client: &ClientSettings,
         conversation: &str,
+        used: &[ApprovalReference],
     ) -> Result<(), DatabaseError> {
-        let allowed = self.store.void_questions(&client.name, conversation).await?;
+        let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
+        let allowed = self.store.void_questions(&client.name, conversation, &used).await?;
         self.note_void(&allowed, "the conversation continued without the answer")?;
         self.wake_waiters();
         Ok(())
@@ -543,6 +605,13 @@ pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (Stri
     })
 }
 
+/// Removes what differs between a question about one call and about several equal ones.
+fn remove_times(content: &mut Value) {
+    if let Some(members) = content.as_object_mut() {
+        WITH_TIMES.iter().for_each(|name| drop(members.remove(*name)));
+    }
+}
+
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
 /// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts of the
 /// question are withheld from people with a lower clearance, and which decisions are permitted.
@@ -568,16 +637,26 @@ fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
 pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();
+    let summary = match ask.times {
+        ..=1 => ask.summary.clone(),
+        times => {
+            format!("{} The model makes this call {times} times; the answer is for all of them.", ask.summary)
+        }
+    };
     let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});
-    json!({
+    let mut shown = json!({
         "tool": ask.tool.to_string(),
         "arguments": ask.arguments,
-        "summary": ask.summary,
+        "summary": summary,
         "evidence": ask.evidence,
         "label": ask.label,
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
-    })
+    });
+    if let (Some(shown), 2..) = (shown.as_object_mut(), ask.times) {
+        shown.insert(TIMES.to_owned(), ask.times.into());
+    }
+    shown
 }
 
 #[cfg(test)]

@@ -374,8 +374,8 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
         let kind = reason.kind.name();
         match (&reason.statement, reason.kind) {
             (Some(span), ReasonKind::Rule | ReasonKind::RuleError) => {
-                let (line, text) = (client.policy.line(span), client.policy.excerpt(span));
-                format!("{kind}: line {line}: {}", text.lines().next().unwrap_or_default().trim())
+                let (place, text) = (client.policy.locate(span), client.policy.excerpt(span));
+                format!("{kind}: {}: {}", place.line_name(), text.lines().next().unwrap_or_default().trim())
             }
             _ if reason.label.is_empty() => kind.to_owned(),
             _ => format!(

@@ -52,6 +52,12 @@ pub struct ApprovalRequest {
     pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
+    /// How often the model makes this call in direct succession, from here on: a person can answer for all of them.
+    pub times: usize,
+    /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can decide on
+    /// all of them at once. A reader who may know of such a question may know of this one. Each is asked when its call is
+    /// judged; it may then have other reasons, or not be asked.
+    pub upcoming: Vec<Self>,
 }
 
 /// Text that influenced a call, or that would leave with it.

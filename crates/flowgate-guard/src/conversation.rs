@@ -35,6 +35,7 @@ mod step_labels;
 mod tool_offer;
 mod turn;
 mod unique_numbers;
+mod upcoming;
 
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, PushError, ReasonKind};

@@ -17,6 +17,7 @@ pub(crate) mod pattern_bits;
 pub(crate) mod plan;
 pub(crate) mod regex;
 pub(crate) mod roles;
+mod source;
 pub(crate) mod syntax;
 
 use std::fmt;
@@ -25,6 +26,7 @@ pub use argument_role::{ArgumentRole, name_words, suggested_role};
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
 pub use parser::MAX_SOURCE;
+pub use source::{PolicySource, SourceLocation};
 pub use syntax::Action;
 
 use crate::label::Space;
@@ -37,19 +39,40 @@ pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'stat
     crate::builtin::function_reference()
 }
 
+/// A policy that has errors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InvalidPolicy {
+    /// The text that the diagnostics refer to.
+    pub source: PolicySource,
+    /// All diagnostics, in order of location. At least one is an error.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}: {diagnostic}", self.source.locate(diagnostic.span.start))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for InvalidPolicy {}
+
 /// Approximate size of one character range in a compiled pattern, in bytes.
 const RANGE: usize = 56;
 
 /// An enforceable policy.
 pub struct Policy {
-    source: String,
+    source: PolicySource,
     pub(crate) plan: Plan,
     warnings: Vec<Diagnostic>,
 }
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policy").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("Policy").field("source", &self.source()).finish_non_exhaustive()
     }
 }
 
@@ -75,38 +98,69 @@ impl Policy {
     /// # Errors
     /// As [`Policy::parse`].
     pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
-        let (file, mut diagnostics) = parser::parse(source, dialect);
+        let refuse = |_: &str| Err("here, a policy is one text without files".to_owned());
+        Self::load(source, dialect, refuse).map_err(|invalid| invalid.diagnostics)
+    }
+
+    /// Parses a policy that may import other files with `import "PATH"`. `read` returns the text of an imported file, given its
+    /// path relative to the folder of the policy's own file, or the reason why it cannot be read.
+    ///
+    /// # Errors
+    /// All diagnostics, in order of location, if any of them is an error.
+    pub fn load(
+        source: &str,
+        dialect: Dialect,
+        read: impl FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, InvalidPolicy> {
+        let (source, file, mut diagnostics) = source::Loader::load(source, dialect, read);
         let (plan, more) = compile::compile(&file, dialect);
         diagnostics.extend(more);
         let has_error =
             |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
-            diagnostics.extend(compat::warnings(&file, source));
+            diagnostics.extend(compat::warnings(&file, source.text()));
             diagnostics.extend(roles::misspelled_roles(&file.statements));
-            diagnostics.extend(captures::warnings(&plan, source));
+            diagnostics.extend(captures::warnings(&plan, &source));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
         if has_error(&diagnostics) {
-            return Err(diagnostics);
+            return Err(InvalidPolicy { source, diagnostics });
         }
-        Ok(Self { source: source.to_owned(), plan, warnings: diagnostics })
+        Ok(Self { source, plan, warnings: diagnostics })
     }
 
-    /// Returns the source text.
+    /// Returns the policy with statements added to it.
+    ///
+    /// # Errors
+    /// The diagnostics, if the result is not valid.
+    pub fn with_statements(&self, statements: &str) -> Result<Self, InvalidPolicy> {
+        let mut own = self.source.own_text().to_owned();
+        own.push('\n');
+        own.push_str(statements);
+        own.push('\n');
+        Self::load(&own, self.plan.dialect, |path| self.source.read(path))
+    }
+
+    /// Returns the text of the policy with that of all files that it imports.
     pub fn source(&self) -> &str {
+        self.source.text()
+    }
+
+    /// Returns the files of the policy.
+    pub fn files(&self) -> &PolicySource {
         &self.source
     }
 
     /// Returns the approximate size in bytes, for a caller that caches policies: the source text and the compiled
     /// patterns, which may be far larger.
     pub fn size(&self) -> usize {
-        self.source.len() + self.plan.patterns_weight.saturating_mul(RANGE)
+        self.source().len() + self.plan.patterns_weight.saturating_mul(RANGE)
     }
 
     /// Returns the syntax tree of the source text.
     pub(crate) fn syntax(&self) -> syntax::PolicyFile {
-        parser::parse(&self.source, self.plan.dialect).0
+        self.source.syntax(self.plan.dialect)
     }
 
     /// Returns the warnings: diagnostics that do not prevent its use.
@@ -159,7 +213,7 @@ impl Policy {
 
     /// Returns the text of the policy at `span`, which is one line, without a comment that two spaces precede.
     pub fn excerpt(&self, span: &Span) -> &str {
-        let line = self.source.get(span.clone()).unwrap_or("");
+        let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
     }
 
@@ -190,9 +244,15 @@ impl Policy {
         declared.map(|role| role.role).min().or_else(|| suggested_role(argument))
     }
 
-    /// Returns the line, from 1, on which `span` begins.
+    /// Returns where `span` begins: its file, if it is imported, and the line and column.
+    pub fn locate(&self, span: &Span) -> SourceLocation<'_> {
+        self.source.locate(span.start)
+    }
+
+    /// Returns the line, from 1, on which `span` begins in [the text of all files](Self::source), which identifies a statement.
+    /// [`locate`](Self::locate) returns the place to show to a person.
     pub fn line(&self, span: &Span) -> usize {
-        self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
+        self.source().get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
     }
 }
 

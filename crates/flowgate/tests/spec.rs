@@ -11,7 +11,7 @@ use flowgate::monitor::{
     Attribution, AuthorizedCall, CallDependency, Denial, Judgement, Limits, Monitor, Outcome, Permit,
     Question, Verdict,
 };
-use flowgate::policy::Policy;
+use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::{Call, EventBody, EventId, Message, NodeId, Output, Tool, TraceEntry};
 use serde_json::Value;
 
@@ -24,9 +24,15 @@ fn specifications_hold() {
         let text = std::fs::read_to_string(file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let mut policy: Option<Result<Arc<Policy>, String>> = None;
+        let mut imported: Vec<(String, String)> = Vec::new();
         for block in blocks(&text) {
             match block.language.as_str() {
-                "flow" => policy = Some(parse(&block.text)),
+                "flow" => policy = Some(load(&block.text, &imported)),
+                language if language.starts_with("flow ") => {
+                    let path = language.trim_start_matches("flow ").to_owned();
+                    imported.retain(|(known, _)| *known != path);
+                    imported.push((path, block.text));
+                }
                 "trace" => {
                     traces += 1;
                     let policy = policy
@@ -83,7 +89,11 @@ fn documentation_and_examples_are_policies() {
     }
     assert!(sources.len() >= 10);
     for (place, source) in sources {
-        let policy = parse(&source).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let imported = [
+            ("servers/bank.flow".to_owned(), String::new()),
+            ("../shared/contacts.flow".to_owned(), String::new()),
+        ];
+        let policy = load(&source, &imported).unwrap_or_else(|error| panic!("{place}: {error}"));
         // What users copy must not let a stranger choose a destination.
         let copied = ["payload-sensitive", "capture-and-fields"];
         let found = policy.warnings().iter().find(|warning| copied.contains(&warning.code));
@@ -133,13 +143,18 @@ fn blocks(markdown: &str) -> Vec<CodeBlock> {
     blocks
 }
 
-/// Returns the policy, or its diagnostics, one per line: `line:column code: message; help: advice`.
-fn parse(source: &str) -> Result<Arc<Policy>, String> {
-    Policy::parse(source).map(Arc::new).map_err(|diagnostics| {
-        let lines = diagnostics.iter().map(|d| {
-            let (line, column) = d.position(source);
+/// Returns a policy that may import files, given by path and text, or its diagnostics, one per line:
+/// `line:column code: message; help: advice`.
+fn load(source: &str, files: &[(String, String)]) -> Result<Arc<Policy>, String> {
+    let read = |path: &str| {
+        let file = files.iter().find(|(known, _)| known == path);
+        file.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".to_owned())
+    };
+    Policy::load(source, Dialect::Flowgate, read).map(Arc::new).map_err(|invalid| {
+        let lines = invalid.diagnostics.iter().map(|d| {
+            let place = invalid.source.locate(d.span.start);
             let help = d.help.as_ref().map(|help| format!("; help: {help}")).unwrap_or_default();
-            format!("{line}:{column} {}: {}{help}", d.code, d.message)
+            format!("{place} {}: {}{help}", d.code, d.message)
         });
         lines.collect::<Vec<_>>().join("\n")
     })

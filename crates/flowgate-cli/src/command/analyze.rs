@@ -9,10 +9,11 @@ use serde_json::{Map, Value, json};
 
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
-use crate::output::{Console, plural};
+use crate::output::{Console, plural, statement_line};
 use crate::policy_file::load_policy_as;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
+use crate::report::with_file;
 
 /// The options of `flowgate analyze`.
 pub(crate) struct AnalyzeOptions<'a> {
@@ -129,18 +130,19 @@ fn print_text(
             .kwargs
             .iter()
             .for_each(|(key, value)| output.line(&format!("    {key} = {}", one_line(value))));
-        output.line(&format!("    {name}:{} in {trace}:{line}", policy.line(&violation.statement)));
+        let (file, rule) = statement_line(name, policy, &violation.statement);
+        output.line(&format!("    {file}:{rule} in {trace}:{line}"));
         violation.ranges.iter().for_each(|range| output.line(&format!("    {range}")));
     }
     for failure in &analysis.failures {
-        let rule = policy.line(&failure.statement);
+        let (file, rule) = statement_line(name, policy, &failure.statement);
         let message = match failure.kind {
             analysis::EvaluationFailureKind::MissingParameter => {
                 format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
             }
             _ => failure.message.clone(),
         };
-        output.error(&format!("{name}:{rule}: {trace}:{line}: the rule cannot be evaluated: {message}"));
+        output.error(&format!("{file}:{rule}: {trace}:{line}: the rule cannot be evaluated: {message}"));
     }
 }
 
@@ -154,19 +156,20 @@ fn one_line(value: &Value) -> String {
 /// Returns the same as a JSON document.
 fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
-        json!({
-            "rule": policy.line(&violation.statement),
+        let value = json!({
+            "rule": policy.locate(&violation.statement).line,
             "action": action_verb(violation.action),
             "args": violation.args,
             "kwargs": violation.kwargs,
             "ranges": violation.ranges,
             "key": violation.key,
-        })
+        });
+        with_file(policy, &violation.statement, value)
     });
-    let failures = analysis
-        .failures
-        .iter()
-        .map(|failure| json!({"rule": policy.line(&failure.statement), "message": failure.message}));
+    let failures = analysis.failures.iter().map(|failure| {
+        let place = policy.locate(&failure.statement);
+        with_file(policy, &failure.statement, json!({"rule": place.line, "message": failure.message}))
+    });
     let (violations, failures) = (violations.collect::<Vec<_>>(), failures.collect::<Vec<_>>());
     json!({"trace": trace, "line": line, "violations": violations, "failures": failures})
 }

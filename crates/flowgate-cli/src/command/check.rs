@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::CheckFormat;
 use crate::input::{self, InputError};
-use crate::output::{Console, plural};
+use crate::output::{Console, plural, statement_line};
 use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
@@ -260,10 +260,11 @@ fn sarif_results(
             .statement
             .iter()
             .map(|span| {
+                let (file, line) = statement_line(policy_name, policy, span);
                 json!({
                     "physicalLocation": {
-                        "artifactLocation": {"uri": policy_name},
-                        "region": {"startLine": policy.line(span)},
+                        "artifactLocation": {"uri": file},
+                        "region": {"startLine": line},
                     },
                     "message": {"text": policy.excerpt(span)},
                 })

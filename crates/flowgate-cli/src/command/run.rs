@@ -16,7 +16,6 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use flowgate::monitor::Monitor;
-use flowgate::policy::Policy;
 use flowgate_guard::OfferedTool;
 use flowgate_guard::agent::Toolbox;
 use flowgate_guard::approve::DigestKey;
@@ -111,8 +110,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let mut session = monitor();
     let knows = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
-    let source = policy_source(&options.policy)?;
-    let notes = notes::PolicyNotes { policy: &policy, source: &source, method: options.method() };
+    let notes = notes::PolicyNotes { policy: &policy, method: options.method() };
     notes.report_hidden_tools(&conversation, &shell);
     if let Some(system) = &system {
         if let Some(statement) = notes.suggest_statement(monitor(), "system", system, &conversation) {
@@ -332,9 +330,4 @@ fn build_toolbox(
         });
     }
     toolbox
-}
-
-/// Returns whether the policy with this statement added is valid.
-fn parses(source: &str, statement: &str) -> bool {
-    Policy::parse(&format!("{source}\n{statement}\n")).is_ok()
 }

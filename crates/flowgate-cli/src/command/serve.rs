@@ -13,7 +13,7 @@ use flowgate_gateway::visibility;
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
-use crate::output::{Console, plural};
+use crate::output::{Console, plural, policy_file_name};
 
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
@@ -78,8 +78,9 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
     for client in &models.clients {
         let policy = &client.policy;
         for warning in policy.warnings() {
-            let (line, column) = warning.position(policy.source());
-            let place = format!("{}:{line}:{column}", client.policy_file);
+            let place = policy.locate(&warning.span);
+            let file = policy_file_name(&client.policy_file, place.file);
+            let place = format!("{file}:{}:{}", place.line, place.column);
             output.warning(&format!("clients.{}: {place}: {}", client.name, warning.message));
             count += 1;
         }

@@ -32,6 +32,31 @@ fn content_is_shown_only_when_asked_for() {
 }
 
 #[test]
+fn a_policy_names_the_file_that_it_imports() {
+    file(
+        "imported.flow",
+        b"lattice integrity: trusted < untrusted\n\nrequire trusted if:\n    (call: ToolCall) is tool:pay\nlable x\n",
+    );
+    let broken = file("importing-broken.flow", b"import \"imported.flow\"\n");
+    check(&["check", name(&broken)], 2, "imported.flow:5:1");
+    check(&["check", name(&broken)], 2, "importing-broken.flow has 1 error");
+    let none = file("importing-none.flow", b"import \"imported-no.flow\"\n");
+    check(&["check", name(&none)], 2, "imported-no.flow: there is no such file");
+
+    file(
+        "imported-good.flow",
+        b"lattice integrity: trusted < untrusted\n\nrequire trusted if:\n    (call: ToolCall) is tool:pay\n",
+    );
+    let policy = file("importing.flow", b"\nimport \"imported-good.flow\"\n");
+    let trace = br#"[{"role":"user","content":"hi"},{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"pay","arguments":"{}"}}]}]"#;
+    let trace = file("importing.json", trace);
+    let arguments = ["check", name(&policy), name(&trace)];
+    check(&arguments, 1, "imported-good.flow:3  require trusted if:");
+    check(&[&arguments[..], &["--format", "json"]].concat(), 1, "\"file\": \"imported-good.flow\"");
+    check(&[&arguments[..], &["--format", "sarif"]].concat(), 1, "imported-good.flow");
+}
+
+#[test]
 fn wire_formats_are_stable() {
     for (format, golden) in [("json", "check.json"), ("jsonl", "check.jsonl"), ("sarif", "check.sarif")] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

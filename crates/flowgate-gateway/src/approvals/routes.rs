@@ -368,6 +368,7 @@ impl ApprovalService {
             "state": question.state.name(),
             "client": question.client,
             "conversation": question.name,
+            "turn": (question.turn >= 0).then_some(question.turn),
             "tenant": question.tenant,
             "digest": question.digest,
             "asked": question.asked,

@@ -116,23 +116,32 @@ pub(crate) async fn run(
     let withdrawn = frozen_approvals(approvals, &client.spec, name).await?;
     let has_changed = approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
     let mut is_resumed = false;
-    let context =
-        ApprovalContext { client: &client.spec, conversation: name, turns: session.turns(), presence, key };
-    let mut person = PersonApprover { approvals, context, used: Vec::new(), question: None, failure: None };
+    let context = ApprovalContext {
+        client: &client.spec,
+        conversation: name,
+        turns: session.turns(),
+        since: session.turns(),
+        presence,
+        key,
+    };
+    let mut person = PersonApprover::new(approvals, context);
     let mut given_up = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
+        // The request that asked may have announced further questions.
+        person.context.since = asked.as_ref().map_or(context.since, |asked| asked.turn);
         match decision {
             Decision::Later => {
                 let completion =
-                    waiting_completion(&client.spec, asked.as_ref(), &session.conversation.postpone());
+                    waiting_completion(&client.spec, asked.as_ref(), 0, &session.conversation.postpone());
                 session.push_completion(client, &completion).await;
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
             Decision::Allow | Decision::AllowForConversation => person.used.extend(asked),
-            Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+            Decision::Refuse => person.refused.extend(asked),
+            Decision::Silent | Decision::Unasked => {}
         }
         // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;
@@ -143,9 +152,10 @@ pub(crate) async fn run(
         }
         session.conversation.accept_decision(decision);
         is_resumed = true;
+        person.announced = true;
     } else {
         if session.conversation.waits_for_decision() {
-            approvals.void_questions(&client.spec, name).await?;
+            approvals.void_questions(&client.spec, name, &[]).await?;
             let cause = "the conversation continued without the answer";
             given_up = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
@@ -188,7 +198,7 @@ pub(crate) async fn run(
         observer: &mut watch,
     };
     let ended = agent.continue_turn(&mut session.conversation).await;
-    let PersonApprover { used, question, failure: unasked, .. } = person;
+    let PersonApprover { used, question, upcoming, announced, failure: unasked, .. } = person;
     report.add_upstream_time(Duration::from_micros(micros.load(Ordering::Relaxed)));
     if let Some(error) = unasked {
         ended.iter().for_each(|turn| report.add_turn(turn));
@@ -213,7 +223,16 @@ pub(crate) async fn run(
     };
     report.add_turn(&turn);
     turn.void.splice(0..0, given_up);
-    let is_void = |asked: &ApprovalReference| turn.void.iter().any(|void| void.digest == asked.digest);
+    if announced && turn.ended != Some(TurnEnd::Asked) {
+        // A foreseen question may not have been asked after all.
+        approvals.void_questions(&client.spec, name, &used).await?;
+    }
+    let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
+    // One approval of several equal calls is used if one of them runs.
+    let is_void = |asked: &ApprovalReference| {
+        turn.void.iter().any(|void| void.digest == asked.digest)
+            && !(asked.is_for_several && runs(&asked.digest))
+    };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     session.events = take_audit_events(client, name, &mut turn);
     if turn.ended != Some(TurnEnd::Asked) {
@@ -256,7 +275,7 @@ pub(crate) async fn run(
     }
     let completion = match turn.ended {
         Some(TurnEnd::Asked) => {
-            let completion = waiting_completion(&client.spec, question.as_ref(), &turn);
+            let completion = waiting_completion(&client.spec, question.as_ref(), upcoming, &turn);
             report.waits = question.map(|asked| WaitingStatus { question: asked.id });
             completion
         }
@@ -332,10 +351,12 @@ fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<A
 fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
+    upcoming: usize,
     turn: &Done,
 ) -> Completion {
+    let more = if upcoming == 0 { String::new() } else { format!(" and {upcoming} more") };
     let note = format!(
-        "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
+        "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
     let mut completion = completion(turn, &|tool| client.name_of(tool));
@@ -399,15 +420,43 @@ struct PersonApprover<'a> {
     context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
     used: Vec<ApprovalReference>,
+    /// The questions that a person answered with no.
+    refused: Vec<ApprovalReference>,
     /// The question for which the turn waits.
     question: Option<ApprovalReference>,
+    /// How many more questions were announced with it.
+    upcoming: usize,
+    /// Whether questions were announced before their calls were judged.
+    announced: bool,
     /// The reason why a question could not be asked; the turn then fails.
     failure: Option<DatabaseError>,
+}
+
+impl<'a> PersonApprover<'a> {
+    fn new(approvals: &'a ApprovalService, context: ApprovalContext<'a>) -> Self {
+        Self {
+            approvals,
+            context,
+            used: Vec::new(),
+            refused: Vec::new(),
+            question: None,
+            upcoming: 0,
+            announced: false,
+            failure: None,
+        }
+    }
 }
 
 impl Approver for PersonApprover<'_> {
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
+            if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
+                return Decision::Allow;
+            }
+            if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
+                return Decision::Refuse;
+            }
+            self.announced |= !ask.upcoming.is_empty();
             let ApprovalOutcome { decision, asked } =
                 match self.approvals.ask(self.context, ask, &self.used).await {
                     Ok(answered) => answered,
@@ -419,8 +468,9 @@ impl Approver for PersonApprover<'_> {
                 };
             match decision {
                 Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
-                Decision::Later => self.question = asked,
-                Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+                Decision::Later => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
+                Decision::Refuse => self.refused.extend(asked),
+                Decision::Silent | Decision::Unasked => {}
             }
             decision
         })

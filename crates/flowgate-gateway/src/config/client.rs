@@ -1,9 +1,10 @@
 //! Reads the sections `[clients.*]`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use flowgate::policy::Policy;
+use flowgate::policy::{Dialect, Policy};
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::Method;
@@ -60,19 +61,22 @@ impl ConfigReader<'_> {
         }
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;
-        let policy = Policy::parse(&source).map_err(|errors| {
-            let first = errors.first().map(|error| {
-                let (line, column) = error.position(&source);
-                format!(":{line}:{column}: {}", error.message)
+        let policy_folder = path.parent().unwrap_or(Path::new(""));
+        let read = |imported: &str| self.text(&policy_folder.join(imported));
+        let policy = Policy::load(&source, Dialect::Flowgate, read).map_err(|invalid| {
+            let first = invalid.diagnostics.first().map(|error| {
+                let place = invalid.source.locate(error.span.start);
+                let file = place.file.map_or_else(|| path.clone(), |file| policy_folder.join(file));
+                format!("{}:{}:{}: {}", file.display(), place.line, place.column, error.message)
             });
-            let more = match errors.len() {
+            let more = match invalid.diagnostics.len() {
                 0 | 1 => String::new(),
                 count => {
                     let (more, path) = (count - 1, path.display());
                     format!(" (and {more} more errors: run `flowgate check {path}`)")
                 }
             };
-            format!("{}{}{more}", path.display(), first.unwrap_or_default())
+            format!("{}{more}", first.unwrap_or_default())
         })?;
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
@@ -85,8 +89,15 @@ impl ConfigReader<'_> {
         let trusted = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
-        let basis =
-            serde_json::json!([FORMAT, source, method.name(), labelling, trusted, spec.pinned, named]);
+        let basis = serde_json::json!([
+            FORMAT,
+            policy.source(),
+            method.name(),
+            labelling,
+            trusted,
+            spec.pinned,
+            named
+        ]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(ClientSettings {
             basis,

@@ -11,6 +11,11 @@ fn error_of(text: &str) -> String {
     std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
     std::fs::write(folder.join("asks.flow"), "extern is_friend(name: str) -> bool\n").unwrap();
     std::fs::write(folder.join("bad.flow"), "lattice integrity: trusted <\n").unwrap();
+    std::fs::create_dir_all(folder.join("shared")).unwrap();
+    std::fs::write(folder.join("imports.flow"), "import \"shared/b.flow\"\nimport \"p.flow\"\n").unwrap();
+    std::fs::write(folder.join("shared/b.flow"), "import \"../p.flow\"\n").unwrap();
+    std::fs::write(folder.join("imports-bad.flow"), "import \"bad.flow\"\nx := \n").unwrap();
+    std::fs::write(folder.join("imports-none.flow"), "import \"none.flow\"\n").unwrap();
     let environment = |name: &str| match name {
         "KEY" => Some("0123456789abcdef".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
@@ -43,6 +48,15 @@ fn problems_are_named_with_their_place() {
     let with_ca = |url: &str, file: &str| {
         UPSTREAM.replace("http://localhost:8080", url) + &format!("ca-file = \"{file}\"\n") + CLIENT
     };
+    check(format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports.flow")), "");
+    check(
+        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports-bad.flow")),
+        "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more errors: run `flowgate check DIR/imports-bad.flow`)",
+    );
+    check(
+        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports-none.flow")),
+        "clients.a: DIR/imports-none.flow:1:1: `none.flow` cannot be imported: DIR/none.flow: there is no file of this name; relative paths begin at the folder of the configuration",
+    );
     check(
         with_ca("http://localhost", "p.flow"),
         "upstreams.local: it has a `ca-file`, but its `url` does not begin with https://: correct the `url`, \

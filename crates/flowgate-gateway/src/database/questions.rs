@@ -72,6 +72,8 @@ pub(crate) struct StoredQuestion {
     pub(crate) change: i64,
     /// Whether the approval holds for the rest of the conversation.
     pub(crate) is_granted: bool,
+    /// The number of persisted turns of the conversation before, or [`TURN_OUTSIDE_CHAT`] or [`TURN_OF_TOOL_OFFER`].
+    pub(crate) turn: i64,
 }
 
 /// What a person decides.
@@ -98,6 +100,8 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) expires_after: i64,
     /// The number of persisted turns of the conversation, or [`TURN_OUTSIDE_CHAT`] or [`TURN_OF_TOOL_OFFER`].
     pub(crate) turn: i64,
+    /// The value of `turn` when the first question about the same message of the model was asked.
+    pub(crate) since: i64,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
     /// The bounds on questions.
@@ -154,7 +158,7 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// The columns of a question. One that has expired and is not marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
-    asked, expires, decided_by, decided, change, granted";
+    asked, expires, decided_by, decided, change, granted, turn";
 const NO_CHANGES: DatabaseError =
     DatabaseError::Damaged("the table `changes` has no row with the number of the last change");
 
@@ -281,7 +285,7 @@ impl Database {
                      ORDER BY place, asked DESC LIMIT ?3"
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), most.into()]).await?;
-                let total = rows.first().map_or(Ok(0), |row| row.integer(13))?;
+                let total = rows.first().map_or(Ok(0), |row| row.integer(14))?;
                 let mut found = read_all(&mut rows)?;
                 found.sort_by_key(|question| std::cmp::Reverse(question.asked));
                 Ok((found, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
@@ -347,19 +351,24 @@ impl Database {
         &self,
         client: &str,
         name: &str,
+        except: &[String],
     ) -> Result<Vec<StoredQuestion>, DatabaseError> {
-        let (client, name) = (client.to_owned(), name.to_owned());
+        let (client, name, except) = (client.to_owned(), name.to_owned(), except.to_vec());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
                 let sql = format!(
-                    "SELECT {COLUMNS} FROM questions WHERE client = ?1 AND name = ?2 AND turn >= 0 AND state = 'allowed'"
+                    "SELECT {COLUMNS} FROM questions WHERE client = ?1 AND name = ?2 AND turn >= 0 AND state IN ('open', 'allowed')"
                 );
-                let allowed = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
-                let sql = "UPDATE questions SET state = 'void', change = ?1 \
-                           WHERE client = ?2 AND name = ?3 AND turn >= 0 AND state IN ('open', 'allowed')";
-                tx.execute(sql, &[change.into(), (&client).into(), (&name).into()]).await?;
-                Ok(allowed)
+                let mut found = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
+                found.retain(|question| !except.contains(&question.id));
+                for question in &found {
+                    let sql = "UPDATE questions SET state = 'void', change = ?1 \
+                               WHERE id = ?2 AND state IN ('open', 'allowed')";
+                    tx.execute(sql, &[change.into(), (&question.id).into()]).await?;
+                }
+                found.retain(|question| question.state == QuestionState::Allowed);
+                Ok(found)
             })
         })
         .await
@@ -456,5 +465,6 @@ fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
         decided: row.integer(10)?,
         change: row.integer(11)?,
         is_granted: row.integer(12)? != 0,
+        turn: row.integer(13)?,
     })
 }

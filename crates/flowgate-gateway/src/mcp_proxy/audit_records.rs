@@ -98,10 +98,12 @@ impl McpExchange<'_> {
         };
         session.events.push(decided.into());
         // The question is not in the store and has no id there.
-        is_yes.then(|| ApprovalReference {
-            id: String::new(),
-            digest: ask.digest,
-            tool: ask.tool.to_string(),
+        is_yes.then(|| {
+            ApprovalReference::new(
+                String::new(),
+                ask.digest,
+                &json!({"tool": ask.tool.to_string()}).to_string(),
+            )
         })
     }
 }

@@ -89,6 +89,7 @@ impl McpExchange<'_> {
             client: &client.spec,
             conversation,
             turns: TURN_OUTSIDE_CHAT,
+            since: TURN_OUTSIDE_CHAT,
             presence: self.presence,
             key: None,
         };

@@ -481,7 +481,7 @@ fn an_answer_is_not_lost_and_not_used_twice() {
     assert_ne!(again["id"], question["id"]);
 }
 
-/// Two calls of one message are asked one after the other; the answer to the second one does not apply to the first.
+/// Two calls of one message are asked together; the answer to one of them does not apply to the other.
 #[test]
 fn an_answer_is_for_its_own_question() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("\"send\"") {
@@ -492,22 +492,23 @@ fn an_answer_is_for_its_own_question() {
     let bob = PersonClient(&gateway, "bob");
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail both.");
-    let first = bob.first();
-    assert_eq!(first["call"]["arguments"]["to"], "bob");
-    assert_eq!(bob.says(&first, "allow").0, 200);
+    let open = bob.open();
+    let about = |to: &str| open.iter().find(|question| question["call"]["arguments"]["to"] == to).unwrap();
+    assert_eq!(open.len(), 2);
+    assert_eq!(bob.says(about("bob"), "allow").0, 200);
     agent.says("continue");
     assert_eq!(agent.ran, Vec::<String>::new());
     let second = bob.first();
-    assert_eq!(second["call"]["arguments"]["to"], "eve");
+    assert_eq!(second["id"], about("eve")["id"]);
     // The continued turn uses the first approval; the second call is denied.
     assert_eq!(bob.says(&second, "deny").0, 200);
     assert_eq!(agent.says("continue"), "Done.");
     assert_eq!(agent.ran, [format!("send {MAIL}")]);
 }
 
-/// Two identical calls in one message are two questions.
+/// Two identical calls in succession are one question, which says so; with another call between them, they are two.
 #[test]
-fn the_same_call_twice_is_two_questions() {
+fn the_same_call_twice_is_one_question() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("\"send\"") {
         true => says("Done."),
         false => calls(&[("send", MAIL), ("send", MAIL)]),
@@ -516,10 +517,29 @@ fn the_same_call_twice_is_two_questions() {
     let bob = PersonClient(&gateway, "bob");
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail twice.");
+    assert_eq!(agent.ran, Vec::<String>::new());
+    let question = bob.first();
+    assert_eq!((bob.open().len(), &question["call"]["times"]), (1, &json!(2)));
+    assert_eq!(bob.says(&question, "allow").0, 200);
+    agent.says("continue");
+    assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {MAIL}")]);
+
+    let other = r#"{"to":"eve","body":"hello"}"#;
+    let upstream = UpstreamDouble::new(move |request| match text_of(request).contains("\"send\"") {
+        true => says("Done."),
+        false => calls(&[("send", MAIL), ("send", other), ("send", MAIL)]),
+    });
+    let gateway = home(&upstream, 0).start();
+    let bob = PersonClient(&gateway, "bob");
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail Bob, Eve and Bob.");
     for _ in 0..2 {
         assert_eq!(agent.ran, Vec::<String>::new());
-        assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+        for question in bob.open() {
+            assert_eq!(question["call"]["times"], json!(null));
+            assert_eq!(bob.says(&question, "allow").0, 200);
+        }
         agent.says("continue");
     }
-    assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {MAIL}")]);
+    assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {other}"), format!("send {MAIL}")]);
 }

@@ -60,6 +60,8 @@ impl Conversation {
             is_grantable: question.is_grantable(),
             changeable: self.monitor.changeable_arguments(question),
             expires: self.settings.expires,
+            times: 1,
+            upcoming: Vec::new(),
         }
     }
 

@@ -271,10 +271,10 @@ impl Conversation {
     }
 
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
-        let ask = self.approval_request(&question);
+        let ask = self.request_with_upcoming(index, &question);
         self.turn.outcome.spent.questions += 1;
         self.phase = ConversationPhase::Asking { index, question: Box::new(question) };
-        Need::Approve(ask)
+        Need::Approve(Box::new(ask))
     }
 
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {

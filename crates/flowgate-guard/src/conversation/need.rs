@@ -23,7 +23,7 @@ pub enum Need {
     /// The text of a slot, from a model without tools: [`Conversation::accept_fill`](super::Conversation::accept_fill).
     Fill(Request),
     /// A person's decision: [`Conversation::accept_decision`](super::Conversation::accept_decision).
-    Approve(ApprovalRequest),
+    Approve(Box<ApprovalRequest>),
     /// A tool's answer. The call may run:
     /// [`Conversation::accept_tool_answer`](super::Conversation::accept_tool_answer).
     Run(AuthorizedCall),

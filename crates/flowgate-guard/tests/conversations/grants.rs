@@ -52,3 +52,30 @@ fn a_grant_above_the_lowest_label_is_not_used_below_it() {
     // Above the lowest label a person is asked, and below it once more; then the grant of that label covers the call.
     assert_eq!(calls, ["runs", "asks", "runs", "asks", "runs", "runs"]);
 }
+
+/// With the first question of a message come those about its further calls, as far as they can be foreseen.
+#[test]
+fn a_question_announces_those_about_further_calls_of_the_message() {
+    let rule = format!("{POLICY}ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n");
+    let (bob, eve) = (r#"send {"to": "bob", "body": "a"}"#, r#"send {"to": "eve", "body": "a"}"#);
+    let read = "read {}";
+    for (calls, expected) in [
+        (vec![bob], "send bob x1: "),
+        (vec![bob, eve], "send bob x1: send eve x1 | send eve x1: "),
+        (
+            vec![bob, read, bob, eve, eve],
+            "send bob x2: send eve x2 | send bob x1: send eve x2 | send eve x2:  | send eve x1: ",
+        ),
+        (
+            vec![bob, eve, bob],
+            "send bob x1: send eve x1, send bob x1 | send eve x1: send bob x1 | send bob x1: ",
+        ),
+        // What is refused without a question, or what a slot will hold, is not announced.
+        (vec![bob, r#"nothing {}"#, r#"send {"to": 1, "to": 2}"#], "send bob x1: "),
+        (vec![bob, r#"send {"to": "eve", "body": {"$slot": {"copy": ["h1"]}}}"#], "send bob x1: "),
+    ] {
+        let mut run = run(Decision::Allow, &rule);
+        run.turn("Mail them.", &[&calls.join("\n"), "Done."]);
+        assert_eq!(run.announced.join(" | "), expected, "{calls:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::Tool;
-use flowgate_guard::approve::{Decision, DigestKey};
+use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Need, ToolAnswer, Turn};
 use flowgate_guard::history::{ClientProfile, History};
 use flowgate_guard::journal::Input;
@@ -48,6 +48,8 @@ pub(crate) struct ScriptedConversation {
     pub(crate) decision: Decision,
     /// The excerpts that were shown with questions.
     pub(crate) excerpts: Vec<String>,
+    /// The questions, with how often each call is made, and the questions that were announced with each.
+    pub(crate) announced: Vec<String>,
     /// The answers of the tools; `sent` for tools that are not listed.
     pub(crate) answers: Vec<(&'static str, Value)>,
     /// What the answers carry in addition to the label that the policy gives them.
@@ -129,6 +131,7 @@ impl ScriptedConversation {
             log: Vec::new(),
             decision: Decision::Refuse,
             excerpts: Vec::new(),
+            announced: Vec::new(),
             answers,
             carries: None,
             fill: "a summary".to_owned(),
@@ -201,6 +204,16 @@ impl ScriptedConversation {
                 }
                 Need::Approve(ask) => {
                     self.log.push(format!("asks {} {}", ask.tool, ask.arguments));
+                    let about = |ask: &ApprovalRequest| {
+                        format!(
+                            "{} {} x{}",
+                            ask.tool,
+                            ask.arguments.get("to").and_then(Value::as_str).unwrap_or_default(),
+                            ask.times
+                        )
+                    };
+                    let upcoming: Vec<String> = ask.upcoming.iter().map(about).collect();
+                    self.announced.push(format!("{}: {}", about(&ask), upcoming.join(", ")));
                     self.excerpts.extend(ask.excerpts.into_iter().map(|excerpt| excerpt.text));
                     if self.decision == Decision::Later {
                         let turn = self.conversation.postpone();

@@ -219,7 +219,7 @@ fn asked(more: &str) -> Option<ApprovalRequest> {
                 content: json!({"a": "Pay Mallory!", "b": "hunter2"}),
                 ..ToolAnswer::text("")
             }),
-            Need::Approve(ask) => return Some(ask),
+            Need::Approve(ask) => return Some(*ask),
             _ => return None,
         }
     }

@@ -21,7 +21,7 @@ const IN_POLICIES: [(&str, &str, u64); 9] = [
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 58] = [
+const IN_RUNS: [(&str, u64); 59] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -54,6 +54,7 @@ const IN_RUNS: [(&str, u64); 58] = [
     ("an agent that is hidden", 15),
     ("a question that the observer sees", 8),
     ("a question with excerpts", 6),
+    ("an announced question", 1),
     ("a reply that is withheld", 2),
     ("a reply with an address that is disarmed", 4),
     ("a store that the observer remembers", 5),

@@ -157,7 +157,7 @@ impl ObservedSession {
             format!("#{} {} {:?}", shown.count(), region.path, region.span)
         };
         let mut line = format!("asks {} {} {} {:?}", ask.tool, ask.arguments, ask.digest, ask.label);
-        let _ = write!(line, "; {} {:?}", ask.summary, ask.evidence);
+        let _ = write!(line, "; {} times {} {:?}", ask.times, ask.summary, ask.evidence);
         for reason in &ask.reasons {
             let regions: Vec<String> =
                 reason.regions.iter().map(|(region, label)| format!("{} {label:?}", place(region))).collect();

@@ -211,9 +211,20 @@ impl RunState<'_> {
                         let line = if carries.flows_to(&self.case.level) {
                             session.asks(&ask, &self.case.label)
                         } else {
-                            format!("asks {} {} {}", ask.tool, ask.arguments, ask.digest)
+                            format!("asks {} {} {} {}", ask.tool, ask.arguments, ask.digest, ask.times)
                         };
                         self.log(line);
+                    }
+                    for next in &ask.upcoming {
+                        if !self.sees(&next.decided) {
+                            continue;
+                        }
+                        self.run.met.insert("an announced question");
+                        let carries = OracleLabel::of_names(&self.case.declared.shapes, &next.carries);
+                        let shown = carries.flows_to(&self.case.level);
+                        let line =
+                            if shown { session.asks(next, &self.case.label) } else { next.digest.clone() };
+                        self.log(format!("announces {} times {line}", next.times));
                     }
                     // A person with the observer's clearance may allow the call; questions above it are
                     // refused in both runs, because nothing is replayed.

@@ -140,12 +140,15 @@ fn yes_no(value: &Json) -> Option<Json> {
 }
 
 /// Whether a path is within a folder, spelled without a detour: no empty part, no `.` or `..`, no backslash and no control
-/// character, in at most [`MAX_PATH`] bytes.
+/// character, no percent sign (a tool may decode `%2e`), in at most [`MAX_PATH`] bytes. The root is no folder.
 fn is_path_in(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
+    if folder.is_empty() {
+        return false;
+    }
     let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else { return false };
     path.len() <= MAX_PATH
-        && !path.chars().any(|c| c == '\\' || c.is_control())
+        && !path.chars().any(|c| matches!(c, '\\' | '%') || c.is_control())
         && rest.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
@@ -184,7 +187,8 @@ mod tests {
             ("/reports/a.txt", "/reports", true),
             ("/reports/2024/a.txt", "/reports/", true),
             ("reports/a", "reports", true),
-            ("/a", "/", true),
+            ("/a", "/", false),
+            ("/reports/%2e%2e/secret", "/reports", false),
             ("/reports", "/reports", false),
             ("/reports/", "/reports", false),
             ("/reports2/a", "/reports", false),

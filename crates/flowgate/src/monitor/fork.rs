@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Attribution, Monitor, Verdict};
+use super::{Attribution, Judgement, Monitor, Question, Verdict};
 use crate::label::Label;
 use crate::trace::TraceEntry;
 
@@ -22,6 +22,42 @@ impl Monitor {
             }
             Verdict::Confirm(_) | Verdict::Deny(_) => false,
         })
+    }
+
+    /// Returns the questions that calls would ask, one after the other, after the call of a question was approved and ran:
+    /// none for a call that would not be asked about. `confirms` says which permitted calls are asked about nevertheless.
+    /// Leaves this monitor unchanged. The time is linear in the length of the trace.
+    pub fn questions_after(
+        &self,
+        first: &Question,
+        calls: impl IntoIterator<Item = (TraceEntry, Attribution)>,
+        confirms: impl Fn(&Judgement) -> bool,
+    ) -> Vec<Option<Question>> {
+        let mut fork = self.fork();
+        fork.run_if_approved(first.entry.clone(), first.attribution.clone());
+        let questions = calls.into_iter().map(|(entry, attribution)| {
+            let question = match fork.judge_entry(entry.clone(), attribution.clone()) {
+                Verdict::Permit(permit) if confirms(permit.judgement()) => {
+                    Some(fork.require_approval(permit))
+                }
+                Verdict::Confirm(question) => Some(question),
+                Verdict::Permit(_) | Verdict::Deny(_) => None,
+            };
+            fork.run_if_approved(entry, attribution);
+            question
+        });
+        questions.collect()
+    }
+
+    /// Runs a call unless it is denied.
+    fn run_if_approved(&mut self, entry: TraceEntry, attribution: Attribution) {
+        let permit = match self.judge_entry(entry, attribution) {
+            Verdict::Permit(permit) => Some(permit),
+            Verdict::Confirm(question) => self.approve(question).ok(),
+            Verdict::Deny(_) => None,
+        };
+        // A call that is denied after all does not run.
+        let _ = permit.map(|permit| self.redeem(permit));
     }
 
     /// Returns the labels that messages, outputs or descriptions would carry if they were pushed one after

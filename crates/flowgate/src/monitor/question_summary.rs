@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::{Question, Reason, ReasonKind};
+use crate::policy::diagnostic::one_line;
 use crate::policy::{ArgumentRole, Policy};
 use crate::trace::Call;
 
@@ -40,7 +41,7 @@ fn effects(policy: &Policy, call: &Call) -> Option<String> {
             ArgumentRole::Url => format!("opens {value}"),
             ArgumentRole::Path => format!("reads or writes {value}"),
             ArgumentRole::Code => format!("runs {value}"),
-            ArgumentRole::Credential => format!("uses the credential in `{name}`"),
+            ArgumentRole::Credential => format!("uses the credential in `{}`", escaped(name)),
             ArgumentRole::Selector => format!("acts on {value}"),
             ArgumentRole::Content => continue,
         };
@@ -89,26 +90,41 @@ fn is_excess(reason: &Reason) -> bool {
 
 /// Whether a reason is about the decision to make the call, and not about an argument.
 fn is_about_decision(reason: &Reason) -> bool {
-    reason.part.as_deref().is_some_and(|part| !part.starts_with("arguments."))
+    reason.part.as_deref().is_some_and(|part| argument_of(part).is_none())
 }
 
 /// Returns the argument that a reason is about, in words.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
-    let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+    let argument = argument_of(reason.part.as_deref()?)?;
     let name = argument.split(['.', '[']).next().unwrap_or(argument);
+    let argument = escaped(argument);
     Some(match policy.argument_role(&call.tool, name) {
         Some(role) if role.name() != name => format!("the {role} (`{argument}`)"),
         _ => format!("`{argument}`"),
     })
 }
 
-/// Quotes the beginning of a value.
+/// Returns the path of an argument within the arguments, if a part is one: `to`, or `["odd name"]`.
+fn argument_of(part: &str) -> Option<&str> {
+    let path = part.strip_prefix("arguments")?;
+    path.strip_prefix('.').or_else(|| path.starts_with('[').then_some(path))
+}
+
+/// Quotes the beginning of a value, and says how long it is if that is not all of it.
 fn quote(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(QUOTED) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text,
+        Some((end, _)) => {
+            let beginning = one_line(text.get(..end).unwrap_or_default().to_owned());
+            format!("{beginning}... ({} characters)", text.chars().count())
+        }
+        None => one_line(text),
     }
+}
+
+/// Returns the name of an argument, which the model may have chosen, on one line and not too long.
+fn escaped(name: &str) -> String {
+    one_line(name.chars().take(QUOTED).collect()).replace('`', "'")
 }
 
 /// Joins phrases to "a, b and c"; `None` if there are none.
@@ -186,7 +202,15 @@ ask "is the day right?" if:
             (
                 "noted",
                 format!(r#"{{"command": "{long}"}}"#),
-                format!("This call of noted runs \"{}.... A rule of the policy asks: is the day right?", "x".repeat(79)),
+                format!("This call of noted runs \"{}... (202 characters). A rule of the policy asks: is the day right?", "x".repeat(79)),
+            ),
+            (
+                "log",
+                r#"{"to": "a\u202eb", "x`\u2028y": 1}"#.to_owned(),
+                "This call of log sends to \"a\\u{202e}b\". Text that is untrusted may have led to this call, and may have chosen the \
+                 recipient (`to`) and `[\"x'\\u{2028}y\"]`. It would disclose what is private, by the recipient (`to`), \
+                 `[\"x'\\u{2028}y\"]` and the fact that it is made."
+                    .to_owned(),
             ),
             ("now", "{}".to_owned(), "Text that is untrusted may have led to this call.".to_owned()),
         ] {

@@ -7,6 +7,7 @@
 
 use super::diagnostic::Diagnostic;
 use super::plan::{CompiledQuery, LabelStatement, Plan, TargetStep};
+use super::source::PolicySource;
 
 impl LabelStatement {
     /// Returns whether it captures a part of the text that is the content of the event.
@@ -27,7 +28,7 @@ impl LabelStatement {
 }
 
 /// Returns a warning for each label of a field of a content from which another statement captures a part.
-pub(super) fn warnings(plan: &Plan, source: &str) -> Vec<Diagnostic> {
+pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
     let capturing: Vec<&LabelStatement> =
         plan.labels.iter().filter(|statement| statement.captures_content()).collect();
     let within = plan.labels.iter().filter(|statement| statement.labels_within_content());
@@ -35,9 +36,9 @@ pub(super) fn warnings(plan: &Plan, source: &str) -> Vec<Diagnostic> {
         let capture = capturing.iter().find(|capture| may_share_tool(plan, &capture.query, &fields.query))?;
         let message = "the statement labels a field of a text that is not parsed into fields, so the label \
             applies to the whole text";
-        let line = source.get(..capture.span.start).map_or(0, |before| before.matches('\n').count()) + 1;
+        let line = source.locate(capture.span.start).line_name();
         let help = format!(
-            "the text is not parsed, since line {line} captures from the whole text: capture from a field, \
+            "the text is not parsed, since {line} captures from the whole text: capture from a field, \
             or remove one of the two statements"
         );
         Some(Diagnostic::warning("capture-and-fields", fields.span.clone(), message).help(help))

@@ -233,6 +233,7 @@ impl<'a> Compiler<'a> {
             // Handled above; the value of a constant is substituted where it is used.
             StatementKind::Lattice { .. }
             | StatementKind::Import { .. }
+            | StatementKind::ImportFile { .. }
             | StatementKind::Extern { .. }
             | StatementKind::Role { .. } => Ok(()),
             StatementKind::Constant { value, .. } if tool_group::is_group(value) => self.check_group(value),
@@ -250,6 +251,10 @@ impl<'a> Compiler<'a> {
                 let mut scope = Scope::default();
                 let label_plan = self.label(label, &mut scope)?;
                 let rest = self.plan.space.all().without(label_plan.dims);
+                if self.plan.default.is_some() {
+                    let help = "keep one `default` statement in the policy and the files that it imports";
+                    return self.fail("duplicate-name", &span, "the default label is declared twice", help);
+                }
                 match label_plan.fixed {
                     Some(fixed) if label_plan.computed.is_empty() => {
                         let top = self.plan.space.restrict(&self.plan.space.top(), rest);

@@ -38,6 +38,7 @@ pub const CODES: &[&str] = &[
     "endorse-secrecy",
     "endorse-sensitive",
     "endorse-untyped",
+    "import",
     "indentation",
     "label",
     "label-flow",
@@ -155,7 +156,7 @@ impl std::error::Error for Diagnostic {}
 
 /// Returns `text` with characters escaped that would break its line, move a terminal's cursor or change the reading
 /// direction: names in a message come from the policy, and a policy may come from an untrusted source.
-fn one_line(text: String) -> String {
+pub(crate) fn one_line(text: String) -> String {
     if !text.contains(is_unprintable) {
         return text;
     }

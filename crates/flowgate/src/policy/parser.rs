@@ -20,15 +20,20 @@ const MAX_HEIGHT: usize = 100;
 /// Maximum number of diagnostics that are kept.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// Parses a policy.
-pub(crate) fn parse(source: &str, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
-    if source.len() > MAX_SOURCE {
+/// Parses the part of `source` that is one file of a policy.
+pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
+    let text = source.get(range.clone()).unwrap_or_default();
+    if text.len() > MAX_SOURCE {
+        let place = range.start..range.start;
         let diagnostic =
-            Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
+            Diagnostic::error("too-long", place, format!("the policy is longer than {MAX_SOURCE} bytes"))
                 .help("split it into several policies");
         return (PolicyFile::default(), vec![diagnostic]);
     }
-    let tokens = lexer::lex(source).into_iter().filter(|(token, _)| *token != Token::Comment).collect();
+    let moved = |span: Span| span.start + range.start..span.end + range.start;
+    let tokens = lexer::lex(text).into_iter().filter(|(token, _)| *token != Token::Comment);
+    let tokens = tokens.map(|(token, span)| (token, moved(span))).collect();
+    let source = source.get(..range.end).unwrap_or_default();
     let mut parser = Parser { source, dialect, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
     let file = parser.file();
     (file, parser.diagnostics)
@@ -41,6 +46,7 @@ struct ReportedParseError;
 type ParseResult<T> = Result<T, ReportedParseError>;
 
 struct Parser<'a> {
+    /// The text up to the end of the file that is parsed.
     source: &'a str,
     dialect: Dialect,
     tokens: Vec<Lexeme>,
@@ -193,6 +199,10 @@ fn excerpt(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    pub(super) fn parse(source: &str, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
+        parse_range(source, 0..source.len(), dialect)
+    }
 
     /// Several errors are reported together, each at its location.
     #[test]

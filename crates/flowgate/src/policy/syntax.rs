@@ -59,6 +59,8 @@ pub(crate) enum StatementKind {
     Extern { name: Name, parameters: Vec<(Name, Name)>, result: Name },
     /// `import a.b as c`, or `from a.b import c as d, e`
     Import { module: Name, alias: Option<Name>, names: Option<Vec<(Name, Option<Name>)>> },
+    /// `import "PATH"`: the statements of another file.
+    ImportFile { path: String },
 }
 
 /// The action of a rule when it matches.
@@ -85,6 +87,21 @@ pub(crate) enum DimensionOrder {
     Readers,
     /// `time`
     Time,
+}
+
+impl DimensionOrder {
+    /// Returns the order as written, without locations.
+    pub(crate) fn names(&self) -> (&'static str, Vec<Vec<&str>>) {
+        fn texts(names: &[Name]) -> Vec<&str> {
+            names.iter().map(|name| name.text.as_str()).collect()
+        }
+        match self {
+            Self::Edges(paths) => ("edges", paths.iter().map(|path| texts(path)).collect()),
+            Self::Set(names) => ("set", names.iter().map(|names| texts(names)).collect()),
+            Self::Readers => ("readers", Vec::new()),
+            Self::Time => ("time", Vec::new()),
+        }
+    }
 }
 
 /// Conditions that must all hold.
@@ -350,7 +367,8 @@ impl Statement {
             StatementKind::Lattice { .. }
             | StatementKind::Default { .. }
             | StatementKind::Extern { .. }
-            | StatementKind::Import { .. } => {}
+            | StatementKind::Import { .. }
+            | StatementKind::ImportFile { .. } => {}
         }
     }
 }

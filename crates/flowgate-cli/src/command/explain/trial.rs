@@ -147,5 +147,5 @@ pub(super) fn with_statements<'s>(
     statements: impl Iterator<Item = &'s str>,
 ) -> Option<Policy> {
     let added: Vec<&str> = statements.collect();
-    Policy::parse(&format!("{}\n{}\n", policy.source(), added.join("\n"))).ok()
+    policy.with_statements(&added.join("\n")).ok()
 }

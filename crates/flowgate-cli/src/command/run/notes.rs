@@ -5,15 +5,12 @@ use flowgate::policy::Policy;
 use flowgate::trace::{EventBody, Message, TraceEntry};
 use flowgate_guard::conversation::{Conversation, Method};
 
-use super::parses;
 use super::terminal::ChatTerminal;
 use crate::escaping;
 
 /// Reports what a policy hides.
 pub(super) struct PolicyNotes<'a> {
     pub(super) policy: &'a Policy,
-    /// The text of the policy.
-    pub(super) source: &'a str,
     pub(super) method: Method,
 }
 
@@ -89,7 +86,7 @@ impl PolicyNotes<'_> {
             // The indentation for printing is not part of the policy.
             let text: Vec<&str> =
                 statement.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
-            parses(self.source, &text.join("\n"))
+            self.policy.with_statements(&text.join("\n")).is_ok()
         };
         let [first, ..] = &candidates;
         candidates.iter().find(|statement| plain(statement)).unwrap_or(first).clone()

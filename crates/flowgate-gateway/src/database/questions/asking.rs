@@ -18,6 +18,7 @@ pub(super) struct QuestionToAsk {
     content: String,
     expires_after: i64,
     turn: i64,
+    since: i64,
     used: Vec<String>,
     most: QuestionLimits,
 }
@@ -33,6 +34,7 @@ impl QuestionToAsk {
             content: new.content.to_owned(),
             expires_after: new.expires_after,
             turn: new.turn,
+            since: new.since,
             used: new.used.to_vec(),
             most: new.most,
         }
@@ -43,10 +45,11 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        let Self { client, name, digest, content, turn, .. } = self;
+        let Self { client, name, digest, content, turn, since, .. } = self;
         let sql = "SELECT id FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 AND content = ?4 \
-                   AND turn = ?5 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
-        let values = [client.into(), name.into(), digest.into(), content.into(), (*turn).into()];
+                   AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
+        let values =
+            [client.into(), name.into(), digest.into(), content.into(), (*since).into(), (*turn).into()];
         for row in &mut tx.query(sql, &values).await? {
             let id = row.text(0)?;
             if !self.used.contains(&id) {
@@ -103,10 +106,11 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
         change: i64,
     ) -> Result<Vec<String>, DatabaseError> {
-        let Self { client, name, digest, content, turn, .. } = self;
+        let Self { client, name, digest, content, turn, since, .. } = self;
         let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 \
-                   AND content <> ?4 AND turn = ?5 AND state IN ('open', 'allowed') AND {unexpired} LIMIT 100";
-        let values = [client.into(), name.into(), digest.into(), content.into(), (*turn).into()];
+                   AND content <> ?4 AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} LIMIT 100";
+        let values =
+            [client.into(), name.into(), digest.into(), content.into(), (*since).into(), (*turn).into()];
         let mut void = Vec::new();
         for row in &mut tx.query(sql, &values).await? {
             let (id, other, state) = (row.text(0)?, row.text(1)?, row.text(2)?);

@@ -89,6 +89,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     content: "{}",
                     expires_after: if stands { 3_600_000 } else { -1 },
                     turn: 0,
+                    since: 0,
                     used: &[],
                     most: QuestionLimits {
                         of_conversation: i64::MAX,
@@ -137,7 +138,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                 }
             }
             QuestionStep::GiveUp(name) => {
-                let given_up = store.void_questions("c", &name.to_string()).await.unwrap();
+                let given_up = store.void_questions("c", &name.to_string(), &[]).await.unwrap();
                 let allowed = model.iter().filter(|q| q.name == name && q.is(&[QuestionState::Allowed]));
                 let mut allowed: Vec<&str> = allowed.map(|q| q.id.as_str()).collect();
                 allowed.sort_unstable();
@@ -177,7 +178,19 @@ async fn a_yes_is_for_one_question() {
         let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn) = (3_600_000, TURN_OUTSIDE_CHAT);
-        let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
+        let new = NewQuestion {
+            id,
+            client,
+            name,
+            tenant,
+            digest,
+            content,
+            expires_after,
+            turn,
+            since: turn,
+            used,
+            most,
+        };
         let mut recorded = None;
         let record = |void: &[String]| {
             recorded = Some(void.to_vec());
@@ -213,8 +226,19 @@ async fn the_questions_of_an_hour_are_counted() {
     let ask = async |id: &str, name: &str, turn: i64| {
         let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 2 };
         let (client, tenant, content, expires_after, used) = ("c", "t", "{}", 3_600_000, &[]);
-        let new =
-            NewQuestion { id, client, name, tenant, digest: id, content, expires_after, turn, used, most };
+        let new = NewQuestion {
+            id,
+            client,
+            name,
+            tenant,
+            digest: id,
+            content,
+            expires_after,
+            turn,
+            since: turn,
+            used,
+            most,
+        };
         store.ask(&new, |_| Ok(())).await.unwrap()
     };
     let new = |id: &str| AskOutcome::New(id.to_owned());
@@ -238,7 +262,19 @@ async fn a_question_that_is_not_recorded_is_not_asked() {
         let most = QuestionLimits { of_conversation: 1, of_client: 1, an_hour: 9 };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn, used) = (3_600_000, TURN_OUTSIDE_CHAT, &[]);
-        let new = NewQuestion { id, client, name, tenant, digest, content, expires_after, turn, used, most };
+        let new = NewQuestion {
+            id,
+            client,
+            name,
+            tenant,
+            digest,
+            content,
+            expires_after,
+            turn,
+            since: turn,
+            used,
+            most,
+        };
         let failure = || DatabaseError::Audit("the disk is full".to_owned());
         store.ask(&new, |_| is_recorded.then_some(()).ok_or_else(failure)).await
     };

@@ -24,8 +24,8 @@ enum Restriction {
     Listed(u32),
     /// To a kind with one spelling for each value, or to a pattern.
     Typed(EndorsedValue),
-    /// To the paths in a folder.
-    InFolder,
+    /// To the paths in a folder, or the URLs on a host: only arguments of this role.
+    Within(ArgumentRole),
 }
 
 impl Compiler<'_> {
@@ -89,7 +89,7 @@ impl Compiler<'_> {
                     endorsed.canonical = value.canonical.or(endorsed.canonical);
                     value.bits
                 }
-                Restriction::InFolder => None,
+                Restriction::Within(_) => None,
             };
             // Every condition holds, so the smallest set bounds the value.
             endorsed.bits = [endorsed.bits, bits].into_iter().flatten().min();
@@ -103,9 +103,7 @@ impl Compiler<'_> {
         let suffices = |restriction: &Restriction| match restriction {
             Restriction::Listed(_) => true,
             Restriction::Typed(_) => !roles.iter().any(|role| role.needs_listed_values()),
-            Restriction::InFolder => {
-                !roles.is_empty() && roles.iter().all(|role| *role == ArgumentRole::Path)
-            }
+            Restriction::Within(fitting) => !roles.is_empty() && roles.iter().all(|role| role == fitting),
         };
         if restrictions.iter().any(suffices) {
             // Each item of a list has a value of its own.
@@ -128,11 +126,19 @@ impl Compiler<'_> {
                 Some((_, word)) => format!("`{name}` names a destination or a command (`{word}`)"),
                 None => format!("`{name}` has the role {role}"),
             };
-            let help = "keep the requirement, or list the allowed values with `in [...]`; `unsafe endorse` accepts any value at your risk";
+            let form = match role {
+                ArgumentRole::Path => ", or test it with `is_path_in`",
+                ArgumentRole::Url => ", or test it with `is_url_on`",
+                _ => "",
+            };
+            let help = format!(
+                "keep the requirement, or list the allowed values with `in [...]` or `in tool:NAME`{form}; `unsafe endorse` accepts any \
+                 value at your risk"
+            );
             return self.fail("endorse-sensitive", &expr.span, message, help);
         }
         let help = "test this argument itself with `is_date`, `is_datetime`, `is_time`, `is_integer`, \
-            `is_number`, `is_bool`, `in [...]` or a bounded `fullmatch`, or write `unsafe endorse`";
+            `is_decimal`, `is_bool`, `is_yes_no`, `in [...]`, `in tool:NAME` or a bounded `fullmatch`, or write `unsafe endorse`";
         self.fail("endorse-untyped", &expr.span, "no condition limits the argument to a harmless type", help)
     }
 }
@@ -155,8 +161,17 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
                     bits: Some(kind.bits),
                 }));
             }
-            let is_fixed = matches!(arguments.get(1), Some(CompiledExpr::Constant(Value::Str(_))));
-            (function.name == "is_path_in" && is_fixed).then_some(Restriction::InFolder)
+            let is_text = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Str(_)));
+            match (function.name, arguments.get(1)) {
+                ("is_path_in", Some(folder)) if is_text(folder) => {
+                    Some(Restriction::Within(ArgumentRole::Path))
+                }
+                ("is_url_on", Some(CompiledExpr::List(hosts))) if hosts.iter().all(is_text) => {
+                    Some(Restriction::Within(ArgumentRole::Url))
+                }
+                ("is_url_on", Some(host)) if is_text(host) => Some(Restriction::Within(ArgumentRole::Url)),
+                _ => None,
+            }
         }
         CompiledExpr::Regex(RegexUse::FullMatch { bits: Some(bits) }, _, value) if is_target(value) => {
             Some(Restriction::Typed(EndorsedValue { canonical: None, bits: Some(*bits) }))

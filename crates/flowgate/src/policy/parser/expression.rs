@@ -485,7 +485,7 @@ mod tests {
 
     fn check(source: &str, expected: &str) {
         let (file, diagnostics) =
-            super::super::parse(&format!("x := {source}"), crate::policy::Dialect::Flowgate);
+            super::super::tests::parse(&format!("x := {source}"), crate::policy::Dialect::Flowgate);
         let shown = match file.statements.first().map(|s| &s.kind) {
             Some(StatementKind::Constant { value, .. }) => show(value),
             _ => diagnostics.iter().map(|d| d.message.clone()).collect::<Vec<_>>().join("; "),

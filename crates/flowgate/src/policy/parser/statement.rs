@@ -123,6 +123,17 @@ impl Parser<'_> {
             "ask" => self.rule(Action::Ask),
             "log" => self.rule(Action::Log),
             "extern" => self.external(),
+            "import" if self.peek_at(1) == Token::Str => {
+                self.advance();
+                let span = self.advance();
+                let ExprKind::Str(path) = self.literal(&span)? else {
+                    let message = "the path of an import is computed".to_owned();
+                    let diagnostic = Diagnostic::error("import", span, message);
+                    return Err(self.report(diagnostic.help("write the path as a plain text")));
+                };
+                self.end_of_line()?;
+                Ok(StatementKind::ImportFile { path })
+            }
             "import" | "from" => {
                 self.advance();
                 let mut module = self.name("a module")?;

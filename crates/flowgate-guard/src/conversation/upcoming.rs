@@ -1,0 +1,93 @@
+//! Foresees the questions about further calls of the same message, so that a person can answer all of them at once.
+//!
+//! The calls are judged on a copy of the monitor, as if each call before had been approved. Only calls with all their values
+//! written out are foreseen: what a slot will hold is not known yet. A question is announced only to those who may know that
+//! the first one is asked, since an announcement shows that. Equal calls that follow each other share a question, which says how
+//! many there are. [`super::calls`] adds the announcements to the first question.
+
+use flowgate::monitor::{Attribution, Question, Reason};
+use flowgate::trace::{Call, Tool, TraceEntry};
+use flowgate_lm::chat::ToolCall;
+use serde_json::{Map, Value};
+
+use super::Conversation;
+use crate::approve::ApprovalRequest;
+use crate::view::ModelStep;
+use crate::{arguments, placeholder, slot};
+
+/// The most calls that are foreseen.
+const MAX_UPCOMING: usize = 20;
+
+impl Conversation {
+    /// Builds the request to decide on the call with this index in the last step, and announces the questions about the calls
+    /// after it.
+    pub(super) fn request_with_upcoming(&self, index: usize, question: &Question) -> ApprovalRequest {
+        let mut request = self.approval_request(question);
+        for next in self.upcoming(index, question) {
+            let is_repeated = asks_the_same(request.upcoming.last().unwrap_or(&request), &next);
+            match request.upcoming.last_mut() {
+                Some(last) if is_repeated => last.times += 1,
+                None if is_repeated => request.times += 1,
+                _ => request.upcoming.push(next),
+            }
+        }
+        request
+    }
+
+    fn upcoming(&self, index: usize, question: &Question) -> Vec<ApprovalRequest> {
+        let Some(step) = self.last_step() else { return Vec::new() };
+        let later = step.calls.iter().take(self.settings.calls).skip(index + 1).take(MAX_UPCOMING);
+        let (method, hidden) = (self.settings.method, step.names.all().len());
+        let entries: Vec<_> = later
+            .enumerate()
+            .filter_map(|(number, made)| {
+                let (tool, arguments) = self.written_call(step, &made.call)?;
+                let call = Call { id: format!("upcoming-{number}"), tool, arguments: Ok(arguments) };
+                Some((TraceEntry::from(call), Attribution::view(method.name(), step.label, hidden)))
+            })
+            .collect();
+        if entries.is_empty() {
+            return Vec::new();
+        }
+        let asked = self.monitor.questions_after(question, entries, |judgement| method.confirms(judgement));
+        let may_be_known = |next: &Question| question.judgement().decided.flows_to(&next.judgement().decided);
+        let asked = asked.iter().flatten().filter(|next| may_be_known(next));
+        asked.map(|next| self.approval_request(next)).collect()
+    }
+
+    /// Returns the tool and the arguments of a call that would be judged as it is written.
+    fn written_call(&self, step: &ModelStep, call: &ToolCall) -> Option<(Tool, Map<String, Value>)> {
+        let parsed = Call::from_json(String::new(), Tool::local(""), &call.arguments).arguments.ok()?;
+        let is_look = call.name == slot::LOOK && self.settings.method.has_look();
+        let is_offered = self.turn.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
+        let known = self.tools.catalogue().find(&self.monitor, &step.bound, &call.name)?;
+        let hidden = step.names.len();
+        let is_written = |(name, value): (&String, &Value)| {
+            let has_slot = self.settings.method.has_slots() && slot::has_slot(value);
+            !has_slot
+                && matches!(slot::slot_from_placeholders(value, hidden), Ok(None))
+                && placeholder::find(name, hidden).is_empty()
+        };
+        let is_judged = !is_look
+            && is_offered
+            && arguments::check(&parsed, &known.offered.parameters).is_ok()
+            && parsed.iter().all(is_written);
+        is_judged.then(|| (known.offered.tool.clone(), parsed))
+    }
+}
+
+/// Whether two requests are about equal calls for equal reasons. The places of the calls in the trace differ.
+fn asks_the_same(one: &ApprovalRequest, other: &ApprovalRequest) -> bool {
+    let reasons = |request: &ApprovalRequest| -> Vec<Reason> {
+        let reasons = request.reasons.iter().cloned();
+        reasons.map(|reason| Reason { events: Vec::new(), regions: Vec::new(), ..reason }).collect()
+    };
+    let texts = |request: &ApprovalRequest| -> Vec<(Vec<String>, String)> {
+        request.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
+    };
+    one.digest == other.digest
+        && (&one.tool, &one.arguments, &one.label, one.decided, &one.state, &one.carries)
+            == (&other.tool, &other.arguments, &other.label, other.decided, &other.state, &other.carries)
+        && reasons(one) == reasons(other)
+        && texts(one) == texts(other)
+}
