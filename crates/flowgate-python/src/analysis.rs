@@ -130,7 +130,7 @@ impl PyFailure {
             EvaluationFailureKind::Attribute => "attribute",
             EvaluationFailureKind::Type => "type",
         };
-        let line = policy.line(&failure.statement);
+        let line = policy.locate(&failure.statement).line;
         Self { kind, message: failure.message.clone(), line, rule: failure.rule }
     }
 }
@@ -170,7 +170,7 @@ fn analyze(
     let found = py.detach(|| analysis::analyze(policy, entries, &options));
     let found = found.map_err(|error| errors::trace_error(&error))?;
     let violation = |violation: Violation| {
-        let line = policy.line(&violation.statement);
+        let line = policy.locate(&violation.statement).line;
         PyViolation { violation, line }
     };
     Ok(PyAnalysis {

@@ -1,6 +1,6 @@
 //! What is found about a policy: the class `Diagnostic`.
 
-use flowgate::policy::{Diagnostic, Severity};
+use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;
 
 /// One finding about a policy, with its place.
@@ -19,20 +19,23 @@ pub(crate) struct PyDiagnostic {
 }
 
 impl PyDiagnostic {
-    pub(crate) fn of(found: &Diagnostic, source: &str, path: Option<&str>) -> Self {
-        let (line, column) = found.position(source);
+    /// `path` names the file that imports the others.
+    pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
+        let place = source.locate(found.span.start);
+        let (_, text, span) = source.excerpt_file(&found.span);
+        let excerpt = Diagnostic { span, ..found.clone() }.render(text);
         Self {
             code: found.code,
             severity: match found.severity {
                 Severity::Warning => "warning",
                 Severity::Error => "error",
             },
-            file: path.map(str::to_owned),
-            line,
-            column,
+            file: place.file.or(path).map(str::to_owned),
+            line: place.line,
+            column: place.column,
             message: found.message.clone(),
             hint: found.help.clone(),
-            excerpt: found.render(source),
+            excerpt,
         }
     }
 }

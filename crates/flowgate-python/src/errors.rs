@@ -2,7 +2,7 @@
 
 use flowgate::analysis::TraceError;
 use flowgate::monitor::PushError;
-use flowgate::policy::Diagnostic;
+use flowgate::policy::InvalidPolicy;
 use flowgate::trace::read::ReadError;
 use pyo3::prelude::*;
 
@@ -21,9 +21,9 @@ mod classes {
 pub(crate) use classes::{Denied, FlowgateError, InUseError, UsedError};
 
 /// The policy cannot be used.
-pub(crate) fn policy_error(source: &str, path: Option<&str>, diagnostics: &[Diagnostic]) -> PyErr {
+pub(crate) fn policy_error(invalid: &InvalidPolicy, path: Option<&str>) -> PyErr {
     let diagnostics: Vec<PyDiagnostic> =
-        diagnostics.iter().map(|found| PyDiagnostic::of(found, source, path)).collect();
+        invalid.diagnostics.iter().map(|found| PyDiagnostic::of(found, &invalid.source, path)).collect();
     classes::PolicyError::new_err((diagnostics,))
 }
 

@@ -184,6 +184,9 @@ impl PyFill {
     }
 }
 
+/// The tool, the arguments and the summary of a question that will be asked.
+type UpcomingQuestion = (PyTool, Py<PyAny>, String);
+
 /// A person must decide on a call.
 #[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Approve")]
 pub(crate) struct PyApprove {
@@ -254,6 +257,24 @@ impl PyApprove {
     #[getter]
     fn changeable(&self) -> Vec<String> {
         self.request.changeable.clone()
+    }
+
+    /// How often the model makes this call in direct succession: a person can answer for all of them.
+    #[getter]
+    fn times(&self) -> usize {
+        self.request.times
+    }
+
+    /// The questions about further calls of the same message, as far as they can be foreseen: the tool, the arguments and the summary of
+    /// each. Each is asked when its call is judged.
+    #[getter]
+    fn upcoming(&self, py: Python<'_>) -> PyResult<Vec<UpcomingQuestion>> {
+        let upcoming = self.request.upcoming.iter();
+        let convert = |asked: &ApprovalRequest| {
+            let arguments = values::from_json(py, &asked.arguments)?.unbind();
+            Ok((PyTool(asked.tool.clone()), arguments, asked.summary.clone()))
+        };
+        upcoming.map(convert).collect()
     }
 
     /// How long the question stays open, in seconds.
@@ -395,6 +416,7 @@ pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyR
             Py::new(py, PyClassInitializer::from(base("fill")).add_subclass(PyFill { request }))?.into_any()
         }
         Need::Approve(request) => {
+            let request = *request;
             Py::new(py, PyClassInitializer::from(base("approve")).add_subclass(PyApprove { request }))?
                 .into_any()
         }

@@ -29,17 +29,42 @@ fn dialect(name: &str) -> PyResult<Dialect> {
     }
 }
 
+/// Returns the text of an imported file, or why there is none.
+fn read_import(read: Option<&Py<PyAny>>, name: &str) -> Result<String, String> {
+    let Some(read) = read else {
+        return Err("no `read` was given to `Policy`: use `load_policy`".to_owned());
+    };
+    Python::attach(|py| {
+        let text = read.call1(py, (name,)).and_then(|text| text.extract::<String>(py));
+        text.map_err(|error| error.value(py).to_string())
+    })
+}
+
 #[pymethods]
 impl PyPolicy {
-    /// Compiles a policy. `path` names its file in messages; with `dialect="invariant"`, constructs mean what Invariant's analyzer
-    /// makes of them.
+    /// Compiles a policy. `path` names its file in messages; `read` returns the text of a file that it imports. With
+    /// `dialect="invariant"`, constructs mean what Invariant's analyzer makes of them.
     #[new]
-    #[pyo3(signature = (source, *, path=None, dialect="flowgate"))]
-    fn new(py: Python<'_>, source: &str, path: Option<String>, dialect: &str) -> PyResult<Self> {
+    #[pyo3(signature = (source, *, path=None, dialect="flowgate", read=None))]
+    fn new(
+        py: Python<'_>,
+        source: &str,
+        path: Option<String>,
+        dialect: &str,
+        read: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
         let dialect = self::dialect(dialect)?;
-        let parsed = py.detach(|| Policy::parse_as(source, dialect));
-        let policy = parsed.map_err(|found| errors::policy_error(source, path.as_deref(), &found))?;
+        let load = |name: &str| read_import(read.as_ref(), name);
+        let parsed = py.detach(|| Policy::load(source, dialect, load));
+        let policy = parsed.map_err(|invalid| errors::policy_error(&invalid, path.as_deref()))?;
         Ok(Self { inner: Arc::new(policy), path })
+    }
+
+    /// Returns the policy with further statements.
+    fn with_statements(&self, statements: &str) -> PyResult<Self> {
+        let policy = self.inner.with_statements(statements);
+        let policy = policy.map_err(|invalid| errors::policy_error(&invalid, self.path.as_deref()))?;
+        Ok(Self { inner: Arc::new(policy), path: self.path.clone() })
     }
 
     /// The text of the policy.
@@ -58,7 +83,7 @@ impl PyPolicy {
     #[getter]
     fn warnings(&self) -> Vec<PyDiagnostic> {
         let warnings = self.inner.warnings().iter();
-        warnings.map(|found| PyDiagnostic::of(found, self.inner.source(), self.path.as_deref())).collect()
+        warnings.map(|found| PyDiagnostic::of(found, self.inner.files(), self.path.as_deref())).collect()
     }
 
     /// Whether the policy declares no lattice, so that labels stop nothing and only its rules do.
@@ -135,6 +160,6 @@ impl PyPolicy {
 
 impl PyPolicy {
     pub(crate) fn diagnostics(&self, found: &[flowgate::policy::Diagnostic]) -> Vec<PyDiagnostic> {
-        found.iter().map(|one| PyDiagnostic::of(one, self.inner.source(), self.path.as_deref())).collect()
+        found.iter().map(|one| PyDiagnostic::of(one, self.inner.files(), self.path.as_deref())).collect()
     }
 }

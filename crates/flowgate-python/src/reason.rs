@@ -80,10 +80,16 @@ impl PyReason {
         &self.reason.message
     }
 
-    /// The line of the statement of the policy, from 1.
+    /// The line of the statement of the policy in its file, from 1.
     #[getter]
     fn line(&self) -> Option<usize> {
-        self.reason.statement.as_ref().map(|span| self.policy.line(span))
+        self.reason.statement.as_ref().map(|span| self.policy.locate(span).line)
+    }
+
+    /// The file of the statement, if the policy imports it.
+    #[getter]
+    fn file(&self) -> Option<&str> {
+        self.reason.statement.as_ref().and_then(|span| self.policy.locate(span).file)
     }
 
     /// The statement of the policy.

@@ -94,6 +94,24 @@ def test_an_approved_call_runs_once() -> None:
     assert turn.usage["allowed"] == 1
 
 
+def test_the_questions_of_a_message_are_shown_together() -> None:
+    bank = Bank(PAGE)
+    approver = MockApprover()
+    model = ScriptedModel(
+        [
+            flowgate.Completion("", [("read_page", {"url": "example.org"})]),
+            flowgate.Completion("", [("look", {"regions": ["h1"]})]),
+            flowgate.Completion("", [("pay", {"to": "a", "amount": 1}, "p1"), ("pay", {"to": "b", "amount": 2}, "p2")]),
+            "Neither.",
+        ]
+    )
+    bank.guard(model, approve=approver).run("Read example.org.")
+    first = approver.questions[0]
+    assert first.times == 1
+    assert [(str(tool), arguments["to"]) for tool, arguments, _ in first.upcoming] == [("pay", "b")]
+    assert (bank.paid, approver.asked) == ([], ["pay", "pay"])
+
+
 def test_hidden_text_passes_through_a_slot() -> None:
     bank = Bank("A fine day.")
     model = ScriptedModel(

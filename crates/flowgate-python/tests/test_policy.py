@@ -40,6 +40,26 @@ def test_all_errors_are_reported() -> None:
     assert [found.line for found in caught.value.diagnostics] == [2, 4]
 
 
+def test_a_policy_imports_files(tmp_path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "pay.flow").write_text('''raise "no payments" if:\n    (call: ToolCall) is tool:pay\n''')
+    main = tmp_path / "main.flow"
+    main.write_text('import "shared/pay.flow"\n\nraise "x" if:\n    (m: Message)\n    "x" in m.content\n')
+    [reason] = flowgate.Monitor(flowgate.load_policy(main)).judge("pay").reasons
+    assert (reason.message, reason.file, reason.line) == ("no payments", "shared/pay.flow", 1)
+
+    (tmp_path / "shared" / "pay.flow").write_text('''\nraise "no payments" if:\n    (call: ToolCal) is tool:pay\n''')
+    with pytest.raises(flowgate.PolicyError) as caught:
+        flowgate.load_policy(main)
+    assert (caught.value.file, caught.value.line) == ("shared/pay.flow", 3)
+    assert "ToolCal)" in caught.value.diagnostics[0].excerpt
+    main.write_text('import "shared/other.flow"\n')
+    with pytest.raises(flowgate.PolicyError, match="No such file"):
+        flowgate.load_policy(main)
+    with pytest.raises(flowgate.PolicyError, match="load_policy"):
+        flowgate.Policy('import "shared/pay.flow"\n')
+
+
 def test_warnings() -> None:
     source = PAY + "payload call.arguments.to if:\n    (call: ToolCall) is tool:pay\n"
     [warning] = flowgate.Policy(source).warnings

@@ -47,13 +47,19 @@ def blocks(text: str) -> list[Block]:
 FILES = sorted(path for path in SPEC.rglob("*.md") if path.name != "README.md")
 
 
-def policy_of(block: Block) -> flowgate.Policy | str:
+def policy_of(block: Block, imported: dict[str, str]) -> flowgate.Policy | str:
     """Return the policy, or its diagnostics, one a line."""
+
+    def read(path: str) -> str:
+        if path not in imported:
+            raise FileNotFoundError("there is no such file")
+        return imported[path]
+
     try:
-        return flowgate.Policy(block.text)
+        return flowgate.Policy(block.text, read=read)
     except flowgate.PolicyError as error:
         return "\n".join(
-            f"{found.line}:{found.column} {found.code}: {found.message}" + (f"; help: {found.hint}" if found.hint else "")
+            f"{found.file + ':' if found.file else ''}{found.line}:{found.column} {found.code}: {found.message}" + (f"; help: {found.hint}" if found.hint else "")
             for found in error.diagnostics
         )
 
@@ -204,9 +210,12 @@ def check_outcome(outcome: str, why: str, expected: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_specification(path: Path) -> None:
     policy: flowgate.Policy | str | None = None
+    imported: dict[str, str] = {}
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.language == "flow":
-            policy = policy_of(block)
+            policy = policy_of(block, imported)
+        elif block.language.startswith("flow "):
+            imported[block.language.removeprefix("flow ")] = block.text
         elif block.language == "error":
             assert policy == block.text.strip(), f"{path.name}:{block.line}"
         elif block.language == "trace":

@@ -130,8 +130,13 @@ __all__ = [
 
 
 def load_policy(path: str | os.PathLike[str], *, dialect: str = "flowgate") -> Policy:
-    """Compile the policy in a file; errors name the file."""
-    return Policy(Path(path).read_text(encoding="utf-8"), path=os.fspath(path), dialect=dialect)
+    """Compile the policy in a file, with the files that it imports; errors name the file."""
+    folder = Path(path).parent
+
+    def read(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8")
+
+    return Policy(Path(path).read_text(encoding="utf-8"), path=os.fspath(path), dialect=dialect, read=read)
 
 
 def read_traces(path: str | os.PathLike[str]) -> list[Trace]:

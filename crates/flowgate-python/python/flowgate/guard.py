@@ -301,11 +301,8 @@ def _required(function: Model | None, name: str) -> Model:
 def _with_tools(policy: Policy | str, tools: Toolset) -> Policy:
     """Return the policy with the statements of the tools appended."""
     statements = tools.policy_text()
-    if isinstance(policy, str):
-        return Policy(f"{policy.rstrip()}\n\n{statements}" if statements else policy)
-    if not statements:
-        return policy
-    return Policy(f"{policy.source.rstrip()}\n\n{statements}", path=policy.path)
+    compiled = Policy(policy) if isinstance(policy, str) else policy
+    return compiled.with_statements(statements) if statements else compiled
 
 
 def text_of(value: Any) -> Any:
