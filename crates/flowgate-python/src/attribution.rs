@@ -1,0 +1,137 @@
+//! What a call depends on: the class `Attribution`.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use flowgate::monitor::{Attribution, CallDependency, Monitor};
+use flowgate::trace::EventId;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+
+use crate::event::find_node;
+use crate::label::PyLabel;
+
+/// The most names of methods that a program may invent; further ones are called `python`.
+const MAX_NAMES: usize = 64;
+
+static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// Returns a name that lives as long as the program. There are few: names of methods.
+pub(crate) fn lasting_name(name: &str) -> &'static str {
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(name) {
+        Some(known) => known,
+        None if names.len() >= MAX_NAMES => "python",
+        None => {
+            let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+            names.insert(name);
+            name
+        }
+    }
+}
+
+/// What a call depends on, as a program or an influence method in Python reports it.
+#[pyclass(frozen, module = "flowgate", name = "Attribution")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyAttribution {
+    method: String,
+    decision: Dependency,
+    arguments: Vec<(String, Dependency)>,
+    hidden: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Dependency {
+    Everything,
+    Hidden,
+    /// Events, and the paths of their parts.
+    Regions(Vec<(usize, String)>),
+    /// The label of a view, in names.
+    View(Value),
+}
+
+fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
+    if let Ok(word) = given.extract::<String>() {
+        return match word.as_str() {
+            "everything" => Ok(Dependency::Everything),
+            "hidden" => Ok(Dependency::Hidden),
+            _ => Err(PyValueError::new_err(
+                "a dependency is \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
+            )),
+        };
+    }
+    if let Ok(label) = given.cast::<PyLabel>() {
+        return Ok(Dependency::View(label.get().names().clone()));
+    }
+    let regions = given.extract().map_err(|_| {
+        PyTypeError::new_err(
+            "a dependency is \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
+        )
+    })?;
+    Ok(Dependency::Regions(regions))
+}
+
+#[pymethods]
+impl PyAttribution {
+    /// Creates an attribution. A dependency is `"everything"`, `"hidden"`, the `Label` of a view of which the model was shown no more,
+    /// or a list of regions `(event, path)`. An argument that is not named depends on the view, or on everything.
+    #[new]
+    #[pyo3(signature = (decision, arguments=None, *, method="python", hidden=0))]
+    fn new(
+        decision: &Bound<'_, PyAny>,
+        arguments: Option<&Bound<'_, PyDict>>,
+        method: &str,
+        hidden: usize,
+    ) -> PyResult<Self> {
+        let mut named = Vec::new();
+        if let Some(arguments) = arguments {
+            for (name, value) in arguments {
+                named.push((name.extract()?, dependency(&value)?));
+            }
+        }
+        Ok(Self { method: method.to_owned(), decision: dependency(decision)?, arguments: named, hidden })
+    }
+
+    /// The influence method.
+    #[getter]
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Attribution({}, {} arguments)", self.method, self.arguments.len())
+    }
+}
+
+impl PyAttribution {
+    /// Converts the attribution to that of a session, or names the region that does not exist.
+    pub(crate) fn resolve(&self, monitor: &mut Monitor) -> Result<Attribution, String> {
+        let resolve = |given: &Dependency, monitor: &mut Monitor| -> Result<CallDependency, String> {
+            Ok(match given {
+                Dependency::Everything => CallDependency::Everything,
+                Dependency::Hidden => CallDependency::Hidden,
+                Dependency::View(names) => CallDependency::View(monitor.from_names(names)),
+                Dependency::Regions(regions) => {
+                    let mut found = Vec::with_capacity(regions.len());
+                    for (event, path) in regions {
+                        let document = monitor.trace().event(EventId(*event)).map(|event| &event.document);
+                        let node = document.and_then(|document| find_node(document, path));
+                        let node = node.ok_or_else(|| {
+                            format!("there is no region `{}` of event {event}", path.escape_debug())
+                        })?;
+                        found.push((EventId(*event), node));
+                    }
+                    CallDependency::Regions(found)
+                }
+            })
+        };
+        let decision = resolve(&self.decision, monitor)?;
+        let mut arguments = Vec::with_capacity(self.arguments.len());
+        for (name, given) in &self.arguments {
+            arguments.push((name.clone(), resolve(given, monitor)?));
+        }
+        Ok(Attribution { method: lasting_name(&self.method), decision, arguments, hidden: self.hidden })
+    }
+}

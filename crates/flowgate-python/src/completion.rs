@@ -1,0 +1,191 @@
+//! What models write, and what they are sent: conversions between Python objects and `flowgate_lm::chat`, by its wire formats.
+
+use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
+use flowgate_lm::json::Json;
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use serde_json::{Value, json};
+
+use crate::errors::FlowgateError;
+use crate::values;
+
+/// Reads the name of a format: `openai` (chat completions), `responses` or `anthropic`.
+pub(crate) fn api(name: &str) -> PyResult<Api> {
+    match name {
+        "openai" => Ok(Api::ChatCompletions),
+        "responses" => Ok(Api::Responses),
+        "anthropic" => Ok(Api::Messages),
+        _ => Err(PyValueError::new_err("`api` is \"openai\", \"responses\" or \"anthropic\"")),
+    }
+}
+
+/// What a model wrote: its text and its calls.
+#[pyclass(frozen, get_all, module = "flowgate", name = "Completion")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyCompletion {
+    text: String,
+    /// The id, the name of the tool, and the arguments as JSON text, of each call.
+    calls: Vec<(String, String, String)>,
+}
+
+#[pymethods]
+impl PyCompletion {
+    /// Creates a completion. A call is `(name, arguments)` or `(name, arguments, id)`; the arguments are a dict, or JSON text.
+    #[new]
+    #[pyo3(signature = (text="", calls=None))]
+    fn new(text: &str, calls: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
+        let mut converted = Vec::new();
+        for (index, call) in calls.unwrap_or_default().iter().enumerate() {
+            let given = call.extract::<(String, Bound<'_, PyAny>, String)>();
+            let (name, arguments, id) = match given {
+                Ok(given) => given,
+                Err(_) => {
+                    let (name, arguments) = call.extract().map_err(|_| {
+                        PyTypeError::new_err(format!(
+                            "`calls[{index}]` is not (name, arguments) or (name, arguments, id)"
+                        ))
+                    })?;
+                    (name, arguments, format!("call_{}", index + 1))
+                }
+            };
+            let arguments = match arguments.extract::<String>() {
+                Ok(text) => text,
+                Err(_) => Value::Object(values::to_object(&arguments, "arguments")?).to_string(),
+            };
+            converted.push((id, name, arguments));
+        }
+        Ok(Self { text: text.to_owned(), calls: converted })
+    }
+
+    fn __repr__(&self) -> String {
+        let calls: Vec<&str> = self.calls.iter().map(|(_, name, _)| name.as_str()).collect();
+        format!("Completion({:?}, calls: [{}])", self.text, calls.join(", "))
+    }
+}
+
+impl PyCompletion {
+    fn to_rust(&self) -> Completion {
+        let call = |(id, name, arguments): &(String, String, String)| ToolCall {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: arguments.clone(),
+        };
+        let stop = if self.calls.is_empty() { Stop::End } else { Stop::Calls };
+        Completion {
+            text: self.text.clone(),
+            calls: self.calls.iter().map(call).collect(),
+            stop,
+            ..Completion::default()
+        }
+    }
+}
+
+/// Reads what a model wrote: a text, a `Completion`, an answer of a provider (as an object of its client or as a dict), or a message
+/// of the model in OpenAI's format.
+pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(Completion { text: text.to_str()?.to_owned(), ..Completion::default() });
+    }
+    if let Ok(completion) = given.cast::<PyCompletion>() {
+        return Ok(completion.get().to_rust());
+    }
+    let value = values::to_json(given, "completion")?;
+    let (api, value) = if value.get("choices").is_some() {
+        (Api::ChatCompletions, value)
+    } else if value.get("output").is_some() {
+        (Api::Responses, value)
+    } else if value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message") {
+        (Api::Messages, value)
+    } else if value.get("role").is_some_and(|role| role == "assistant") {
+        let has_calls =
+            value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
+        let finish = if has_calls { "tool_calls" } else { "stop" };
+        (Api::ChatCompletions, json!({"choices": [{"message": value, "finish_reason": finish}]}))
+    } else {
+        return Err(PyTypeError::new_err(
+            "a completion is a string, a `Completion`, an answer of OpenAI's or Anthropic's API, or an assistant message",
+        ));
+    };
+    api.decode_response(&value).map_err(|error| FlowgateError::new_err(error.to_string()))
+}
+
+/// Returns the body of a request to a model.
+pub(crate) fn request_body<'py>(
+    py: Python<'py>,
+    request: &Request,
+    api: Api,
+    model: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(feature) = api.unsupported_feature(request) {
+        return Err(PyValueError::new_err(format!("the format cannot express {feature}")));
+    }
+    let mut body = api.encode_request(request, model.unwrap_or_default(), false);
+    if let Some(body) = body.as_object_mut() {
+        body.shift_remove("stream");
+        if model.is_none() {
+            body.shift_remove("model");
+        }
+    }
+    values::from_json(py, &body)
+}
+
+/// Reads the body of a request that a client sends to a provider.
+pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<ReceivedRequest> {
+    let text = match body.extract::<String>() {
+        Ok(text) => text,
+        Err(_) => values::to_json(body, "request")?.to_string(),
+    };
+    let json = Json::parse(&text)
+        .map_err(|error| PyValueError::new_err(format!("the request is not JSON: {error}")))?;
+    api.decode_request(&json)
+        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
+}
+
+/// Returns the body of an answer, as the provider would send it.
+pub(crate) fn response_body<'py>(
+    py: Python<'py>,
+    completion: &Completion,
+    api: Api,
+    id: &str,
+    model: &str,
+    created: u64,
+) -> PyResult<Bound<'py, PyAny>> {
+    values::from_json(py, &api.encode_response(completion, ResponseHead { id, model, created }))
+}
+
+/// Returns an answer as the events of a stream: the name and the data of each.
+pub(crate) fn response_events(
+    completion: &Completion,
+    api: Api,
+    id: &str,
+    model: &str,
+    created: u64,
+    usage: bool,
+) -> Vec<(String, String)> {
+    let events = api.encode_stream(completion, ResponseHead { id, model, created }, usage);
+    events.into_iter().map(|event| (event.name, event.data)).collect()
+}
+
+/// Reads the parameters of sampling: `max_tokens`, `temperature`, `top_p`, `seed` and `stop`.
+pub(crate) fn sampling(given: Option<&Bound<'_, PyDict>>) -> PyResult<Sampling> {
+    let mut sampling = Sampling::default();
+    let Some(given) = given else { return Ok(sampling) };
+    for (name, value) in given {
+        match name.extract::<String>()?.as_str() {
+            "max_tokens" => sampling.max_tokens = value.extract()?,
+            "temperature" => sampling.temperature = value.extract()?,
+            "top_p" => sampling.top_p = value.extract()?,
+            "seed" => sampling.seed = value.extract()?,
+            "stop" => sampling.stop = value.extract()?,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "there is no parameter of sampling `{}`; there are: max_tokens, temperature, top_p, seed, stop",
+                    other.escape_debug()
+                )));
+            }
+        }
+    }
+    Ok(sampling)
+}

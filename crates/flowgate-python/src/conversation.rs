@@ -1,0 +1,396 @@
+//! A guarded conversation: the class `Conversation`.
+//!
+//! It is the machine without I/O of `flowgate_guard::conversation`: it says what it needs next, and its driver passes that in. The
+//! class `flowgate.Guard`, in Python, drives it.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use flowgate::trace::{EventId, Tool};
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{Conversation, ConversationSettings, HiddenItemKind, StepLabelling};
+use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use flowgate_lm::chat::Message;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+
+use crate::errors;
+use crate::event::PyEvent;
+use crate::label::{self, PyLabel};
+use crate::monitor::{self, PyMonitor};
+use crate::need::{self, NeedContext};
+use crate::policy::PyPolicy;
+use crate::session::{Chat, Session, State};
+use crate::tool::ToolArgument;
+use crate::turn::PyTurn;
+use crate::{completion, methods, values};
+
+/// The most tools that one conversation may offer.
+const MAX_TOOLS: usize = 512;
+
+/// A guarded conversation with a model. Ask it for its `need()`, answer the need, and so on until the need is a `Turn`.
+#[pyclass(frozen, subclass, module = "flowgate", name = "Conversation")]
+pub(crate) struct PyConversation {
+    session: Arc<Session>,
+    latest: Arc<AtomicU64>,
+    /// Before the names of tools in requests of a client: a prefix, and the server whose tools have it.
+    prefixes: Vec<(String, String)>,
+    /// The names by which the client of the last request calls its tools.
+    names: Mutex<HashMap<Tool, String>>,
+}
+
+#[pymethods]
+impl PyConversation {
+    /// Creates a conversation in which the model may call these tools: dicts with `tool`, `description`, `parameters` (a JSON schema),
+    /// `output` (another one, optional) and `described_by` (`"operator"`, or `"server"` for a description that the policy labels).
+    ///
+    /// `key` consists of 32 random bytes, for digests of calls. `trust_user_messages`, `pinned` and `prefixes` are for
+    /// `accept_request`: whether a person types the user's messages of the client, messages that the operator knows word for word,
+    /// and the servers of tools by the prefixes of their names.
+    #[new]
+    #[pyo3(signature = (policy, tools, *, key, method="lowest-first", parameters=None, predicates=None, fuel=None, events=None,
+        steps=None, messages=None, levels=None, calls=None, expires=None, step_labels="floating", hides_context=false, sampling=None,
+        trust_user_messages=false, pinned=None, prefixes=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn new(
+        policy: &PyPolicy,
+        tools: Vec<Bound<'_, PyAny>>,
+        key: [u8; 32],
+        method: &str,
+        parameters: Option<&Bound<'_, PyAny>>,
+        predicates: Option<&Bound<'_, PyAny>>,
+        fuel: Option<u64>,
+        events: Option<usize>,
+        steps: Option<usize>,
+        messages: Option<usize>,
+        levels: Option<usize>,
+        calls: Option<usize>,
+        expires: Option<f64>,
+        step_labels: &str,
+        hides_context: bool,
+        sampling: Option<&Bound<'_, PyDict>>,
+        trust_user_messages: bool,
+        pinned: Option<Vec<String>>,
+        prefixes: Option<HashMap<String, String>>,
+    ) -> PyResult<Self> {
+        let monitor = monitor::new_monitor(policy, parameters, predicates, fuel, events)?;
+        let mut settings = ConversationSettings::new(methods::find(method)?, DigestKey::new(key));
+        settings.sampling = completion::sampling(sampling)?;
+        settings.steps = steps.unwrap_or(settings.steps);
+        settings.messages = messages.unwrap_or(settings.messages);
+        settings.levels = levels.unwrap_or(settings.levels);
+        settings.calls = calls.unwrap_or(settings.calls);
+        if let Some(seconds) = expires {
+            settings.expires = Duration::try_from_secs_f64(seconds)
+                .map_err(|_| PyValueError::new_err("`expires` is not a number of seconds from 0 on"))?;
+        }
+        settings.step_labels = match step_labels {
+            "floating" => StepLabelling::Floating,
+            "fixed" => StepLabelling::Fixed,
+            _ => return Err(PyValueError::new_err("`step_labels` is \"floating\" or \"fixed\"")),
+        };
+        settings.hides_context = hides_context;
+        let conversation = Conversation::new(monitor, offered_tools(&tools)?, settings)
+            .map_err(|error| errors::session_error(&error))?;
+        let client = ClientProfile {
+            is_interactive: trust_user_messages,
+            pinned: pinned.unwrap_or_default().iter().map(|text| MessageTemplate::new(text)).collect(),
+            ..ClientProfile::default()
+        };
+        let chat = Chat { conversation, client, history: History::new() };
+        let session = Session::new(State::Conversation(Box::new(chat)), policy.path.clone());
+        let mut prefixes: Vec<(String, String)> = prefixes.unwrap_or_default().into_iter().collect();
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Ok(Self { session, latest: Arc::default(), prefixes, names: Mutex::default() })
+    }
+
+    /// The session as a `Monitor`: its events with their labels, its grants and consents. A call that it judges is one beside the chat.
+    #[getter]
+    fn monitor(&self) -> PyMonitor {
+        PyMonitor { session: Arc::clone(&self.session) }
+    }
+
+    /// Returns what the conversation waits for: a `Complete`, `Screen`, `Fill`, `Approve` or `Run`, or the finished `Turn`. An earlier
+    /// need that was not answered is answered in the most cautious way.
+    fn need(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let need = self.with(py, Conversation::need)?;
+        let context = NeedContext { session: Arc::clone(&self.session), latest: Arc::clone(&self.latest) };
+        need::to_python(py, context, need)
+    }
+
+    /// Adds the operator's instructions.
+    fn system(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
+        self.context(py, "system", content)
+    }
+
+    /// Adds other context, such as retrieved memory. The policy labels it.
+    fn context(&self, py: Python<'_>, role: &str, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
+        let content = values::to_json(content, "content")?;
+        let added = self.with(py, |conversation| conversation.add_context(role, content))?;
+        self.event(added)
+    }
+
+    /// Adds the user's next message and begins a turn. Unfinished work of the previous turn is dropped.
+    fn user(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
+        let content = values::to_json(content, "content")?;
+        let added = self.with(py, |conversation| conversation.add_user_message(content))?;
+        self.event(added)
+    }
+
+    /// Adds a task from another agent and begins a turn. `label` is the label of that agent's call; everything in this conversation
+    /// carries at least that label from now on.
+    fn task(
+        &self,
+        py: Python<'_>,
+        content: &Bound<'_, PyAny>,
+        label: &Bound<'_, PyAny>,
+    ) -> PyResult<PyEvent> {
+        let content = values::to_json(content, "content")?;
+        let names = label::read(self.session.policy(), label)?;
+        let added = self.with(py, |conversation| conversation.add_task(content, &names))?;
+        self.event(added)
+    }
+
+    /// Continues a turn that has ended, without another message of the user.
+    fn continue_turn(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, Conversation::continue_turn)
+    }
+
+    /// Aborts the turn, whatever it waits for.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, Conversation::stop)
+    }
+
+    /// Whether the next input is the user's message.
+    #[getter]
+    fn is_turn_over(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |conversation| conversation.is_turn_over())
+    }
+
+    /// Offers these tools from the next turn on; they are described as for the constructor.
+    fn offer_tools(&self, py: Python<'_>, tools: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let tools = offered_tools(&tools)?;
+        let offered = self.with(py, |conversation| conversation.offer_tools(tools))?;
+        offered.map_err(|error| errors::session_error(&error))
+    }
+
+    /// Chooses the label of the next step in place of the method.
+    fn choose_label(&self, py: Python<'_>, label: &Bound<'_, PyAny>) -> PyResult<()> {
+        let names = label::read(self.session.policy(), label)?;
+        self.with(py, |conversation| {
+            let label = conversation.monitor_mut().from_names(&names);
+            conversation.choose_label(label);
+        })
+    }
+
+    /// The greatest label of what the lowest steps are shown.
+    #[getter]
+    fn base_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
+        let names = self.with(py, |conversation| {
+            let label = *conversation.base_label();
+            conversation.monitor().to_names(&label)
+        })?;
+        Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
+    }
+
+    /// The label of the last reply, for an agent that called this one: pass it to `task` or to `label=` of a tool's output.
+    #[getter]
+    fn reply_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
+        let names = self.with(py, |conversation| conversation.reply_label_names())?;
+        Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
+    }
+
+    /// Returns the body of the request that shows a model what flows to `label`; the other arguments are those of `Complete.request`.
+    #[pyo3(signature = (label, api="openai", *, model=None))]
+    fn view_at<'py>(
+        &self,
+        py: Python<'py>,
+        label: &Bound<'py, PyAny>,
+        api: &str,
+        model: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let names = label::read(self.session.policy(), label)?;
+        let view = self.with(py, |conversation| {
+            let label = conversation.monitor_mut().from_names(&names);
+            conversation.view_at(label)
+        })?;
+        completion::request_body(py, &view.request, completion::api(api)?, model)
+    }
+
+    /// Returns what is hidden from the lowest steps, and why: what is hidden, its label, and the cause.
+    fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
+        let items = self.session.with(py, |state| match state {
+            State::Conversation(chat) => chat.conversation.hidden_items(&chat.client, 0),
+            State::Monitor(_) => Vec::new(),
+        })?;
+        let what = |kind: &HiddenItemKind| match kind {
+            HiddenItemKind::Answer(tool) => format!("an output of {tool}"),
+            HiddenItemKind::Past => "what the agent did before".to_owned(),
+            HiddenItemKind::System => "a system message".to_owned(),
+            HiddenItemKind::Tool(tool) => format!("the description of {tool}"),
+            HiddenItemKind::User => "a message of the user".to_owned(),
+        };
+        Ok(items
+            .into_iter()
+            .map(|item| (what(&item.what), item.carries, format!("{:?}", item.cause)))
+            .collect())
+    }
+
+    /// Withdraws the standing consents on these lines of the policy, and no others. Returns whether the set changed.
+    fn withdraw_consents(&self, py: Python<'_>, lines: Vec<usize>) -> PyResult<bool> {
+        let lines = lines.into_iter().collect();
+        self.with(py, |conversation| conversation.withdraw_consents(&lines))
+    }
+
+    /// Withdraws what people have approved for the rest of the conversation. Returns whether there was anything.
+    fn withdraw_grants(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, Conversation::withdraw_grants)
+    }
+
+    /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools of the request
+    /// are offered; the operator describes them, except those with the prefix of a server.
+    #[pyo3(signature = (body, api="openai"))]
+    fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
+        let received = completion::read_request(body, completion::api(api)?)?;
+        if received.request.tools.len() > MAX_TOOLS {
+            return Err(PyValueError::new_err(format!("the request has more than {MAX_TOOLS} tools")));
+        }
+        let mut names = HashMap::new();
+        let mut tools = Vec::new();
+        for offered in &received.request.tools {
+            let tool = self.tool_of(&offered.name);
+            names.insert(tool.clone(), offered.name.clone());
+            let words =
+                if tool.server.is_some() { DescriptionAuthor::Server } else { DescriptionAuthor::Operator };
+            let (description, parameters) = (offered.description.clone(), Arc::clone(&offered.parameters));
+            tools.push(OfferedTool { tool, description, parameters, output: None, words });
+        }
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        let accepted = self.session.with(py, |state| {
+            let State::Conversation(chat) = state else { return Ok(()) };
+            let Chat { conversation, client, history } = &mut **chat;
+            conversation.offer_tools(tools)?;
+            conversation.set_sampling(received.request.sampling.clone());
+            conversation.accept_messages(client, history, &received.request.messages).map(|_| ())
+        })?;
+        accepted.map_err(|error| errors::session_error(&error))
+    }
+
+    /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the
+    /// client has received it. `id` and `created` identify the answer.
+    #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
+    fn respond<'py>(
+        &self,
+        py: Python<'py>,
+        turn: &PyTurn,
+        api: &str,
+        id: &str,
+        model: &str,
+        created: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let completion = self.answer(py, turn)?;
+        completion::response_body(py, &completion, completion::api(api)?, id, model, created)
+    }
+
+    /// Does the same as `respond` for a client that asked for a stream: the name and the data of each event.
+    #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0, usage=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn respond_stream(
+        &self,
+        py: Python<'_>,
+        turn: &PyTurn,
+        api: &str,
+        id: &str,
+        model: &str,
+        created: u64,
+        usage: bool,
+    ) -> PyResult<Vec<(String, String)>> {
+        let completion = self.answer(py, turn)?;
+        Ok(completion::response_events(&completion, completion::api(api)?, id, model, created, usage))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let events = self.session.monitor(py, |monitor| monitor.trace().len())?;
+        Ok(format!("Conversation({events} events)"))
+    }
+}
+
+impl PyConversation {
+    fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Conversation) -> R + Send) -> PyResult<R> {
+        need::conversation(py, &self.session, act)
+    }
+
+    fn event(&self, added: Result<EventId, flowgate::monitor::PushError>) -> PyResult<PyEvent> {
+        let event = added.map_err(|error| errors::session_error(&error))?;
+        Ok(PyEvent::new(&self.session, event, Vec::new()))
+    }
+
+    /// Returns the tool that a client calls by this name.
+    fn tool_of(&self, name: &str) -> Tool {
+        let found = self.prefixes.iter().find_map(|(prefix, server)| {
+            Some((server, name.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?))
+        });
+        found.map_or_else(|| Tool::local(name), |(server, rest)| Tool::of(server, rest))
+    }
+
+    /// Returns the answer for the client, and remembers that the client has received it.
+    fn answer(&self, py: Python<'_>, turn: &PyTurn) -> PyResult<flowgate_lm::chat::Completion> {
+        let completion = {
+            let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
+        };
+        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        self.session.with(py, |state| {
+            if let State::Conversation(chat) = state {
+                let Chat { conversation, client, history } = &mut **chat;
+                conversation.record_answer(client, history, &message);
+            }
+        })?;
+        Ok(completion)
+    }
+}
+
+fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
+    if tools.len() > MAX_TOOLS {
+        return Err(PyValueError::new_err(format!("there are more than {MAX_TOOLS} tools")));
+    }
+    tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
+}
+
+fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
+    let given = given.cast::<PyDict>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"
+        ))
+    })?;
+    let field = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
+    let Some(tool) = field("tool")? else {
+        return Err(PyValueError::new_err(format!("`tools[{index}]` has no `tool`")));
+    };
+    let ToolArgument(tool) = tool.extract()?;
+    let description = field("description")?.map(|text| text.extract()).transpose()?.unwrap_or_default();
+    let parameters = field("parameters")?.map(|schema| values::to_json(&schema, "parameters")).transpose()?;
+    let output = field("output")?.map(|schema| values::to_json(&schema, "output")).transpose()?;
+    let author: Option<String> = field("described_by")?.map(|author| author.extract()).transpose()?;
+    let words = match author.as_deref() {
+        None | Some("operator") => DescriptionAuthor::Operator,
+        Some("server") => DescriptionAuthor::Server,
+        Some(_) => {
+            return Err(PyValueError::new_err(format!(
+                "`described_by` of `tools[{index}]` is \"operator\" or \"server\""
+            )));
+        }
+    };
+    Ok(OfferedTool {
+        tool,
+        description,
+        parameters: Arc::new(parameters.unwrap_or(Value::Null)),
+        output,
+        words,
+    })
+}

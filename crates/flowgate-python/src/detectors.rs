@@ -1,0 +1,135 @@
+//! Detectors as Python functions: what a text contains, judged by its form. Policies call the same detectors.
+
+use std::ops::Range;
+
+use flowgate::detect::{self, Finding};
+use pyo3::prelude::*;
+
+/// Something that a detector found: its kind, and where. `start` and `end` count characters.
+#[pyclass(frozen, get_all, eq, module = "flowgate.detectors", name = "Match")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PyMatch {
+    kind: String,
+    start: usize,
+    end: usize,
+    text: String,
+}
+
+#[pymethods]
+impl PyMatch {
+    /// Does not show the text, which may be a secret.
+    fn __repr__(&self) -> String {
+        format!("Match({}, {}..{})", self.kind, self.start, self.end)
+    }
+}
+
+fn found(text: &str, kind: &str, span: &Range<usize>) -> PyMatch {
+    let characters = |to: usize| text.get(..to).unwrap_or(text).chars().count();
+    PyMatch {
+        kind: kind.to_owned(),
+        start: characters(span.start),
+        end: characters(span.end),
+        text: text.get(span.clone()).unwrap_or_default().to_owned(),
+    }
+}
+
+fn all(text: &str, findings: impl IntoIterator<Item = Finding>) -> Vec<PyMatch> {
+    findings.into_iter().map(|finding| found(text, finding.kind, &finding.span)).collect()
+}
+
+/// Finds secrets: tokens and keys of many services, private keys, and strings of high entropy.
+#[pyfunction]
+pub(crate) fn secrets(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| all(text, detect::secrets(text)))
+}
+
+/// Finds personal data: addresses, numbers with check digits, names.
+#[pyfunction]
+pub(crate) fn personal_data(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| all(text, detect::personal::all_findings(text)))
+}
+
+/// Finds phrases that address a model. Returns a score from 0 to 1, and the phrases.
+#[pyfunction]
+pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>) {
+    py.detach(|| {
+        let injection = detect::injection::find(text);
+        (injection.score, all(text, injection.findings))
+    })
+}
+
+/// Finds shell commands that destroy, download and run, or send data away.
+#[pyfunction]
+pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| {
+        detect::shell::find(text).iter().map(|unsafe_| found(text, unsafe_.kind, &unsafe_.span)).collect()
+    })
+}
+
+/// Finds characters that readers do not see.
+#[pyfunction]
+pub(crate) fn hidden_characters(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| all(text, detect::unicode::find_hidden(text)))
+}
+
+/// Returns the links in HTML and Markdown: the address of each, and where it stands.
+#[pyfunction]
+pub(crate) fn links(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| {
+        detect::markup::parse(text).links.iter().map(|link| found(text, &link.url, &link.span)).collect()
+    })
+}
+
+/// Returns the images in HTML and Markdown: the address of each, and where it stands.
+#[pyfunction]
+pub(crate) fn images(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| {
+        detect::markup::parse(text).images.iter().map(|link| found(text, &link.url, &link.span)).collect()
+    })
+}
+
+/// Finds content for moderation.
+#[pyfunction]
+pub(crate) fn moderated(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| all(text, detect::moderation::find(text)))
+}
+
+/// Finds phrases of software licences.
+#[pyfunction]
+pub(crate) fn licences(py: Python<'_>, text: &str) -> Vec<PyMatch> {
+    py.detach(|| all(text, detect::licence::find(text)))
+}
+
+/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1.
+#[pyfunction]
+#[pyo3(signature = (text, query, threshold=0.8))]
+pub(crate) fn fuzzy_find(py: Python<'_>, text: &str, query: &str, threshold: f64) -> Option<PyMatch> {
+    py.detach(|| detect::fuzzy::find(text, query, threshold).map(|span| found(text, "fuzzy", &span)))
+}
+
+/// What Python code imports and calls.
+#[pyclass(frozen, get_all, module = "flowgate.detectors", name = "PythonCode")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyPythonCode {
+    imports: Vec<String>,
+    builtins: Vec<String>,
+    function_calls: Vec<String>,
+    unsafe_calls: Vec<PyMatch>,
+    syntax_error: Option<String>,
+}
+
+/// Parses Python code; with `ipython`, lines of magic are skipped.
+#[pyfunction]
+#[pyo3(signature = (text, *, ipython=false))]
+pub(crate) fn python_code(py: Python<'_>, text: &str, ipython: bool) -> PyPythonCode {
+    py.detach(|| {
+        let code = detect::python::python_code(text, ipython);
+        PyPythonCode {
+            unsafe_calls: all(text, code.unsafe_calls),
+            imports: code.imports,
+            builtins: code.builtins,
+            function_calls: code.function_calls,
+            syntax_error: code.syntax_error,
+        }
+    })
+}

@@ -1,0 +1,57 @@
+//! What is found about a policy: the class `Diagnostic`.
+
+use flowgate::policy::{Diagnostic, PolicySource, Severity};
+use pyo3::prelude::*;
+
+/// One finding about a policy, with its place.
+#[pyclass(frozen, get_all, eq, module = "flowgate", name = "Diagnostic")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PyDiagnostic {
+    code: &'static str,
+    severity: &'static str,
+    file: Option<String>,
+    line: usize,
+    column: usize,
+    message: String,
+    hint: Option<String>,
+    /// The line of the policy, an underline, the message and the hint.
+    excerpt: String,
+}
+
+impl PyDiagnostic {
+    /// `path` names the file that imports the others.
+    pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
+        let place = source.locate(found.span.start);
+        let (_, text, span) = source.excerpt_file(&found.span);
+        let excerpt = Diagnostic { span, ..found.clone() }.render(text);
+        Self {
+            code: found.code,
+            severity: match found.severity {
+                Severity::Warning => "warning",
+                Severity::Error => "error",
+            },
+            file: place.file.or(path).map(str::to_owned),
+            line: place.line,
+            column: place.column,
+            message: found.message.clone(),
+            hint: found.help.clone(),
+            excerpt,
+        }
+    }
+}
+
+#[pymethods]
+impl PyDiagnostic {
+    fn __repr__(&self) -> String {
+        format!(
+            "Diagnostic({} {} at {}:{}: {})",
+            self.severity, self.code, self.line, self.column, self.message
+        )
+    }
+
+    fn __str__(&self) -> String {
+        let file = self.file.as_deref().map(|file| format!("{file}:")).unwrap_or_default();
+        let hint = self.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        format!("{file}{}:{}: {} [{}]{hint}", self.line, self.column, self.message, self.code)
+    }
+}

@@ -1,0 +1,44 @@
+//! The exceptions of the package. Their classes are in `python/flowgate/errors.py`; this file creates them from errors of Rust.
+
+use flowgate::analysis::TraceError;
+use flowgate::monitor::PushError;
+use flowgate::policy::InvalidPolicy;
+use flowgate::trace::read::ReadError;
+use pyo3::prelude::*;
+
+use crate::diagnostic::PyDiagnostic;
+
+mod classes {
+    pyo3::import_exception!(flowgate.errors, Denied);
+    pyo3::import_exception!(flowgate.errors, FlowgateError);
+    pyo3::import_exception!(flowgate.errors, InUseError);
+    pyo3::import_exception!(flowgate.errors, PolicyError);
+    pyo3::import_exception!(flowgate.errors, SessionError);
+    pyo3::import_exception!(flowgate.errors, TraceError);
+    pyo3::import_exception!(flowgate.errors, UsedError);
+}
+
+pub(crate) use classes::{Denied, FlowgateError, InUseError, UsedError};
+
+/// The policy cannot be used.
+pub(crate) fn policy_error(invalid: &InvalidPolicy, path: Option<&str>) -> PyErr {
+    let diagnostics: Vec<PyDiagnostic> =
+        invalid.diagnostics.iter().map(|found| PyDiagnostic::of(found, &invalid.source, path)).collect();
+    classes::PolicyError::new_err((diagnostics,))
+}
+
+/// An event does not fit into the session.
+pub(crate) fn session_error(error: &PushError) -> PyErr {
+    classes::SessionError::new_err(error.to_string())
+}
+
+/// A recorded run cannot be read.
+pub(crate) fn read_error(error: &ReadError) -> PyErr {
+    classes::TraceError::new_err((error.problem.clone(), error.line, error.message))
+}
+
+/// The events of a recorded run do not form a trace.
+pub(crate) fn trace_error(error: &TraceError) -> PyErr {
+    let no_line: Option<usize> = None;
+    classes::TraceError::new_err((error.problem.to_string(), no_line, error.event))
+}

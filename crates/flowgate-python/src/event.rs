@@ -1,0 +1,255 @@
+//! Labelled events of a session: the classes `Event` and `Part`.
+
+use std::sync::Arc;
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Document, Event, EventBody, EventId, NodeContent, NodeId, Status};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::label::PyLabel;
+use crate::reason::PyFinding;
+use crate::session::Session;
+use crate::tool::PyTool;
+use crate::values;
+
+/// An event of a session: a message, a call, an output, or a tool description. Its fields are read from the session.
+#[pyclass(frozen, module = "flowgate", name = "Event")]
+pub(crate) struct PyEvent {
+    session: Arc<Session>,
+    id: EventId,
+    findings: Vec<PyFinding>,
+}
+
+impl PyEvent {
+    pub(crate) fn new(session: &Arc<Session>, id: EventId, findings: Vec<PyFinding>) -> Self {
+        Self { session: Arc::clone(session), id, findings }
+    }
+
+    fn read<R: Send + Default>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&Event, &Monitor) -> R + Send,
+    ) -> PyResult<R> {
+        let id = self.id;
+        self.session.monitor(py, |monitor| {
+            monitor.trace().event(id).map(|event| read(event, monitor)).unwrap_or_default()
+        })
+    }
+}
+
+#[pymethods]
+impl PyEvent {
+    /// The index among the events of the session, from 0.
+    #[getter]
+    fn index(&self) -> usize {
+        self.id.0
+    }
+
+    /// `message`, `call`, `output` or `tool`.
+    #[getter]
+    fn kind(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.read(py, |event, _| match &event.body {
+            EventBody::Message(_) => "message",
+            EventBody::Call(_) => "call",
+            EventBody::Output(_) => "output",
+            EventBody::Tool(_) => "tool",
+        })
+    }
+
+    /// The role of a message.
+    #[getter]
+    fn role(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.read(py, |event, _| match &event.body {
+            EventBody::Message(message) => Some(message.role.clone()),
+            _ => None,
+        })
+    }
+
+    /// The tool of a call, of an output, or that is described.
+    #[getter]
+    fn tool(&self, py: Python<'_>) -> PyResult<Option<PyTool>> {
+        self.read(py, |event, monitor| {
+            let of_call = event.call.and_then(|call| monitor.trace().event(call)).and_then(Event::tool);
+            let tool = match &event.body {
+                EventBody::Tool(described) => Some(&described.tool),
+                _ => event.tool().or(of_call),
+            };
+            tool.cloned().map(PyTool)
+        })
+    }
+
+    /// The id of a call, or of the call that an output answers.
+    #[getter]
+    fn call_id(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.read(py, |event, _| match &event.body {
+            EventBody::Call(call) => Some(call.id.clone()),
+            EventBody::Output(output) => Some(output.call_id.clone()),
+            EventBody::Message(_) | EventBody::Tool(_) => None,
+        })
+    }
+
+    /// The content of a message or an output, the arguments of a call, or the description of a tool.
+    #[getter]
+    fn content<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let content = self.read(py, |event, _| match &event.body {
+            EventBody::Message(message) => message.content.clone(),
+            EventBody::Output(output) => output.content.clone(),
+            EventBody::Call(call) => call.arguments.clone().map_or(Value::Null, Value::Object),
+            EventBody::Tool(described) => Value::from(described.description.as_str()),
+        })?;
+        values::from_json(py, &content)
+    }
+
+    /// Whether an output is an error; `None` if that is unknown.
+    #[getter]
+    fn is_error(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        self.read(py, |event, _| match &event.body {
+            EventBody::Output(output) => output.is_error,
+            _ => None,
+        })
+    }
+
+    /// The name of the agent; empty for the main agent.
+    #[getter]
+    fn agent(&self, py: Python<'_>) -> PyResult<String> {
+        self.read(py, |event, monitor| monitor.trace().agent_name(event.agent).to_owned())
+    }
+
+    /// `done`, `pending` if a call is permitted and has not run, or `withdrawn`.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.read(py, |event, _| match event.status {
+            Status::Done => "done",
+            Status::Pending => "pending",
+            Status::Withdrawn => "withdrawn",
+        })
+    }
+
+    /// The join of the labels of all parts.
+    #[getter]
+    fn label(&self, py: Python<'_>) -> PyResult<PyLabel> {
+        let names = self.read(py, |event, monitor| monitor.to_names(&event.label))?;
+        Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
+    }
+
+    /// Returns the label of a part, such as `content[0].recipient`: of its structure if it is a list or a map.
+    fn label_of(&self, py: Python<'_>, path: &str) -> PyResult<PyLabel> {
+        let found = self.read(py, |event, monitor| {
+            let node = find_node(&event.document, path)?;
+            Some(monitor.to_names(&event.document.node(node)?.label))
+        })?;
+        let names = found.ok_or_else(|| {
+            PyKeyError::new_err(format!(
+                "event {} has no part `{}`; `parts` lists all",
+                self.id.0,
+                path.escape_debug()
+            ))
+        })?;
+        Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
+    }
+
+    /// The labelled parts, which together cover the event.
+    #[getter]
+    fn parts(&self, py: Python<'_>) -> PyResult<Vec<PyPart>> {
+        self.read(py, |event, monitor| {
+            let nodes = event.document.nodes().iter().enumerate();
+            let part = |(id, node): (NodeId, &flowgate::trace::DocumentNode)| PyPart {
+                path: event.document.path(id).to_string(),
+                span: node.span.as_ref().map(|span| (span.start, span.end)),
+                label: monitor.describe(&node.label),
+                value: match &node.content {
+                    NodeContent::Scalar(value) => Some(value.clone()),
+                    NodeContent::List | NodeContent::Map => None,
+                },
+                text: node.text.as_deref().map(str::to_owned),
+            };
+            nodes.map(part).collect()
+        })
+    }
+
+    /// What rules found about the event when it was added.
+    #[getter]
+    fn findings(&self) -> Vec<PyFinding> {
+        self.findings.clone()
+    }
+
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let kind = self.kind(py)?;
+        let what = match (self.role(py)?, self.tool(py)?) {
+            (Some(role), _) => format!(" of the role {role}"),
+            (None, Some(tool)) => format!(" {}", tool.0),
+            (None, None) => String::new(),
+        };
+        let label = self.read(py, |event, monitor| monitor.describe(&event.label).join(", "))?;
+        Ok(format!("Event({}: {kind}{what}, labelled {label})", self.id.0))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        let other = other.cast::<Self>();
+        other.is_ok_and(|other| other.get().id == self.id && Arc::ptr_eq(&other.get().session, &self.session))
+    }
+
+    fn __hash__(&self) -> usize {
+        self.id.0
+    }
+}
+
+/// A labelled part of an event.
+#[pyclass(frozen, module = "flowgate", name = "Part")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyPart {
+    path: String,
+    span: Option<(usize, usize)>,
+    label: Vec<String>,
+    value: Option<Value>,
+    text: Option<String>,
+}
+
+#[pymethods]
+impl PyPart {
+    /// The path of the part; empty for the event itself.
+    #[getter]
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The bytes of the nearest enclosing text that spell the part.
+    #[getter]
+    fn span(&self) -> Option<(usize, usize)> {
+        self.span
+    }
+
+    /// The label, one phrase for each dimension.
+    #[getter]
+    fn label(&self) -> Vec<String> {
+        self.label.clone()
+    }
+
+    /// The value, if it has no parts of its own.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.value.as_ref().map(|value| values::from_json(py, value)).transpose()
+    }
+
+    /// The text that encodes the part, if it is a list or a map in a text.
+    #[getter]
+    fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Part({}: {})", self.path, self.label.join(", "))
+    }
+}
+
+/// Returns the node with this path, as verdicts print it.
+pub(crate) fn find_node(document: &Document, path: &str) -> Option<NodeId> {
+    (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
+}

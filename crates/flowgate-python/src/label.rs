@@ -1,0 +1,282 @@
+//! Labels: the class `Label`.
+//!
+//! A label in Python consists of names, which mean the same in every session of a policy. Bits are computed where labels are compared.
+
+use std::sync::Arc;
+
+use flowgate::label::{DimensionKind, Label, NameTable};
+use flowgate::policy::Policy;
+use flowgate::policy::diagnostic::nearest;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Map, Value};
+
+use crate::values;
+
+/// A point of the lattice that a policy declares: how trusted and how confidential something is.
+#[pyclass(frozen, module = "flowgate", name = "Label")]
+#[derive(Clone)]
+pub(crate) struct PyLabel {
+    policy: Arc<Policy>,
+    names: Value,
+}
+
+impl PyLabel {
+    /// Creates the label that these names represent, or the next greater one. Equal labels have equal names.
+    pub(crate) fn new(policy: Arc<Policy>, names: &Value) -> Self {
+        let space = policy.space();
+        let mut table = NameTable::new(space);
+        let label = space.from_names(names, &mut table);
+        let names = space.to_names(&label, &table);
+        Self { policy, names }
+    }
+
+    pub(crate) fn names(&self) -> &Value {
+        &self.names
+    }
+
+    /// Embeds this label and another one in the bits of one table of names.
+    fn with_other(&self, other: &Self) -> PyResult<(Label, Label, NameTable)> {
+        if !Arc::ptr_eq(&self.policy, &other.policy) {
+            return Err(PyValueError::new_err(
+                "the labels belong to different policies: compare labels of one `Policy` object",
+            ));
+        }
+        let space = self.policy.space();
+        let mut table = NameTable::new(space);
+        let (left, right) =
+            (space.from_names(&self.names, &mut table), space.from_names(&other.names, &mut table));
+        Ok((left, right, table))
+    }
+
+    fn phrases(&self) -> Vec<String> {
+        let space = self.policy.space();
+        let mut table = NameTable::new(space);
+        let label = space.from_names(&self.names, &mut table);
+        space.describe(&label, space.all(), &table)
+    }
+}
+
+#[pymethods]
+impl PyLabel {
+    /// Whether what carries this label may go where `upper` is the greatest label that is permitted.
+    fn flows_to(&self, upper: &Self) -> PyResult<bool> {
+        let (lower, upper, _) = self.with_other(upper)?;
+        Ok(lower.flows_to(&upper))
+    }
+
+    /// Returns the label of what depends on both.
+    fn join(&self, other: &Self) -> PyResult<Self> {
+        let (left, right, table) = self.with_other(other)?;
+        let names = self.policy.space().to_names(&left.join(&right), &table);
+        Ok(Self { policy: Arc::clone(&self.policy), names })
+    }
+
+    /// The label as a dict: for each dimension an element, or a list of names.
+    #[getter(names)]
+    fn py_names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        values::from_json(py, &self.names)
+    }
+
+    /// The label in the words of the policy, one phrase for each dimension.
+    #[getter]
+    fn description(&self) -> Vec<String> {
+        self.phrases()
+    }
+
+    fn __or__(&self, other: &Self) -> PyResult<Self> {
+        self.join(other)
+    }
+
+    fn __le__(&self, other: &Self) -> PyResult<bool> {
+        self.flows_to(other)
+    }
+
+    fn __ge__(&self, other: &Self) -> PyResult<bool> {
+        other.flows_to(self)
+    }
+
+    fn __lt__(&self, other: &Self) -> PyResult<bool> {
+        Ok(self.flows_to(other)? && !other.flows_to(self)?)
+    }
+
+    fn __gt__(&self, other: &Self) -> PyResult<bool> {
+        other.__lt__(self)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        let Ok(other) = other.cast::<Self>() else { return false };
+        self.with_other(other.get()).is_ok_and(|(left, right, _)| left == right)
+    }
+
+    fn __hash__(&self) -> PyResult<u64> {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        self.names.to_string().hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, dimension: &str) -> PyResult<Bound<'py, PyAny>> {
+        match self.names.get(dimension) {
+            Some(value) => values::from_json(py, value),
+            None => Err(pyo3::exceptions::PyKeyError::new_err(unknown_dimension(&self.policy, dimension))),
+        }
+    }
+
+    fn __str__(&self) -> String {
+        self.phrases().join(", ")
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Label({})", self.phrases().join(", "))
+    }
+}
+
+/// Reads a label that a program gives: a `Label`, an element or a list of elements, or a dict of dimensions. What the program does
+/// not name is bottom.
+pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(label) = given.cast::<PyLabel>() {
+        let label = label.get();
+        if !Arc::ptr_eq(&label.policy, policy) {
+            return Err(PyValueError::new_err(
+                "the label belongs to another policy: create it with this `Policy` object",
+            ));
+        }
+        return Ok(label.names.clone());
+    }
+    if let Ok(dimensions) = given.cast::<PyDict>() {
+        return from_dimensions(policy, &values::to_object(dimensions, "label")?);
+    }
+    let elements: Vec<String> = match given.extract::<String>() {
+        Ok(element) => vec![element],
+        Err(_) => given.extract().map_err(|_| {
+            PyTypeError::new_err(
+                "a label is a `Label`, an element such as \"trusted\", a list of elements, or a dict",
+            )
+        })?,
+    };
+    let mut names = Map::new();
+    for element in elements {
+        let dimension = dimension_of(policy, &element)?;
+        names.insert(dimension, Value::from(element));
+    }
+    from_dimensions(policy, &names)
+}
+
+/// Returns the names of the greatest label.
+pub(crate) fn top(policy: &Policy) -> Value {
+    let space = policy.space();
+    space.to_names(&space.top(), &NameTable::new(space))
+}
+
+/// Returns the names of the least label.
+pub(crate) fn bottom(policy: &Policy) -> Value {
+    let space = policy.space();
+    space.to_names(&Label::BOTTOM, &NameTable::new(space))
+}
+
+/// Returns the only dimension that has this element.
+fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
+    let dimensions = policy.space().dimensions();
+    let has = |kind: &DimensionKind| match kind {
+        DimensionKind::Order(lattice) => lattice.names().iter().any(|name| name == element),
+        DimensionKind::Set(names) => names.iter().any(|name| name == element),
+        DimensionKind::OpenSet | DimensionKind::Readers | DimensionKind::Time => false,
+    };
+    let found: Vec<&str> =
+        dimensions.iter().filter(|dimension| has(&dimension.kind)).map(|found| found.name.as_str()).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).to_owned()),
+        [] => {
+            let known = dimensions.iter().flat_map(|dimension| match &dimension.kind {
+                DimensionKind::Order(lattice) => lattice.names(),
+                DimensionKind::Set(names) => names.as_slice(),
+                _ => &[],
+            });
+            Err(PyValueError::new_err(with_nearest(
+                format!("the policy declares no element `{}`", element.escape_debug()),
+                element,
+                known.map(String::as_str),
+            )))
+        }
+        several => Err(PyValueError::new_err(format!(
+            "`{}` is an element of several dimensions: name one, as in {{{:?}: {element:?}}}",
+            element.escape_debug(),
+            several.first().unwrap_or(&"")
+        ))),
+    }
+}
+
+fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Value> {
+    let space = policy.space();
+    let Value::Object(mut names) = bottom(policy) else { return Ok(Value::Null) };
+    for (name, value) in given {
+        let Some(index) = space.index(name) else {
+            return Err(PyValueError::new_err(unknown_dimension(policy, name)));
+        };
+        let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
+        let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+        let value = match (kind, value) {
+            (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
+                if !lattice.names().contains(element) {
+                    return Err(PyValueError::new_err(with_nearest(
+                        format!("dimension `{name}` has no element `{}`", element.escape_debug()),
+                        element,
+                        lattice.names().iter().map(String::as_str),
+                    )));
+                }
+                value.clone()
+            }
+            (
+                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
+                Value::String(one),
+            ) if one != "top" && one != "everyone" => Value::from(vec![one.clone()]),
+            (
+                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
+                Value::String(_),
+            ) => value.clone(),
+            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), _)
+                if is_list_of_texts =>
+            {
+                value.clone()
+            }
+            (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),
+            (Some(DimensionKind::Time), Value::String(word)) if word == "fresh" || word == "top" => {
+                value.clone()
+            }
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "the value for dimension `{name}` does not fit it: an order takes an element, a set or readers a list of names, \
+                    a time seconds since 1970"
+                )));
+            }
+        };
+        if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
+            && let Some(odd) =
+                list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
+        {
+            return Err(PyValueError::new_err(with_nearest(
+                format!("dimension `{name}` has no element `{}`", odd.escape_debug()),
+                odd,
+                known.iter().map(String::as_str),
+            )));
+        }
+        names.insert(name.clone(), value);
+    }
+    Ok(Value::Object(names))
+}
+
+fn unknown_dimension(policy: &Policy, name: &str) -> String {
+    let known = policy.space().dimensions().iter().map(|dimension| dimension.name.as_str());
+    with_nearest(format!("the policy declares no dimension `{}`", name.escape_debug()), name, known)
+}
+
+fn with_nearest<'a>(problem: String, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("{problem}: did you mean `{near}`?"),
+        None if known.is_empty() => problem,
+        None => format!("{problem}; there are: {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,83 @@
+//! The native part of the Python package `flowgate`: the module `flowgate._flowgate`.
+//!
+//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is
+//! in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.
+//!
+//! * `values`, `entry`, `completion`: what Python objects mean
+//! * `policy`, `diagnostic`, `label`, `tool`: policies and labels
+//! * `session`: the state that the objects of a session share, and how threads wait for it
+//! * `monitor`, `event`, `verdict`, `reason`, `attribution`: one session under a policy
+//! * `trace`, `replay`, `analysis`: recorded runs
+//! * `conversation`, `need`, `turn`, `methods`: guarded conversations
+//! * `predicates`, `detectors`: functions that policies call
+//! * `errors`: exceptions
+
+#![expect(clippy::needless_pass_by_value, reason = "arguments of Python functions are owned")]
+
+mod analysis;
+mod attribution;
+mod completion;
+mod conversation;
+mod detectors;
+mod diagnostic;
+mod entry;
+mod errors;
+mod event;
+mod label;
+mod methods;
+mod monitor;
+mod need;
+mod policy;
+mod predicates;
+mod reason;
+mod replay;
+mod session;
+mod tool;
+mod trace;
+mod turn;
+mod values;
+mod verdict;
+
+/// The native part of the package `flowgate`.
+#[pyo3::pymodule]
+mod _flowgate {
+    #[pymodule_export]
+    use crate::analysis::{PyAnalysis, PyFailure, PyViolation};
+    #[pymodule_export]
+    use crate::attribution::PyAttribution;
+    #[pymodule_export]
+    use crate::completion::PyCompletion;
+    #[pymodule_export]
+    use crate::conversation::PyConversation;
+    #[pymodule_export]
+    use crate::detectors::{
+        PyMatch, PyPythonCode, fuzzy_find, hidden_characters, images, licences, links, moderated,
+        personal_data, prompt_injection, python_code, secrets, unsafe_commands,
+    };
+    #[pymodule_export]
+    use crate::diagnostic::PyDiagnostic;
+    #[pymodule_export]
+    use crate::event::{PyEvent, PyPart};
+    #[pymodule_export]
+    use crate::label::PyLabel;
+    #[pymodule_export]
+    use crate::methods::{influence_methods, methods, register_method};
+    #[pymodule_export]
+    use crate::monitor::PyMonitor;
+    #[pymodule_export]
+    use crate::need::{PyApprove, PyComplete, PyFill, PyNeed, PyRun, PyScreen};
+    #[pymodule_export]
+    use crate::policy::PyPolicy;
+    #[pymodule_export]
+    use crate::reason::{PyFinding, PyReason, PyRegion};
+    #[pymodule_export]
+    use crate::replay::{PyJudgedCall, PyReplay};
+    #[pymodule_export]
+    use crate::tool::PyTool;
+    #[pymodule_export]
+    use crate::trace::PyTrace;
+    #[pymodule_export]
+    use crate::turn::{PyCallVerdict, PyReply, PyTurn};
+    #[pymodule_export]
+    use crate::verdict::{PyAuthorizedCall, PyConfirm, PyDeny, PyPermit, PyVerdict};
+}

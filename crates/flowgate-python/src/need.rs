@@ -1,0 +1,435 @@
+//! What a conversation waits for: the classes `Need`, `Complete`, `Screen`, `Fill`, `Approve` and `Run`.
+//!
+//! A need is answered once. A conversation that is asked for its next need takes an unanswered one back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use flowgate::monitor::AuthorizedCall;
+use flowgate_guard::approve::{ApprovalRequest, Decision};
+use flowgate_guard::conversation::{Conversation, Need, ToolAnswer};
+use flowgate_guard::view::View;
+use flowgate_lm::chat::Request;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+
+use crate::completion;
+use crate::errors::UsedError;
+use crate::label::{self, PyLabel};
+use crate::reason::{PyReason, PyRegion};
+use crate::session::{Session, State};
+use crate::tool::PyTool;
+use crate::turn::PyTurn;
+use crate::values;
+
+/// What the needs of one conversation share.
+pub(crate) struct NeedContext {
+    pub(crate) session: Arc<Session>,
+    /// The number of the latest need.
+    pub(crate) latest: Arc<AtomicU64>,
+}
+
+/// What a conversation waits for.
+#[pyclass(frozen, subclass, module = "flowgate", name = "Need")]
+pub(crate) struct PyNeed {
+    kind: &'static str,
+    number: u64,
+    is_answered: AtomicBool,
+    context: NeedContext,
+}
+
+#[pymethods]
+impl PyNeed {
+    /// `complete`, `screen`, `fill`, `approve` or `run`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Need({})", self.kind)
+    }
+}
+
+impl PyNeed {
+    /// Passes the answer to the conversation, once.
+    fn answer<R: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut Conversation) -> R + Send,
+    ) -> PyResult<R> {
+        let is_latest = self.context.latest.load(Ordering::Acquire) == self.number;
+        if !is_latest || self.is_answered.swap(true, Ordering::AcqRel) {
+            return Err(UsedError::new_err(
+                "the conversation no longer waits for this answer: ask it for its next `need()`",
+            ));
+        }
+        conversation(py, &self.context.session, act)
+    }
+}
+
+/// Uses the conversation of a session.
+pub(crate) fn conversation<R: Send>(
+    py: Python<'_>,
+    session: &Arc<Session>,
+    act: impl FnOnce(&mut Conversation) -> R + Send,
+) -> PyResult<R> {
+    let result = session.with(py, |state| match state {
+        State::Conversation(chat) => Some(act(&mut chat.conversation)),
+        State::Monitor(_) => None,
+    })?;
+    result.ok_or_else(|| PyValueError::new_err("the session has no conversation"))
+}
+
+/// The model's next message is needed.
+#[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Complete")]
+pub(crate) struct PyComplete {
+    view: View,
+}
+
+#[pymethods]
+impl PyComplete {
+    /// The body of the request to the model, with what it may be shown: in the format of OpenAI's chat completions (`openai`) or
+    /// responses (`responses`), or of Anthropic's messages (`anthropic`).
+    #[pyo3(signature = (api="openai", *, model=None))]
+    fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        completion::request_body(py, &self.view.request, completion::api(api)?, model)
+    }
+
+    /// The names of the regions that are hidden from the model.
+    #[getter]
+    fn hidden(&self) -> Vec<String> {
+        self.view.names.all().iter().map(|region| region.name.clone()).collect()
+    }
+
+    /// The label of everything that the model writes now.
+    #[getter]
+    fn label(slf: &Bound<'_, Self>) -> PyResult<PyLabel> {
+        let session = &slf.as_super().get().context.session;
+        let label = slf.get().view.label;
+        let names = session.monitor(slf.py(), |monitor| monitor.to_names(&label))?;
+        Ok(PyLabel::new(Arc::clone(session.policy()), &names))
+    }
+
+    /// Accepts what the model wrote: a text, a `Completion`, an answer of a provider, or an assistant message.
+    fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
+        let completion = completion::read(completion)?;
+        slf.as_super().get().answer(slf.py(), |conversation| {
+            conversation.accept_completion(completion);
+        })
+    }
+
+    /// Reports that the model gave no answer. Returns whether the turn continues: after a failure on hidden text it does, since the
+    /// failure would reveal a fact about that text; otherwise the turn has ended, and the caller reports the failure.
+    fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        slf.as_super().get().answer(slf.py(), |conversation| {
+            let continues = conversation.is_raised();
+            if continues {
+                conversation.fail_completion()
+            } else {
+                conversation.stop()
+            }
+            continues
+        })
+    }
+}
+
+/// The answer of the screener's model is needed.
+#[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Screen")]
+pub(crate) struct PyScreen {
+    request: Request,
+}
+
+#[pymethods]
+impl PyScreen {
+    /// The body of the request to the model; the arguments are those of `Complete.request`.
+    #[pyo3(signature = (api="openai", *, model=None))]
+    fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        completion::request_body(py, &self.request, completion::api(api)?, model)
+    }
+
+    /// Accepts what the model wrote.
+    fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
+        let completion = completion::read(completion)?;
+        slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_screening(&completion))
+    }
+}
+
+/// The text of a slot is needed, from a model without tools.
+#[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Fill")]
+pub(crate) struct PyFill {
+    request: Request,
+}
+
+#[pymethods]
+impl PyFill {
+    /// The body of the request to the model; the arguments are those of `Complete.request`.
+    #[pyo3(signature = (api="openai", *, model=None))]
+    fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        completion::request_body(py, &self.request, completion::api(api)?, model)
+    }
+
+    /// Accepts what the model wrote; anything other than text is dropped.
+    fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
+        let completion = completion::read(completion)?;
+        slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_fill(&completion))
+    }
+
+    /// Reports that the slot could not be filled: the call does not run.
+    fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.as_super().get().answer(slf.py(), Conversation::fail_fill)
+    }
+}
+
+/// The tool, the arguments and the summary of a question that will be asked.
+type UpcomingQuestion = (PyTool, Py<PyAny>, String);
+
+/// A person must decide on a call.
+#[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Approve")]
+pub(crate) struct PyApprove {
+    request: ApprovalRequest,
+}
+
+#[pymethods]
+impl PyApprove {
+    /// The tool.
+    #[getter]
+    fn tool(&self) -> PyTool {
+        PyTool(self.request.tool.clone())
+    }
+
+    /// The arguments as they would run.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        values::from_json(py, &self.request.arguments)
+    }
+
+    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
+    #[getter]
+    fn summary(&self) -> &str {
+        &self.request.summary
+    }
+
+    /// For each value that untrusted text may have chosen, where it was found.
+    #[getter]
+    fn evidence(&self) -> Vec<String> {
+        self.request.evidence.clone()
+    }
+
+    /// The label of the call, one phrase for each dimension.
+    #[getter]
+    fn label(&self) -> Vec<String> {
+        self.request.label.clone()
+    }
+
+    /// Why the call is not simply permitted.
+    #[getter]
+    fn reasons(slf: &Bound<'_, Self>) -> Vec<PyReason> {
+        let policy = slf.as_super().get().context.session.policy();
+        slf.get().request.reasons.iter().map(|reason| PyReason::new(reason.clone(), policy)).collect()
+    }
+
+    /// The regions that contributed the label: each with the beginning of its text.
+    #[getter]
+    fn excerpts(&self) -> Vec<(PyRegion, String)> {
+        let excerpts = self.request.excerpts.iter();
+        excerpts
+            .map(|excerpt| (PyRegion::of(&excerpt.region, &excerpt.label), excerpt.text.clone()))
+            .collect()
+    }
+
+    /// The keyed digest of the tool and these arguments.
+    #[getter]
+    fn digest(&self) -> &str {
+        &self.request.digest
+    }
+
+    /// Whether the policy lets a person answer for the rest of the conversation.
+    #[getter]
+    fn is_grantable(&self) -> bool {
+        self.request.is_grantable
+    }
+
+    /// The arguments whose values may change if a person does so.
+    #[getter]
+    fn changeable(&self) -> Vec<String> {
+        self.request.changeable.clone()
+    }
+
+    /// How often the model makes this call in direct succession: a person can answer for all of them.
+    #[getter]
+    fn times(&self) -> usize {
+        self.request.times
+    }
+
+    /// The questions about further calls of the same message, as far as they can be foreseen: the tool, the arguments and the summary of
+    /// each. Each is asked when its call is judged.
+    #[getter]
+    fn upcoming(&self, py: Python<'_>) -> PyResult<Vec<UpcomingQuestion>> {
+        let upcoming = self.request.upcoming.iter();
+        let convert = |asked: &ApprovalRequest| {
+            let arguments = values::from_json(py, &asked.arguments)?.unbind();
+            Ok((PyTool(asked.tool.clone()), arguments, asked.summary.clone()))
+        };
+        upcoming.map(convert).collect()
+    }
+
+    /// How long the question stays open, in seconds.
+    #[getter]
+    fn expires(&self) -> f64 {
+        self.request.expires.as_secs_f64()
+    }
+
+    /// Passes a decision to the conversation: `allow`, `allow for conversation`, `refuse`, or `silent` if nobody decided in time. `True`
+    /// and `False` mean `allow` and `refuse`; anything else is an error and decides nothing.
+    fn decide(slf: &Bound<'_, Self>, decision: &Bound<'_, PyAny>) -> PyResult<()> {
+        let decision = self::decision(decision)?;
+        slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_decision(decision))
+    }
+
+    /// Ends the turn for now, with the question open: the turn continues after the decision.
+    fn postpone(slf: &Bound<'_, Self>) -> PyResult<PyTurn> {
+        let need = slf.as_super().get();
+        // The question stays open, so the need stays the latest.
+        let turn = conversation(slf.py(), &need.context.session, Conversation::postpone)?;
+        Ok(PyTurn::new(turn, Arc::clone(need.context.session.policy())))
+    }
+
+    /// Displays the object in a notebook.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        values::display(slf)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Approve({}: {:?})", self.request.tool, self.request.summary)
+    }
+}
+
+fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
+    use pyo3::types::PyBool;
+    if let Ok(allows) = given.cast::<PyBool>() {
+        return Ok(if allows.is_true() { Decision::Allow } else { Decision::Refuse });
+    }
+    match given.extract::<String>().as_deref() {
+        Ok("allow") => Ok(Decision::Allow),
+        Ok("allow for conversation") => Ok(Decision::AllowForConversation),
+        Ok("refuse") => Ok(Decision::Refuse),
+        Ok("silent") => Ok(Decision::Silent),
+        _ => Err(PyValueError::new_err(
+            "a decision is True, False, \"allow\", \"allow for conversation\", \"refuse\" or \"silent\"",
+        )),
+    }
+}
+
+/// A call may run; the output of its tool is needed.
+#[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Run")]
+pub(crate) struct PyRun {
+    call: Mutex<Option<AuthorizedCall>>,
+    id: String,
+    tool: PyTool,
+    arguments: serde_json::Map<String, Value>,
+    arguments_json: String,
+}
+
+#[pymethods]
+impl PyRun {
+    /// The id of the call.
+    #[getter]
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The tool.
+    #[getter]
+    fn tool(&self) -> PyTool {
+        self.tool.clone()
+    }
+
+    /// The arguments that were judged.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        values::from_object(py, &self.arguments)
+    }
+
+    /// The arguments that were judged, as canonical JSON.
+    #[getter]
+    fn arguments_json(&self) -> &str {
+        &self.arguments_json
+    }
+
+    /// Passes the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON value, and `label` a
+    /// label that it carries at least.
+    #[pyo3(signature = (content, *, structured=None, is_error=false, label=None))]
+    fn output(
+        slf: &Bound<'_, Self>,
+        content: &Bound<'_, PyAny>,
+        structured: Option<&Bound<'_, PyAny>>,
+        is_error: bool,
+        label: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let need = slf.as_super().get();
+        let policy = need.context.session.policy();
+        let content = values::to_json(content, "content")?;
+        let structured = structured.map(|value| values::to_json(value, "structured")).transpose()?;
+        let carries = label.map(|label| label::read(policy, label)).transpose()?;
+        let answer = ToolAnswer { content, structured, is_error, carries };
+        need.answer(slf.py(), |conversation| conversation.accept_tool_answer(answer))
+    }
+
+    /// Passes the error of the tool.
+    fn error(slf: &Bound<'_, Self>, text: String) -> PyResult<()> {
+        slf.as_super().get().answer(slf.py(), |conversation| {
+            conversation.accept_tool_answer(ToolAnswer::error(text));
+        })
+    }
+
+    /// Leaves the call to the caller, who runs it and sends its output with the chat: see `Conversation.accept_request`.
+    fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let call = call.ok_or_else(|| UsedError::new_err("the call is handed over already"))?;
+        slf.as_super().get().answer(slf.py(), |conversation| conversation.hand_over(call))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Run({} {})", self.tool.0, self.arguments_json)
+    }
+}
+
+/// Converts a need to the class of its kind; a finished turn is a `Turn`.
+pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyResult<Py<PyAny>> {
+    let number = context.latest.fetch_add(1, Ordering::AcqRel) + 1;
+    let policy = Arc::clone(context.session.policy());
+    let base = |kind| PyNeed { kind, number, is_answered: AtomicBool::new(false), context };
+    Ok(match need {
+        Need::Complete(view) => {
+            Py::new(py, PyClassInitializer::from(base("complete")).add_subclass(PyComplete { view }))?
+                .into_any()
+        }
+        Need::Screen(request) => {
+            Py::new(py, PyClassInitializer::from(base("screen")).add_subclass(PyScreen { request }))?
+                .into_any()
+        }
+        Need::Fill(request) => {
+            Py::new(py, PyClassInitializer::from(base("fill")).add_subclass(PyFill { request }))?.into_any()
+        }
+        Need::Approve(request) => {
+            let request = *request;
+            Py::new(py, PyClassInitializer::from(base("approve")).add_subclass(PyApprove { request }))?
+                .into_any()
+        }
+        Need::Run(call) => {
+            let run = PyRun {
+                id: call.call().id.clone(),
+                tool: PyTool(call.call().tool.clone()),
+                arguments: call.call().arguments.clone().unwrap_or_default(),
+                arguments_json: call.arguments_json(),
+                call: Mutex::new(Some(call)),
+            };
+            Py::new(py, PyClassInitializer::from(base("run")).add_subclass(run))?.into_any()
+        }
+        Need::User(turn) => Py::new(py, PyTurn::new(turn, policy))?.into_any(),
+    })
+}

@@ -1,0 +1,72 @@
+//! Extern predicates that Python functions answer.
+//!
+//! A function that raises an exception gives no answer: the rule that asks it fails, which denies, and a condition that grants does
+//! not hold. The reason names the type of the exception and not its text, which may contain what the function was given; the
+//! logger `flowgate.predicates` has the traceback at the level DEBUG.
+
+use std::sync::Arc;
+
+use flowgate::predicates::Predicates;
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use serde_json::Value;
+
+use crate::{session, values};
+
+/// Reads a dict of functions by the names of the predicates that they answer.
+pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
+    let mut predicates = Predicates::new();
+    let Some(given) = given else { return Ok(predicates) };
+    let functions = given.cast::<PyDict>().map_err(|_| {
+        PyTypeError::new_err("`predicates` is a dict of functions by the names of predicates")
+    })?;
+    for (name, function) in functions {
+        let name: String = name.extract()?;
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "the predicate `{}` is not callable",
+                name.escape_debug()
+            )));
+        }
+        let function = Arc::new(function.unbind());
+        predicates.define(name, move |arguments| answer(&function, arguments));
+    }
+    Ok(predicates)
+}
+
+fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
+    Python::attach(|py| {
+        let asked = || -> PyResult<Value> {
+            let arguments: Vec<_> =
+                arguments.iter().map(|value| values::from_json(py, value)).collect::<PyResult<_>>()?;
+            let answer = function.bind(py).call1(PyTuple::new(py, arguments)?)?;
+            values::to_json(&answer, "the answer of the predicate")
+        };
+        asked().map_err(|error| {
+            let kind =
+                error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+            if error.is_instance_of::<PyException>(py) {
+                log(py, &error);
+            } else {
+                session::interrupt(error);
+            }
+            format!("the predicate raised {kind}")
+        })
+    })
+}
+
+/// Writes the traceback to the log, for programs that ask for it.
+fn log(py: Python<'_>, error: &PyErr) {
+    let write = || -> PyResult<()> {
+        let logger = py.import("logging")?.call_method1("getLogger", ("flowgate.predicates",))?;
+        let options = PyDict::new(py);
+        options.set_item("exc_info", error.value(py))?;
+        logger.call_method("debug", ("a predicate raised an exception",), Some(&options))?;
+        Ok(())
+    };
+    // A logger that fails must not decide on a verdict.
+    if let Err(error) = write() {
+        error.write_unraisable(py, None);
+    }
+}

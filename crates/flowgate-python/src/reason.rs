@@ -1,0 +1,194 @@
+//! Why a call is not simply permitted, and what was found about an event: the classes `Reason`, `Region` and `Finding`.
+
+use std::sync::Arc;
+
+use flowgate::monitor::{EventFinding, Reason};
+use flowgate::policy::{Action, Policy};
+use flowgate::trace::Region;
+use pyo3::prelude::*;
+
+/// A part of an event: the index of the event, the path of the part in it, and its bytes if it is a part of a text.
+#[pyclass(frozen, get_all, eq, hash, module = "flowgate", name = "Region")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyRegion {
+    event: usize,
+    path: String,
+    span: Option<(usize, usize)>,
+    /// The label of the region, one phrase for each dimension that exceeds what is required.
+    label: Vec<String>,
+}
+
+impl PyRegion {
+    pub(crate) fn of(region: &Region, label: &[String]) -> Self {
+        Self {
+            event: region.event.0,
+            path: region.path.to_string(),
+            span: region.span.as_ref().map(|span| (span.start, span.end)),
+            label: label.to_vec(),
+        }
+    }
+}
+
+#[pymethods]
+impl PyRegion {
+    fn __repr__(&self) -> String {
+        let label =
+            if self.label.is_empty() { String::new() } else { format!(": {}", self.label.join(", ")) };
+        format!("Region(event {}, {}{label})", self.event, self.path)
+    }
+}
+
+/// One reason against a call, or one finding about an event.
+#[pyclass(frozen, module = "flowgate", name = "Reason")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyReason {
+    reason: Reason,
+    policy: Arc<Policy>,
+}
+
+impl PyReason {
+    pub(crate) fn new(reason: Reason, policy: &Arc<Policy>) -> Self {
+        Self { reason, policy: Arc::clone(policy) }
+    }
+}
+
+pub(crate) fn action_name(action: Action) -> &'static str {
+    match action {
+        Action::Deny => "deny",
+        Action::Ask => "ask",
+        Action::Log => "log",
+    }
+}
+
+#[pymethods]
+impl PyReason {
+    /// The kind, such as `requirement`, `rule` or `undeclared`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.reason.kind.name()
+    }
+
+    /// What follows: `deny`, `ask` or `log`.
+    #[getter]
+    fn action(&self) -> &'static str {
+        action_name(self.reason.action)
+    }
+
+    /// One sentence, without content of the trace.
+    #[getter]
+    fn message(&self) -> &str {
+        &self.reason.message
+    }
+
+    /// The line of the statement of the policy in its file, from 1.
+    #[getter]
+    fn line(&self) -> Option<usize> {
+        self.reason.statement.as_ref().map(|span| self.policy.locate(span).line)
+    }
+
+    /// The file of the statement, if the policy imports it.
+    #[getter]
+    fn file(&self) -> Option<&str> {
+        self.reason.statement.as_ref().and_then(|span| self.policy.locate(span).file)
+    }
+
+    /// The statement of the policy.
+    #[getter]
+    fn statement(&self) -> Option<&str> {
+        self.reason.statement.as_ref().map(|span| self.policy.excerpt(span))
+    }
+
+    /// The part of the call: `decision`, or the path of an argument.
+    #[getter]
+    fn part(&self) -> Option<&str> {
+        self.reason.part.as_deref()
+    }
+
+    /// The label of the part, in the dimensions that exceed the requirement.
+    #[getter]
+    fn label(&self) -> Vec<String> {
+        self.reason.label.clone()
+    }
+
+    /// The greatest label that the part may carry in these dimensions.
+    #[getter]
+    fn required(&self) -> Vec<String> {
+        self.reason.required.clone()
+    }
+
+    /// The regions that brought the label in, nearest first.
+    #[getter]
+    fn regions(&self) -> Vec<PyRegion> {
+        self.reason.regions.iter().map(|(region, label)| PyRegion::of(region, label)).collect()
+    }
+
+    /// The kinds of confidential data, in the words of the policy.
+    #[getter]
+    fn categories(&self) -> Vec<String> {
+        self.reason.categories.clone()
+    }
+
+    /// The indices of the events that a rule refers to.
+    #[getter]
+    fn events(&self) -> Vec<usize> {
+        self.reason.events.iter().map(|event| event.0).collect()
+    }
+
+    /// Whether a person may approve it for the rest of the conversation.
+    #[getter]
+    fn is_grantable(&self) -> bool {
+        self.reason.is_grantable
+    }
+
+    fn __str__(&self) -> String {
+        self.reason.message.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        let line = self.line().map(|line| format!(", line {line}")).unwrap_or_default();
+        format!("Reason({}: {:?}{line})", self.kind(), self.reason.message)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| other.get().reason == self.reason)
+    }
+}
+
+/// A finding about an event that can no longer be stopped.
+#[pyclass(frozen, module = "flowgate", name = "Finding")]
+#[derive(Debug, Clone)]
+pub(crate) struct PyFinding {
+    event: usize,
+    reason: PyReason,
+}
+
+impl PyFinding {
+    pub(crate) fn of(finding: EventFinding, policy: &Arc<Policy>) -> Self {
+        Self { event: finding.event.0, reason: PyReason::new(finding.reason, policy) }
+    }
+}
+
+#[pymethods]
+impl PyFinding {
+    /// The index of the event.
+    #[getter]
+    fn event(&self) -> usize {
+        self.event
+    }
+
+    /// The reason for the finding.
+    #[getter]
+    fn reason(&self) -> PyReason {
+        self.reason.clone()
+    }
+
+    /// The message of the reason.
+    #[getter]
+    fn message(&self) -> &str {
+        self.reason.message()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Finding(event {}: {:?})", self.event, self.reason.message())
+    }
+}

@@ -1,0 +1,255 @@
+//! Recorded runs: the class `Trace`.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flowgate::analysis;
+use flowgate::policy::Policy;
+use flowgate::trace::read::{self, RecordedRun};
+use flowgate::trace::{EventBody, Trace, TraceEntry};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Map, Value};
+
+use crate::entry::{self, AgentPosition};
+use crate::tool::{PyTool, ToolArgument};
+use crate::{errors, label, values};
+
+/// The tool, the arguments and the id of a call.
+type CallParts = (PyTool, Option<Py<PyDict>>, String);
+
+/// A recorded run: events without labels. A program builds it call by call, or reads it from messages.
+#[pyclass(frozen, module = "flowgate", name = "Trace")]
+#[derive(Default)]
+pub(crate) struct PyTrace {
+    run: Mutex<LabelledRun>,
+}
+
+/// A run, and the labels that a program gave to its events, as `label` reads them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LabelledRun {
+    pub(crate) run: RecordedRun,
+    pub(crate) labels: Vec<(usize, GivenLabel)>,
+}
+
+/// A label that a program gave before there was a policy.
+#[derive(Debug, Clone)]
+pub(crate) struct GivenLabel(Value);
+
+impl GivenLabel {
+    fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(label) = given.cast::<label::PyLabel>() {
+            return Ok(Self(label.get().names().clone()));
+        }
+        Ok(Self(values::to_json(given, "label")?))
+    }
+
+    /// Returns the names of the label under a policy.
+    pub(crate) fn under(&self, py: Python<'_>, policy: &Arc<Policy>) -> PyResult<Value> {
+        label::read(policy, &values::from_json(py, &self.0)?)
+    }
+}
+
+impl PyTrace {
+    fn new(run: RecordedRun) -> Self {
+        Self { run: Mutex::new(LabelledRun { run, labels: Vec::new() }) }
+    }
+
+    pub(crate) fn copy(&self) -> LabelledRun {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Builds the trace of the core, without labels.
+    pub(crate) fn build(&self) -> PyResult<Trace> {
+        analysis::build_trace(self.copy().run.entries).map_err(|error| errors::trace_error(&error))
+    }
+
+    fn add(&self, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let label = label.map(GivenLabel::new).transpose()?;
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(label) = label {
+            let index = run.run.entries.len();
+            run.labels.push((index, label));
+        }
+        run.run.entries.push(entry);
+        Ok(())
+    }
+
+    /// Returns the id of the last call that has no output yet.
+    fn open_call(&self) -> Option<String> {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = run.run.entries.iter();
+        let answered: HashSet<&str> = entries
+            .clone()
+            .filter_map(|entry| match &entry.body {
+                EventBody::Output(output) => Some(output.call_id.as_str()),
+                _ => None,
+            })
+            .collect();
+        entries.rev().find_map(|entry| match &entry.body {
+            EventBody::Call(call) if !answered.contains(call.id.as_str()) => Some(call.id.clone()),
+            _ => None,
+        })
+    }
+}
+
+#[pymethods]
+impl PyTrace {
+    /// Creates a trace: of messages in the format of OpenAI, Anthropic or MCP, or empty.
+    #[new]
+    #[pyo3(signature = (messages=None))]
+    fn py_new(messages: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(messages) = messages else { return Ok(Self::default()) };
+        let messages = values::to_list(messages, "messages")?;
+        let entries = read::list(&messages).map_err(|error| errors::read_error(&error))?;
+        Ok(Self::new(RecordedRun { meta: Map::new(), entries }))
+    }
+
+    /// Reads all runs in a text: one JSON document, or JSON lines of messages or of runs.
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<Vec<Self>> {
+        let runs = py.detach(|| read::file(text)).map_err(|error| errors::read_error(&error))?;
+        Ok(runs.into_iter().map(Self::new).collect())
+    }
+
+    /// What the file has beside the messages: ids, suite, outcome.
+    #[getter]
+    fn meta<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        values::from_object(py, &self.copy().run.meta)
+    }
+
+    /// Adds a message of the user. It carries at least `label`, in addition to the label that a policy gives it.
+    #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
+    fn user<'py>(
+        slf: Bound<'py, Self>,
+        content: &Bound<'py, PyAny>,
+        label: Option<&Bound<'py, PyAny>>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        Self::message(slf, "user", content, label, agent, name, parents)
+    }
+
+    /// Adds a system message; the arguments are those of `user`.
+    #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
+    fn system<'py>(
+        slf: Bound<'py, Self>,
+        content: &Bound<'py, PyAny>,
+        label: Option<&Bound<'py, PyAny>>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        Self::message(slf, "system", content, label, agent, name, parents)
+    }
+
+    /// Adds a message of the model; the arguments are those of `user`.
+    #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
+    fn assistant<'py>(
+        slf: Bound<'py, Self>,
+        content: &Bound<'py, PyAny>,
+        label: Option<&Bound<'py, PyAny>>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        Self::message(slf, "assistant", content, label, agent, name, parents)
+    }
+
+    /// Adds a message of any role; the other arguments are those of `user`.
+    #[pyo3(signature = (role, content, *, label=None, agent=None, name=None, parents=None))]
+    fn message<'py>(
+        slf: Bound<'py, Self>,
+        role: &str,
+        content: &Bound<'py, PyAny>,
+        label: Option<&Bound<'py, PyAny>>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::message(role, content)?);
+        slf.get().add(entry, label)?;
+        Ok(slf)
+    }
+
+    /// Adds a call. The arguments are a dict, or the JSON text that a model wrote.
+    #[pyo3(signature = (tool, arguments=None, *, id=None, agent=None, name=None, parents=None))]
+    fn tool_call<'py>(
+        slf: Bound<'py, Self>,
+        tool: ToolArgument,
+        arguments: Option<&Bound<'py, PyAny>>,
+        id: Option<String>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let id = id.unwrap_or_else(|| format!("call_{}", slf.get().__len__() + 1));
+        let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
+        slf.get().add(entry, None)?;
+        Ok(slf)
+    }
+
+    /// Adds the output of a call: of the last one without an output, or of that with `call_id`.
+    #[pyo3(signature = (content, *, call_id=None, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn tool_output<'py>(
+        slf: Bound<'py, Self>,
+        content: &Bound<'py, PyAny>,
+        call_id: Option<String>,
+        structured: Option<&Bound<'py, PyAny>>,
+        is_error: Option<bool>,
+        label: Option<&Bound<'py, PyAny>>,
+        agent: Option<String>,
+        name: Option<String>,
+        parents: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let call_id = call_id.or_else(|| slf.get().open_call()).ok_or_else(|| {
+            PyValueError::new_err(
+                "every call has an output already: add a call first, or name one with `call_id`",
+            )
+        })?;
+        let output = entry::output(call_id, content, structured, is_error)?;
+        slf.get().add(AgentPosition::new(agent, name, parents).entry(output), label)?;
+        Ok(slf)
+    }
+
+    /// The calls: the tool, the arguments (`None` if they are ambiguous) and the id of each.
+    #[getter]
+    fn calls(&self, py: Python<'_>) -> PyResult<Vec<CallParts>> {
+        let run = self.copy().run;
+        let call = |entry: &TraceEntry| match &entry.body {
+            EventBody::Call(call) => Some(call.clone()),
+            _ => None,
+        };
+        let convert = |call: flowgate::trace::Call| {
+            let arguments = call.arguments.ok().map(|map| values::from_object(py, &map)).transpose()?;
+            Ok((PyTool(call.tool), arguments.map(Bound::unbind), call.id))
+        };
+        run.entries.iter().filter_map(call).map(convert).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).run.entries.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Trace({} events)", self.__len__())
+    }
+}
+
+/// Returns the events of a `Trace`, or of a list of messages.
+pub(crate) fn entries_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<TraceEntry>> {
+    if let Ok(trace) = given.cast::<PyTrace>() {
+        return Ok(trace.get().copy().run.entries);
+    }
+    let messages = values::to_list(given, "trace").map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(given.py()) {
+            PyTypeError::new_err("a trace is a `Trace`, or a list of messages")
+        } else {
+            error
+        }
+    })?;
+    read::list(&messages).map_err(|error| errors::read_error(&error))
+}

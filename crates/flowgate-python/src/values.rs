@@ -1,0 +1,222 @@
+//! Converts values between Python and JSON.
+//!
+//! The conversion is strict: a value that JSON cannot express without loss is an error that names the place, since what was judged
+//! must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model providers, are converted by it.
+
+use std::fmt::Write as _;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
+use serde_json::{Map, Number, Value};
+
+/// The deepest nesting of lists and dicts, as of the JSON reader.
+const MAX_DEPTH: usize = 128;
+/// The largest integer that every JSON parser represents exactly.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
+/// Converts a Python value to JSON. `name` is what errors call it.
+pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+    convert(value, &ValuePath { name, parent: None, step: Step::Root }, 0)
+}
+
+/// Converts a Python dict, or an object like one, to a JSON object.
+pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<String, Value>> {
+    match to_json(value, name)? {
+        Value::Object(map) => Ok(map),
+        _ => Err(PyTypeError::new_err(format!("`{name}` is not a dict but {}", type_name(value)))),
+    }
+}
+
+/// Converts a Python list of dicts to a list of JSON values.
+pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
+    match to_json(value, name)? {
+        Value::Array(list) => Ok(list),
+        _ => Err(PyTypeError::new_err(format!("`{name}` is not a list but {}", type_name(value)))),
+    }
+}
+
+/// Converts the parameters of a policy that a program gives.
+pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<String, Value>> {
+    given.map_or_else(|| Ok(Map::new()), |given| to_object(given, "parameters"))
+}
+
+/// Whether every JSON parser reads all numbers in the value alike.
+pub(crate) fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            number.as_f64().is_some_and(|float| float.abs() <= MAX_EXACT || float.fract() != 0.0)
+        }
+        Value::Array(list) => list.iter().all(is_exact),
+        Value::Object(map) => map.values().all(is_exact),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+/// Converts a JSON value to Python.
+pub(crate) fn from_json<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Null => py.None().into_bound(py),
+        Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => number.into_pyobject(py)?.into_any(),
+            (None, Some(number)) => number.into_pyobject(py)?.into_any(),
+            (None, None) => PyFloat::new(py, number.as_f64().unwrap_or(f64::NAN)).into_any(),
+        },
+        Value::String(text) => PyString::new(py, text).into_any(),
+        Value::Array(list) => {
+            let items: Vec<_> = list.iter().map(|item| from_json(py, item)).collect::<PyResult<_>>()?;
+            PyList::new(py, items)?.into_any()
+        }
+        Value::Object(map) => from_object(py, map)?.into_any(),
+    })
+}
+
+/// Converts a JSON object to a Python dict.
+pub(crate) fn from_object<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (key, value) in map {
+        dict.set_item(key, from_json(py, value)?)?;
+    }
+    Ok(dict)
+}
+
+/// Returns an object as HTML, as `flowgate.display` makes it.
+pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
+}
+
+/// The path to a part of a value, for errors.
+struct ValuePath<'p> {
+    name: &'p str,
+    parent: Option<&'p Self>,
+    step: Step<'p>,
+}
+
+enum Step<'p> {
+    Root,
+    Key(&'p str),
+    Index(usize),
+}
+
+impl<'p> ValuePath<'p> {
+    fn child(&'p self, step: Step<'p>) -> Self {
+        Self { name: self.name, parent: Some(self), step }
+    }
+
+    fn write(&self, path: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write(path);
+        }
+        let _ = match self.step {
+            Step::Root => path.write_str(self.name),
+            Step::Key(key) => write!(path, "[{key:?}]"),
+            Step::Index(index) => write!(path, "[{index}]"),
+        };
+    }
+
+    fn error(&self, problem: &str) -> PyErr {
+        let mut path = String::new();
+        self.write(&mut path);
+        PyValueError::new_err(format!("`{path}` {problem}"))
+    }
+}
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    let name = value.get_type().name();
+    name.map_or_else(|_| "another type".to_owned(), |name| format!("`{name}`"))
+}
+
+fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
+    if depth > MAX_DEPTH {
+        return Err(place.error("is nested too deeply: pass a flatter value"));
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(Value::String(text_of(text, place)?));
+    }
+    if let Ok(dict) = value.cast_exact::<PyDict>() {
+        let mut map = Map::new();
+        for (key, item) in dict {
+            insert(&mut map, &key, &item, place, depth)?;
+        }
+        return Ok(Value::Object(map));
+    }
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    if let Ok(value) = value.cast::<PyBool>() {
+        return Ok(Value::Bool(value.is_true()));
+    }
+    if value.is_instance_of::<PyInt>() {
+        let number = value.extract::<i64>().map(Number::from);
+        let number = number.or_else(|_| value.extract::<u64>().map(Number::from));
+        let number =
+            number.map_err(|_| place.error("is an integer of more than 64 bits: pass it as a string"))?;
+        return Ok(Value::Number(number));
+    }
+    if let Ok(float) = value.cast::<PyFloat>() {
+        let number = Number::from_f64(float.value());
+        return number.map(Value::Number).ok_or_else(|| place.error("is not a finite number"));
+    }
+    if let Ok(list) = value.cast::<PyList>() {
+        return list_of(list.iter(), list.len(), place, depth);
+    }
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        return list_of(tuple.iter(), tuple.len(), place, depth);
+    }
+    if value.hasattr(intern!(value.py(), "model_dump"))? && !value.is_instance_of::<pyo3::types::PyType>() {
+        let options = PyDict::new(value.py());
+        options.set_item("mode", "json")?;
+        options.set_item("exclude_none", true)?;
+        let dumped = value.call_method("model_dump", (), Some(&options))?;
+        return convert(&dumped, place, depth + 1);
+    }
+    if let Ok(mapping) = value.cast::<PyMapping>() {
+        let mut map = Map::new();
+        for pair in mapping.items()?.iter() {
+            let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+            insert(&mut map, &key, &item, place, depth)?;
+        }
+        return Ok(Value::Object(map));
+    }
+    Err(place.error(&format!(
+        "is {}, which JSON has no value for: convert it to a string, a number, a list or a dict",
+        type_name(value)
+    )))
+}
+
+fn insert(
+    map: &mut Map<String, Value>,
+    key: &Bound<'_, PyAny>,
+    item: &Bound<'_, PyAny>,
+    place: &ValuePath<'_>,
+    depth: usize,
+) -> PyResult<()> {
+    let Ok(key) = key.cast::<PyString>() else {
+        return Err(place.error(&format!("has a key that is {}: keys are strings", type_name(key))));
+    };
+    let key = text_of(key, place)?;
+    let value = convert(item, &place.child(Step::Key(&key)), depth + 1)?;
+    map.insert(key, value);
+    Ok(())
+}
+
+fn list_of<'py>(
+    items: impl Iterator<Item = Bound<'py, PyAny>>,
+    length: usize,
+    place: &ValuePath<'_>,
+    depth: usize,
+) -> PyResult<Value> {
+    let mut list = Vec::with_capacity(length);
+    for (index, item) in items.enumerate() {
+        list.push(convert(&item, &place.child(Step::Index(index)), depth + 1)?);
+    }
+    Ok(Value::Array(list))
+}
+
+fn text_of(text: &Bound<'_, PyString>, place: &ValuePath<'_>) -> PyResult<String> {
+    let text = text.to_cow();
+    text.map(std::borrow::Cow::into_owned)
+        .map_err(|_| place.error("has half of a surrogate pair, which is no character: remove it"))
+}
