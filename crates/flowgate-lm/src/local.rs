@@ -105,7 +105,11 @@ impl LocalModel {
     pub fn load(path: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
         let device = device(path, settings.processor)?;
         let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-        if is_gguf { Self::load_gguf(path, device, settings) } else { Self::load_folder(path, device, settings) }
+        if is_gguf {
+            Self::load_gguf(path, device, settings)
+        } else {
+            Self::load_folder(path, device, settings)
+        }
     }
 
     fn load_folder(folder: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
@@ -152,7 +156,9 @@ impl LocalModel {
             let (tokens, rows) = (tokenizer.token_count(), config.vocabulary);
             return Err(LoadError::new(
                 path,
-                format!("its tokenizer has {tokens} tokens, and its embedding {rows}; use the tokenizer of these weights"),
+                format!(
+                    "its tokenizer has {tokens} tokens, and its embedding {rows}; use the tokenizer of these weights"
+                ),
             ));
         }
         ends.extend(template.as_ref().and_then(ChatTemplate::end_token).and_then(|end| tokenizer.token(end)));

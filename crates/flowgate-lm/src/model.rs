@@ -188,10 +188,9 @@ impl fmt::Display for Error {
                 write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }
             Self::Unsupported(what) => write!(f, "the model does not provide {what}"),
-            Self::TooManyTokens { tokens, limit } => write!(
-                f,
-                "the text has {tokens} tokens, and the model reads at most {limit}; shorten it"
-            ),
+            Self::TooManyTokens { tokens, limit } => {
+                write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
+            }
             Self::Failed(why) => write!(f, "the local model failed: {why}"),
             Self::NotRecorded(why) => {
                 write!(f, "the model answered, but the answer cannot be recorded: {why}")

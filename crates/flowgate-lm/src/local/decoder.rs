@@ -65,7 +65,13 @@ impl Decoder {
         let mut layers = Vec::new();
         for layer in 0..config.layers {
             let norm = |role, bias| {
-                Norm::load(weights, &config, TensorRole::OfLayer(layer, role), TensorRole::OfLayer(layer, bias), width)
+                Norm::load(
+                    weights,
+                    &config,
+                    TensorRole::OfLayer(layer, role),
+                    TensorRole::OfLayer(layer, bias),
+                    width,
+                )
             };
             layers.push(DecoderLayer {
                 attention_norm: norm(LayerRole::AttentionNorm, LayerRole::AttentionNormBias)?,
@@ -121,7 +127,8 @@ impl Decoder {
         let (batch, time) = tokens.dims2()?;
         let start = cache.len();
         let mut x = self.embed(tokens, start)?;
-        let angles = self.rotary.as_ref().map(|rotary| rotary.angles(start, time, &self.device)).transpose()?;
+        let angles =
+            self.rotary.as_ref().map(|rotary| rotary.angles(start, time, &self.device)).transpose()?;
         let mask = self.mask(start, time)?;
         let mut extended = Vec::with_capacity(self.layers.len());
         probe.see_hidden(&x);

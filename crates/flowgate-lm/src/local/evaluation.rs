@@ -44,7 +44,7 @@ impl RecentPrompts {
         self.0.retain(|(prompt, _)| !tokens.starts_with(prompt));
         self.0.push((tokens.to_vec(), cache.clone()));
         let mut room = RECENT_TOKENS;
-        let fits = |(prompt, _): &(Vec<u32>, KeyValueCache)| {
+        let mut fits = |(prompt, _): &(Vec<u32>, KeyValueCache)| {
             let fits = prompt.len() <= room;
             room = room.saturating_sub(prompt.len());
             fits

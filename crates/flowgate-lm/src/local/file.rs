@@ -13,8 +13,8 @@ pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 
 /// Opens a regular file; returns it with its size.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
-    let metadata =
-        std::fs::metadata(path).map_err(|error| LoadError::new(path, format!("it cannot be read: {error}")))?;
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| LoadError::new(path, format!("it cannot be read: {error}")))?;
     // A pipe or a device has no end.
     if !metadata.is_file() {
         return Err(LoadError::new(path, "it is not a regular file"));

@@ -77,7 +77,12 @@ impl LocalModel {
         }
         let stop = if calls.is_empty() { stop } else { Stop::Calls };
         let tokens = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        Ok(Completion { text, calls, stop, usage: Usage { input: tokens(prompt.len()), output: tokens(count) } })
+        Ok(Completion {
+            text,
+            calls,
+            stop,
+            usage: Usage { input: tokens(prompt.len()), output: tokens(count) },
+        })
     }
 
     fn prompt_tokens(

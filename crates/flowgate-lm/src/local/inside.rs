@@ -42,7 +42,9 @@ impl HiddenStateModel for LocalModel {
 impl AttentionModel for LocalModel {
     fn attention(&self, prompt: &str, continuation: &str, loss: AttentionLoss) -> Result<Attention, Error> {
         if self.decoder.is_quantized() {
-            return Err(Error::Unsupported("gradients of quantised weights; load the model from safetensors"));
+            return Err(Error::Unsupported(
+                "gradients of quantised weights; load the model from safetensors",
+            ));
         }
         let pair = self.tokenizer.encode_pair(prompt, continuation)?;
         self.check_length(pair.text.ids.len())?;
@@ -54,7 +56,8 @@ impl AttentionModel for LocalModel {
         let inputs = pair.text.ids.get(first..first + steps).unwrap_or_default();
         let config = self.decoder.config();
         let (layers, heads) = (config.layers, config.heads);
-        let entries = [layers, heads, steps, first + steps].iter().try_fold(1_usize, |a, &b| a.checked_mul(b));
+        let entries =
+            [layers, heads, steps, first + steps].iter().try_fold(1_usize, |a, &b| a.checked_mul(b));
         if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
             return Err(Error::Failed(format!(
                 "the attention of {steps} tokens to {} is too large; divide the continuation",
@@ -62,7 +65,8 @@ impl AttentionModel for LocalModel {
             )));
         }
         let cache = self.extend(KeyValueCache::default(), before.get(..first).unwrap_or_default())?;
-        let (weights, gradients) = self.attention_and_gradients(inputs, targets, &cache, loss).map_err(failed)?;
+        let (weights, gradients) =
+            self.attention_and_gradients(inputs, targets, &cache, loss).map_err(failed)?;
         let mut spans = pair.text.spans;
         let continuation_spans = spans.split_off(pair.boundary);
         Attention::new(spans, continuation_spans, (layers, heads), weights, gradients)

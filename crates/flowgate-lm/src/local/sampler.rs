@@ -30,8 +30,11 @@ impl Sampler {
     /// If no logit is a number.
     pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let damaged = || Error::Failed("its weights give no probabilities; they are damaged".to_owned());
-        let mut ranked: Vec<(u32, f64)> =
-            (0_u32..).zip(logits).filter(|(_, logit)| !logit.is_nan()).map(|(id, &logit)| (id, logit.into())).collect();
+        let mut ranked: Vec<(u32, f64)> = (0_u32..)
+            .zip(logits)
+            .filter(|(_, logit)| !logit.is_nan())
+            .map(|(id, &logit)| (id, logit.into()))
+            .collect();
         // Of equal logits the first token, whatever the platform.
         let best = ranked.iter().copied().reduce(|best, other| if other.1 > best.1 { other } else { best });
         let (best, highest) = best.ok_or_else(damaged)?;

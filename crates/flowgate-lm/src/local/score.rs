@@ -146,11 +146,14 @@ impl LocalModel {
         while !rows.is_empty() {
             let open = || rows.iter().filter_map(|&row| questions.get(row));
             let end = open().map(|question| question.pair.text.ids.len() - 1).max().unwrap_or(column);
-            let scores_here = open().any(|question| question.request.bound.is_some() && column + 1 >= question.pair.boundary);
+            let scores_here = open()
+                .any(|question| question.request.bound.is_some() && column + 1 >= question.pair.boundary);
             let most = if scores_here { BOUNDED_PIECE } else { PIECE };
             let time = (end - column).min(most);
             let tokens: Vec<u32> = open()
-                .flat_map(|question| (column..column + time).map(|at| question.pair.text.ids.get(at).copied().unwrap_or(0)))
+                .flat_map(|question| {
+                    (column..column + time).map(|at| question.pair.text.ids.get(at).copied().unwrap_or(0))
+                })
                 .collect();
             let (hidden, extended) = self.evaluate_rows(&tokens, (rows.len(), time), &cache)?;
             cache = extended;

@@ -5,6 +5,5 @@ mod gguf;
 mod gradients;
 mod hostile;
 mod oracle;
-mod parity;
 mod scoring;
 mod tiny;

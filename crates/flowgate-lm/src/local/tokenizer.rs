@@ -68,11 +68,13 @@ impl TextTokenizer {
                 keep_spaces(processor, 8);
             }
         }
-        let tokenizer: Tokenizer = serde_json::from_value(value)
-            .map_err(|error| LoadError::new(path, format!("it is not a tokenizer that can be read: {error}")))?;
+        let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
+            LoadError::new(path, format!("it is not a tokenizer that can be read: {error}"))
+        })?;
         // Ids may have gaps.
         let ids = tokenizer.get_vocab(true);
-        let token_count = ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
+        let token_count =
+            ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
         Ok(Self { tokenizer, token_count })
     }
 
@@ -99,14 +101,21 @@ impl TextTokenizer {
     fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
         let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
         let mut ids = encoding.get_ids().to_vec();
-        let mut spans: Vec<Range<usize>> = encoding.get_offsets().iter().map(|&(from, to)| from..to).collect();
+        let mut spans: Vec<Range<usize>> =
+            encoding.get_offsets().iter().map(|&(from, to)| from..to).collect();
         // A token at the end would say that the text is over.
-        while spans.last().is_some_and(Range::is_empty) && encoding.get_special_tokens_mask().get(ids.len() - 1) == Some(&1) {
+        while spans.last().is_some_and(Range::is_empty)
+            && encoding.get_special_tokens_mask().get(ids.len() - 1) == Some(&1)
+        {
             ids.pop();
             spans.pop();
         }
         // Text that a normaliser removed gives ranges that do not belong to characters.
-        spans.iter_mut().for_each(|span| if text.get(span.clone()).is_none() { *span = 0..0 });
+        spans.iter_mut().for_each(|span| {
+            if text.get(span.clone()).is_none() {
+                *span = 0..0
+            }
+        });
         Ok(TokenizedText { ids, spans })
     }
 

@@ -33,7 +33,8 @@ impl CallFilter {
     /// Drops everything from the first of these texts on, if one was generated and not passed on. Returns whether it was.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let open = self.all.get(self.passed..).unwrap_or_default();
-        let found = stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| open.find(stop.as_str())).min();
+        let found =
+            stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| open.find(stop.as_str())).min();
         if let Some(at) = found {
             self.all.truncate(self.passed + at);
         }
@@ -131,7 +132,11 @@ fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall
         let arguments = object.get("arguments").or_else(|| object.get("parameters"))?;
         // Some models write the arguments as a text that contains JSON.
         let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
-        is_known.then(|| ToolCall { id: format!("call_{}", first_id + index), name: name.to_owned(), arguments })
+        is_known.then(|| ToolCall {
+            id: format!("call_{}", first_id + index),
+            name: name.to_owned(),
+            arguments,
+        })
     };
     objects.iter().enumerate().map(call).collect::<Option<Vec<_>>>().filter(|calls| !calls.is_empty())
 }

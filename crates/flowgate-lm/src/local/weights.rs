@@ -19,7 +19,7 @@ use self::safetensors::SafetensorsFolder;
 use super::config::Architecture;
 use super::load_error::LoadError;
 
-pub(crate) use names::TensorRole;
+pub(crate) use names::{LayerRole, TensorRole};
 
 /// Where the tensors of a model come from.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub(crate) enum WeightSource {
     Safetensors(SafetensorsFolder),
     Gguf(GgufFile),
     /// Tensors in memory: those that are being trained, and those of tests.
+    #[cfg_attr(not(test), expect(dead_code, reason = "training is the next user"))]
     Memory(HashMap<String, Tensor>),
 }
 
@@ -60,9 +61,8 @@ impl Weights {
             }
             WeightSource::Memory(tensors) => {
                 let place = PathBuf::from("memory");
-                let tensor = tensors
-                    .get(&name)
-                    .ok_or_else(|| LoadError::of_tensor(&place, &name, "is missing"))?;
+                let tensor =
+                    tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&place, &name, "is missing"))?;
                 check_shape(&place, &name, tensor.dims(), shape)?;
                 Ok(tensor.clone())
             }
@@ -97,7 +97,10 @@ impl Weights {
             WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
         };
         name.ok_or_else(|| {
-            LoadError::new(place, format!("this kind of file has no tensor for {role:?}; convert the model to safetensors"))
+            LoadError::new(
+                place,
+                format!("this kind of file has no tensor for {role:?}; convert the model to safetensors"),
+            )
         })
     }
 }

@@ -73,7 +73,8 @@ impl<'a> Fields<'a> {
     /// A list of `count` positive numbers.
     pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f32>, LoadError> {
         let wrong = || self.error(format_args!("`{key}` must be a list of {count} positive numbers"));
-        let list = self.get(key).and_then(Value::as_array).filter(|list| list.len() == count).ok_or_else(wrong)?;
+        let list =
+            self.get(key).and_then(Value::as_array).filter(|list| list.len() == count).ok_or_else(wrong)?;
         let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
         #[expect(clippy::cast_possible_truncation, reason = "the tables are computed in single precision")]
         list.iter().map(|value| number(value).map(|number| number as f32).ok_or_else(wrong)).collect()

@@ -6,8 +6,8 @@ use super::super::load_error::LoadError;
 use super::super::weights::gguf::GgufFile;
 use super::fields::Fields;
 use super::{
-    Activation, Architecture, DecoderConfig, MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, NormKind, Positions,
-    RotaryConfig, RotaryScaling,
+    Activation, Architecture, DecoderConfig, MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, NormKind,
+    Positions, RotaryConfig, RotaryScaling,
 };
 
 /// Reads the shape. `context` is the most tokens that the caller wants to read; without it, what the model was made for.
@@ -87,7 +87,8 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
         query_key_norm: architecture == Architecture::Qwen3,
         is_fused: architecture == Architecture::Phi3,
         is_tied,
-        window: optional("attention.sliding_window", MAX_CONTEXT)?.filter(|_| architecture == Architecture::Phi3),
+        window: optional("attention.sliding_window", MAX_CONTEXT)?
+            .filter(|_| architecture == Architecture::Phi3),
         embedding_scale: 1.0,
         convolution: 0,
     })

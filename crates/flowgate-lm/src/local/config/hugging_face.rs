@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::super::load_error::LoadError;
 use super::fields::Fields;
 use super::{
-    Activation, Architecture, DecoderConfig, MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, NormKind, Positions,
-    RotaryConfig,
+    Activation, Architecture, DecoderConfig, MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, NormKind,
+    Positions, RotaryConfig,
 };
 
 /// Reads the shape. `context` is the most tokens that the caller wants to read; without it, what the model was made for.
@@ -115,7 +115,9 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         )));
     }
     if !fields.flag("layer_norm_elementwise_affine", true)? {
-        return Err(fields.error("`layer_norm_elementwise_affine` must be true; other models are not supported"));
+        return Err(
+            fields.error("`layer_norm_elementwise_affine` must be true; other models are not supported")
+        );
     }
     let norm_first = fields.flag("do_layer_norm_before", true)?;
     let has_bias = fields.flag("enable_bias", true)?;
@@ -156,6 +158,8 @@ fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
         "gelu" => Ok(Activation::Gelu),
         "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
         "relu" => Ok(Activation::Relu),
-        _ => Err(fields.error(format_args!("the activation `{name}` is not supported; supported are silu, gelu, gelu_new and relu"))),
+        _ => Err(fields.error(format_args!(
+            "the activation `{name}` is not supported; supported are silu, gelu, gelu_new and relu"
+        ))),
     }
 }

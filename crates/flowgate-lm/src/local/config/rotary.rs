@@ -2,9 +2,9 @@
 
 use std::f64::consts::PI;
 
-use super::fields::Fields;
 use super::super::load_error::LoadError;
 use super::MAX_CONTEXT;
+use super::fields::Fields;
 
 /// The rotation of queries and keys by their position.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,9 +25,17 @@ pub(crate) enum RotaryScaling {
     /// All wavelengths times a factor.
     Linear(f64),
     /// Long wavelengths times a factor, short ones unchanged (Llama 3.1).
-    Llama3 { factor: f64, low: f64, high: f64, original: f64 },
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        original: f64,
+    },
     /// A factor for each wavelength, and one for the rotated vectors (Phi-3, and what GGUF files contain).
-    Factors { divisors: Vec<f32>, magnitude: f64 },
+    Factors {
+        divisors: Vec<f32>,
+        magnitude: f64,
+    },
 }
 
 impl RotaryConfig {
@@ -62,16 +70,25 @@ impl RotaryConfig {
 
     /// Reads the rotation of a head of `head_width` entries. `context` is how many tokens the caller wants to read, and is
     /// lowered to what the model can read without other factors.
-    pub(super) fn read(fields: Fields<'_>, head_width: usize, context: &mut usize) -> Result<Self, LoadError> {
+    pub(super) fn read(
+        fields: Fields<'_>,
+        head_width: usize,
+        context: &mut usize,
+    ) -> Result<Self, LoadError> {
         // Newer versions of transformers write both in one object.
         let parameters = fields.object("rope_parameters")?;
         let scaling = fields.object("rope_scaling")?.or(parameters);
-        let base = parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
+        let base =
+            parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
         let share = parameters
             .unwrap_or(fields)
             .number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)?)?;
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and at most a width")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and at most a width"
+        )]
         let width = (head_width as f64 * share) as usize;
         if share > 1.0 || width < 2 || !width.is_multiple_of(2) {
             return Err(fields.error(format_args!(

@@ -46,10 +46,12 @@ impl SelfAttention {
         let (queries, keys, width) = (config.query_width(), config.key_width(), config.width);
         let projections = if config.is_fused {
             let widths = vec![queries, keys, keys];
-            let all = Linear::load(weights, role(LayerRole::QueryKeyValue), None, widths.iter().sum(), width)?;
+            let all =
+                Linear::load(weights, role(LayerRole::QueryKeyValue), None, widths.iter().sum(), width)?;
             Projections::Fused(all, widths)
         } else {
-            let part = |name, bias_name, rows| Linear::load(weights, role(name), bias(bias_name), rows, width);
+            let part =
+                |name, bias_name, rows| Linear::load(weights, role(name), bias(bias_name), rows, width);
             Projections::Separate(vec![
                 part(LayerRole::Query, LayerRole::QueryBias, queries)?,
                 part(LayerRole::Key, LayerRole::KeyBias, keys)?,

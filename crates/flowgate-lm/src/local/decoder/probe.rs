@@ -24,16 +24,11 @@ pub(crate) struct Probe<'a> {
     pub(crate) hidden_layer: Option<usize>,
     /// The hidden states of that layer.
     pub(crate) hidden: Option<Tensor>,
-    seen: usize,
+    /// How many layers were seen.
+    pub(crate) seen: usize,
 }
 
 impl Probe<'_> {
-    /// A probe for gradients with respect to weights.
-    #[cfg_attr(not(test), expect(dead_code, reason = "training is the next user"))]
-    pub(crate) fn differentiable() -> Self {
-        Self { kernels: Kernels::Differentiable, ..Self::default() }
-    }
-
     pub(super) fn see_hidden(&mut self, x: &Tensor) {
         if self.hidden_layer == Some(self.seen) {
             self.hidden = Some(x.clone());

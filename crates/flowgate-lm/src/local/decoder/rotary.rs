@@ -36,7 +36,8 @@ impl RotaryTable {
         let mut rotary = rotary.clone();
         if let WeightSource::Gguf(file) = &weights.source {
             let original = file.metadata.get("phi3.rope.scaling.original_context_length");
-            let original = original.and_then(serde_json::Value::as_u64).and_then(|size| usize::try_from(size).ok());
+            let original =
+                original.and_then(serde_json::Value::as_u64).and_then(|size| usize::try_from(size).ok());
             let by_length = match original {
                 Some(original) if config.context > original => TensorRole::RotaryDivisorsLong,
                 _ => TensorRole::RotaryDivisorsShort,
@@ -44,7 +45,8 @@ impl RotaryTable {
             for role in [TensorRole::RotaryDivisors, by_length] {
                 if weights.has(role) {
                     let divisors = weights.tensor(role, &[rotary.width / 2])?.to_vec1();
-                    let divisors = divisors.map_err(|error| LoadError::new(file.path(), error.to_string()))?;
+                    let divisors =
+                        divisors.map_err(|error| LoadError::new(file.path(), error.to_string()))?;
                     rotary.scaling = RotaryScaling::Factors { divisors, magnitude: gguf::magnitude(file) };
                 }
             }

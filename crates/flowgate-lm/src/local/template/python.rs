@@ -37,7 +37,9 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
             let formatter = PrettyFormatter::with_indent(indent.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))
         }
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced(CompactFormatter))),
+        None => {
+            value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced(CompactFormatter)))
+        }
     };
     let failed = |error: String| Error::new(ErrorKind::BadSerialization, error);
     written.map_err(|error| failed(error.to_string()))?;
@@ -48,11 +50,19 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
 struct Spaced(CompactFormatter);
 
 impl Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 
-    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 

@@ -29,7 +29,11 @@ fn greedy_generation_is_the_most_probable_token_each_time() {
     let model = tiny::model(&tiny::configuration("qwen3"));
     let request = request("hello", limited(6));
     let completion = complete(&model, &request).unwrap();
-    let mut tokens = model.tokenizer.encode_written_out("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n").unwrap().ids;
+    let mut tokens = model
+        .tokenizer
+        .encode_written_out("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+        .unwrap()
+        .ids;
     assert_eq!(completion.usage.input, tokens.len() as u64);
     let prompt = tokens.len();
     for _ in 0..completion.usage.output {
@@ -69,7 +73,8 @@ fn a_seed_repeats_and_text_is_streamed() {
 
 #[test]
 fn what_is_reused_changes_no_bit() {
-    let (fresh, used) = (tiny::model(&tiny::configuration("llama")), tiny::model(&tiny::configuration("llama")));
+    let (fresh, used) =
+        (tiny::model(&tiny::configuration("llama")), tiny::model(&tiny::configuration("llama")));
     let long = "a long message that several chats begin with ".repeat(6);
     for text in [long.clone() + "one", long.clone() + "another end", "short".to_owned(), long] {
         let tokens = used.tokenizer.encode(&text).unwrap().ids;
@@ -88,7 +93,7 @@ fn limits_and_refusals() {
     assert_eq!((stop.stop, stop.usage.output), (Stop::Length, 3));
     let error = |request: &Request| complete(&model, request).unwrap_err().to_string();
     let long = request(&"x".repeat(600), limited(3));
-    assert_eq!(error(&long), "the text has 623 tokens, and the model reads at most 512; shorten it");
+    assert_eq!(error(&long), "the text has 619 tokens, and the model reads at most 512; shorten it");
     let mut forced = request("hello", limited(3));
     forced.choice = ToolChoice::Any;
     assert_eq!(error(&forced), "the model does not provide a required tool call; let the model decide");

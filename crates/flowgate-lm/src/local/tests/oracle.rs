@@ -40,7 +40,11 @@ impl Oracle {
         let matrix = &self.tensors[&format!("{name}.weight")];
         let bias = self.tensors.get(&format!("{name}.bias")).map(|bias| &bias[0]);
         let dot = |row: &Vec<f64>| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
-        matrix.iter().enumerate().map(|(row, weights)| dot(weights) + bias.map_or(0.0, |bias| bias[row])).collect()
+        matrix
+            .iter()
+            .enumerate()
+            .map(|(row, weights)| dot(weights) + bias.map_or(0.0, |bias| bias[row]))
+            .collect()
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -112,14 +116,19 @@ impl Oracle {
                 let shared = shared..shared + width;
                 let score = |s: usize| {
                     let is_visible = s <= t && config.window.is_none_or(|window| t - s < window);
-                    let dot: f64 =
-                        queries[t][own.clone()].iter().zip(&keys[s][shared.clone()]).map(|(a, b)| a * b).sum();
+                    let dot: f64 = queries[t][own.clone()]
+                        .iter()
+                        .zip(&keys[s][shared.clone()])
+                        .map(|(a, b)| a * b)
+                        .sum();
                     if is_visible { dot / (width as f64).sqrt() } else { f64::NEG_INFINITY }
                 };
                 let scores: Vec<f64> = (0..x.len()).map(score).collect();
                 let total: f64 = scores.iter().map(|s| s.exp()).sum();
                 let weights: Vec<f64> = scores.iter().map(|s| s.exp() / total).collect();
-                joined.extend(shared.map(|at| weights.iter().zip(&values).map(|(w, v)| w * v[at]).sum::<f64>()));
+                joined.extend(
+                    shared.map(|at| weights.iter().zip(&values).map(|(w, v)| w * v[at]).sum::<f64>()),
+                );
                 attention[head].push(weights);
             }
             let name = if config.architecture == Architecture::Opt { "out_proj" } else { "o_proj" };
@@ -147,7 +156,10 @@ impl Oracle {
             let up = gate.split_off(self.config.inner_width);
             (gate, up)
         } else {
-            (self.linear(&format!("{layer}.mlp.gate_proj"), x), self.linear(&format!("{layer}.mlp.up_proj"), x))
+            (
+                self.linear(&format!("{layer}.mlp.gate_proj"), x),
+                self.linear(&format!("{layer}.mlp.up_proj"), x),
+            )
         };
         let inner: Vec<f64> = gate.iter().zip(up).map(|(gate, up)| self.activate(*gate) * up).collect();
         self.linear(&format!("{layer}.mlp.down_proj"), &inner)
@@ -179,13 +191,17 @@ impl Oracle {
             } else {
                 [format!("{layer}.input_layernorm"), format!("{layer}.post_attention_layernorm")]
             };
-            let before = |name: &str, x: &[f64]| if config.norm_first { self.norm(name, x) } else { x.to_vec() };
+            let before =
+                |name: &str, x: &[f64]| if config.norm_first { self.norm(name, x) } else { x.to_vec() };
             let after = |name: &str, x: Vec<f64>| if config.norm_first { x } else { self.norm(name, &x) };
             let inputs: Rows = x.iter().map(|x| before(&first, x)).collect();
             let (attended, weights) = self.attend(&format!("{layer}.self_attn"), &inputs);
             attention.push(weights);
             x = x.iter().zip(&attended).map(|(x, attended)| after(&first, add(x, attended))).collect();
-            x = x.iter().map(|x| after(&second, add(x, &self.feed_forward(&layer, &before(&second, x))))).collect();
+            x = x
+                .iter()
+                .map(|x| after(&second, add(x, &self.feed_forward(&layer, &before(&second, x)))))
+                .collect();
             hidden.push(x.clone());
         }
         if config.final_norm {

@@ -15,7 +15,8 @@ use crate::local::{LocalModel, LocalSettings};
 
 /// The value of entry `index` of a tensor, from -1 to 1.
 fn entry(name: &str, index: u32) -> f64 {
-    let seed = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let seed =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let mut x = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9));
     x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
     x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -217,7 +218,7 @@ pub(super) fn tokenizer() -> Value {
 
 /// A chat template in the form of ChatML, with tools.
 pub(super) const TEMPLATE: &str = "{%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}\
-{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n";
+{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
 /// A folder that is deleted when it is dropped.
 pub(super) struct TempFolder(PathBuf);

@@ -27,10 +27,7 @@ const WORDS: &[(&[&str], &str)] = &[
         &["llama-bpe", "llama3", "smaug-bpe"],
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
-    (
-        &["default", "gpt-2"],
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    ),
+    (&["default", "gpt-2"], r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
 ];
 
 /// Returns the description.
@@ -78,7 +75,9 @@ impl<'a> GgufTokenizer<'a> {
         let list = self.get(key).and_then(Value::as_array);
         let texts = list.and_then(|list| list.iter().map(Value::as_str).collect());
         texts.ok_or_else(|| {
-            self.error(format!("`tokenizer.ggml.{key}` is not a list of texts; put a `tokenizer.json` beside the file"))
+            self.error(format!(
+                "`tokenizer.ggml.{key}` is not a list of texts; put a `tokenizer.json` beside the file"
+            ))
         })
     }
 
@@ -114,13 +113,19 @@ impl<'a> GgufTokenizer<'a> {
             .and_then(|list| list.iter().map(Value::as_f64).collect())
             .filter(|scores: &Vec<f64>| scores.len() == tokens.len());
         let Some(scores) = scores else {
-            return Err(self.error("`tokenizer.ggml.scores` does not have one number for each token".to_owned()));
+            return Err(
+                self.error("`tokenizer.ggml.scores` does not have one number for each token".to_owned())
+            );
         };
-        let unknown = self.get("unknown_token_id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
+        let unknown =
+            self.get("unknown_token_id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
         let prefixes = self.flag("add_space_prefix").unwrap_or(true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
-        let normalizers =
-            if prefixes { vec![json!({"type": "Prepend", "prepend": "▁"}), replace] } else { vec![replace] };
+        let normalizers = if prefixes {
+            vec![json!({"type": "Prepend", "prepend": "▁"}), replace]
+        } else {
+            vec![replace]
+        };
         let mut decoders = vec![
             json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
             json!({"type": "ByteFallback"}),

@@ -55,7 +55,9 @@ impl GgufFile {
         }
         let (tensor_count, metadata_count) = (header.u64()?, header.u64()?);
         if tensor_count > TENSOR_LIMIT {
-            return Err(header.error(format!("it has {tensor_count} tensors, and at most {TENSOR_LIMIT} are read")));
+            return Err(
+                header.error(format!("it has {tensor_count} tensors, and at most {TENSOR_LIMIT} are read"))
+            );
         }
         let mut metadata = Map::new();
         for _ in 0..metadata_count {
@@ -163,7 +165,9 @@ impl HeaderReader<'_> {
     fn text(&mut self) -> Result<String, LoadError> {
         let length = self.u64()?;
         if length > TEXT_LIMIT {
-            return Err(self.error(format!("a text of its header has {length} bytes, and at most {TEXT_LIMIT} are read")));
+            return Err(self.error(format!(
+                "a text of its header has {length} bytes, and at most {TEXT_LIMIT} are read"
+            )));
         }
         let mut text = Vec::new();
         let count = self.input.by_ref().take(length).read_to_end(&mut text);
@@ -221,7 +225,9 @@ impl HeaderReader<'_> {
         }
         let kind = self.u32()?;
         let data_type = data_type(kind).ok_or_else(|| {
-            let problem = format_args!("has the unsupported quantisation {kind}; use Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32");
+            let problem = format_args!(
+                "has the unsupported quantisation {kind}; use Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32"
+            );
             LoadError::of_tensor(self.path, &name, problem)
         })?;
         Ok((name, TensorPlace { data_type, shape, start: self.u64()? }))

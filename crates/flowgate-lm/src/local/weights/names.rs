@@ -65,7 +65,10 @@ impl TensorRole {
                 let part = if is_opt { opt_part(role) } else { llama_part(role) }?;
                 format!("{root}.layers.{layer}.{part}")
             }
-            Self::FinalNormBias | Self::RotaryDivisors | Self::RotaryDivisorsShort | Self::RotaryDivisorsLong => {
+            Self::FinalNormBias
+            | Self::RotaryDivisors
+            | Self::RotaryDivisorsShort
+            | Self::RotaryDivisorsLong => {
                 return None;
             }
         };

@@ -70,12 +70,13 @@ impl SafetensorsFolder {
         names.sort_unstable();
         names.dedup();
         for name in names {
-            let is_plain = matches!(
-                Path::new(name).components().collect::<Vec<_>>().as_slice(),
-                [Component::Normal(_)]
-            );
+            let is_plain =
+                matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
             if !is_plain {
-                return Err(LoadError::new(&index_file, format!("`{name}` is not the name of a file of the folder")));
+                return Err(LoadError::new(
+                    &index_file,
+                    format!("`{name}` is not the name of a file of the folder"),
+                ));
             }
             opened.read_header(folder.join(name))?;
         }
@@ -101,7 +102,8 @@ impl SafetensorsFolder {
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
         let found = self.tensors.get(name).and_then(|place| Some((place, self.shards.get(place.shard)?)));
         let Some((place, shard)) = found else {
-            let problem = "is missing; the folder is incomplete, or the configuration is that of another model";
+            let problem =
+                "is missing; the folder is incomplete, or the configuration is that of another model";
             return Err(LoadError::of_tensor(&self.folder, name, problem));
         };
         check_shape(shard, name, &place.shape, shape)?;
@@ -122,13 +124,17 @@ impl SafetensorsFolder {
 
     fn read_header(&mut self, path: PathBuf) -> Result<(), LoadError> {
         let (mut file, size) = file::open(&path)?;
-        let cut = || LoadError::new(&path, "it is cut off: it is shorter than its header says; download it again");
+        let cut =
+            || LoadError::new(&path, "it is cut off: it is shorter than its header says; download it again");
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| cut())?;
         let length = u64::from_le_bytes(length);
         let start = length.checked_add(8).ok_or_else(cut)?;
         if length > HEADER_LIMIT {
-            return Err(LoadError::new(&path, format!("its header has {length} bytes, and at most {HEADER_LIMIT} are read")));
+            return Err(LoadError::new(
+                &path,
+                format!("its header has {length} bytes, and at most {HEADER_LIMIT} are read"),
+            ));
         }
         if start > size {
             return Err(cut());
@@ -137,8 +143,10 @@ impl SafetensorsFolder {
         file.take(length)
             .read_to_end(&mut header)
             .map_err(|error| LoadError::new(&path, format!("it cannot be read: {error}")))?;
-        let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header)
-            .map_err(|error| LoadError::new(&path, format!("its header is not the expected JSON: {error}")))?;
+        let header: BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(&header).map_err(|error| {
+                LoadError::new(&path, format!("its header is not the expected JSON: {error}"))
+            })?;
         let shard = self.shards.len();
         for (name, entry) in header {
             if name == "__metadata__" {
@@ -174,13 +182,19 @@ fn place(
         // Not read unless the decoder asks for it, and then refused by its shape or here.
         "I64" => DType::I64,
         "U8" | "BOOL" => DType::U8,
-        other => return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16"))),
+        other => {
+            return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16")));
+        }
     };
     let (from, to) = entry.data_offsets;
     let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
-    let needed = entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
+    let needed =
+        entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
     if to.checked_sub(from).is_none() || to.checked_sub(from) != needed {
-        return Err(wrong(&format_args!("has the bytes {from} to {to}, which do not fit its shape {:?}", entry.shape)));
+        return Err(wrong(&format_args!(
+            "has the bytes {from} to {to}, which do not fit its shape {:?}",
+            entry.shape
+        )));
     }
     let end = start.checked_add(to).filter(|&end| end <= size);
     match (start.checked_add(from), end) {
