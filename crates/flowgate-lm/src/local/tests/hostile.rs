@@ -181,7 +181,7 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
-        "`M/chat_template.jinja`: its chat template is malformed: syntax error: unexpected end of block, expected identifier (in <string>:1)",
+        "`M/chat_template.jinja`: its chat template is malformed: syntax error: unexpected end of block, expected in (in <string>:1)",
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "../secret"}}"#),
