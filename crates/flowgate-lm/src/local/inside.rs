@@ -8,7 +8,7 @@
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 
 use super::LocalModel;
-use super::decoder::{Kernels, KeyValueCache, Probe};
+use super::decoder::{Decoder, Kernels, KeyValueCache, Probe, token_row};
 use super::evaluation::{PIECE, failed};
 use crate::{Attention, AttentionLoss, AttentionModel, Error, HiddenStateModel, HiddenStates};
 
@@ -66,7 +66,7 @@ impl AttentionModel for LocalModel {
         }
         let cache = self.extend(KeyValueCache::default(), before.get(..first).unwrap_or_default())?;
         let (weights, gradients) =
-            self.attention_and_gradients(inputs, targets, &cache, loss).map_err(failed)?;
+            attention_and_gradients(&self.decoder, inputs, targets, &cache, loss).map_err(failed)?;
         let mut spans = pair.text.spans;
         let continuation_spans = spans.split_off(pair.boundary);
         Attention::new(spans, continuation_spans, (layers, heads), weights, gradients)
@@ -74,71 +74,69 @@ impl AttentionModel for LocalModel {
     }
 }
 
-impl LocalModel {
-    /// Evaluates `inputs` after `cache`. Returns the attention, and its gradients, in the order layer, head, step, column.
-    pub(super) fn attention_and_gradients(
-        &self,
-        inputs: &[u32],
-        targets: &[u32],
-        cache: &KeyValueCache,
-        loss: AttentionLoss,
-    ) -> candle_core::Result<(Vec<f32>, Vec<f32>)> {
-        let config = self.decoder.config();
-        let device = self.decoder.device();
-        let shape = (1, config.heads, inputs.len(), cache.len() + inputs.len());
-        let zeros: Vec<Var> =
-            (0..config.layers).map(|_| Var::zeros(shape, DType::F32, device)).collect::<Result<_, _>>()?;
-        let added: Vec<Tensor> = zeros.iter().map(|zero| zero.as_tensor().clone()).collect();
-        let mut probe = Probe {
-            kernels: Kernels::Differentiable,
-            added_to_attention: Some(&added),
-            attention: Some(Vec::new()),
-            ..Probe::default()
-        };
-        let loss = self.loss(inputs, targets, cache, &mut probe, loss)?;
-        let gradients = loss.backward()?;
-        let (mut weights, mut slopes) = (Vec::new(), Vec::new());
-        for (attention, zero) in probe.attention.iter().flatten().zip(&zeros) {
-            weights.extend(attention.flatten_all()?.to_vec1::<f32>()?);
-            match gradients.get(zero) {
-                Some(slope) => slopes.extend(slope.flatten_all()?.to_vec1::<f32>()?),
-                None => {
-                    return Err(candle_core::Error::Msg("the graph of gradients is interrupted".to_owned()));
-                }
+/// Evaluates `inputs` after `cache`. Returns the attention, and its gradients, in the order layer, head, step, column.
+pub(super) fn attention_and_gradients(
+    decoder: &Decoder,
+    inputs: &[u32],
+    targets: &[u32],
+    cache: &KeyValueCache,
+    loss: AttentionLoss,
+) -> candle_core::Result<(Vec<f32>, Vec<f32>)> {
+    let config = decoder.config();
+    let device = decoder.device();
+    let shape = (1, config.heads, inputs.len(), cache.len() + inputs.len());
+    let zeros: Vec<Var> =
+        (0..config.layers).map(|_| Var::zeros(shape, DType::F32, device)).collect::<Result<_, _>>()?;
+    let added: Vec<Tensor> = zeros.iter().map(|zero| zero.as_tensor().clone()).collect();
+    let mut probe = Probe {
+        kernels: Kernels::Differentiable,
+        added_to_attention: Some(&added),
+        attention: Some(Vec::new()),
+        ..Probe::default()
+    };
+    let loss = continuation_loss(decoder, inputs, targets, cache, &mut probe, loss)?;
+    let gradients = loss.backward()?;
+    let (mut weights, mut slopes) = (Vec::new(), Vec::new());
+    for (attention, zero) in probe.attention.iter().flatten().zip(&zeros) {
+        weights.extend(attention.flatten_all()?.to_vec1::<f32>()?);
+        match gradients.get(zero) {
+            Some(slope) => slopes.extend(slope.flatten_all()?.to_vec1::<f32>()?),
+            None => {
+                return Err(candle_core::Error::Msg("the graph of gradients is interrupted".to_owned()));
             }
         }
-        Ok((weights, slopes))
     }
+    Ok((weights, slopes))
+}
 
-    /// Returns the loss of `targets`, the tokens after each of `inputs`.
-    pub(super) fn loss(
-        &self,
-        inputs: &[u32],
-        targets: &[u32],
-        cache: &KeyValueCache,
-        probe: &mut Probe<'_>,
-        loss: AttentionLoss,
-    ) -> candle_core::Result<Tensor> {
-        let device = self.decoder.device();
-        let row = super::decoder::token_row(inputs, device)?;
-        let (hidden, _) = self.decoder.forward(&row, cache, probe)?;
-        let logits = self.decoder.logits(&hidden.squeeze(0)?)?;
-        let targets = Tensor::from_slice(targets, (targets.len(), 1), device)?;
-        let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
-        let other = match loss {
-            AttentionLoss::NegativeLogProbability => {
-                // The highest logit is a constant here, so that the exponentials stay small and the graph simple.
-                let highest = logits.detach().max_keepdim(D::Minus1)?;
-                let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
-                (sum.log()? + highest.squeeze(1)?)?
-            }
-            AttentionLoss::Margin => {
-                let without = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
-                let others = logits.detach().scatter(&targets, &without, D::Minus1)?;
-                let rival = others.argmax_keepdim(D::Minus1)?;
-                logits.gather(&rival, D::Minus1)?.squeeze(1)?
-            }
-        };
-        (other - chosen)?.sum_all()
-    }
+/// Returns the loss of `targets`, the tokens after each of `inputs`.
+fn continuation_loss(
+    decoder: &Decoder,
+    inputs: &[u32],
+    targets: &[u32],
+    cache: &KeyValueCache,
+    probe: &mut Probe<'_>,
+    loss: AttentionLoss,
+) -> candle_core::Result<Tensor> {
+    let device = decoder.device();
+    let row = token_row(inputs, device)?;
+    let (hidden, _) = decoder.forward(&row, cache, probe)?;
+    let logits = decoder.logits(&hidden.squeeze(0)?)?;
+    let targets = Tensor::from_slice(targets, (targets.len(), 1), device)?;
+    let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
+    let other = match loss {
+        AttentionLoss::NegativeLogProbability => {
+            // The highest logit is a constant here, so that the exponentials stay small and the graph simple.
+            let highest = logits.detach().max_keepdim(D::Minus1)?;
+            let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
+            (sum.log()? + highest.squeeze(1)?)?
+        }
+        AttentionLoss::Margin => {
+            let without = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
+            let others = logits.detach().scatter(&targets, &without, D::Minus1)?;
+            let rival = others.argmax_keepdim(D::Minus1)?;
+            logits.gather(&rival, D::Minus1)?.squeeze(1)?
+        }
+    };
+    (other - chosen)?.sum_all()
 }

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::chat::{Message, Part, ToolSpec};
 
 /// How many instructions a template may execute: more than one with thousands of messages and tools needs.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 2_000_000;
 
 /// The chat template of a model.
 #[derive(Debug)]

@@ -5,5 +5,6 @@ mod gguf;
 mod gradients;
 mod hostile;
 mod oracle;
+mod parity;
 mod scoring;
 mod tiny;

@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Tensor};
 
 use super::tiny;
 use crate::local::LocalModel;
+use crate::local::inside::attention_and_gradients;
 use crate::local::decoder::{Kernels, KeyValueCache, Probe};
 use crate::{AttentionLoss, AttentionModel};
 
@@ -64,7 +65,7 @@ fn gradients_are_the_slopes_of_the_loss() {
         let cache = model.extend(KeyValueCache::default(), before).unwrap();
         for loss in [AttentionLoss::NegativeLogProbability, AttentionLoss::Margin] {
             let (weights, gradients) =
-                model.attention_and_gradients(inputs, CONTINUATION, &cache, loss).unwrap();
+                attention_and_gradients(&model.decoder, inputs, CONTINUATION, &cache, loss).unwrap();
             let columns = tokens.len() - 1;
             let mut largest = 0.0_f64;
             for (layer, head, row, column) in [

@@ -30,8 +30,8 @@ fn assert_same(score: &Score, expected: &[(String, f64)], what: &str) {
 
 #[test]
 fn batches_and_prefixes_give_the_same_scores() {
-    let long = "the other theory ".repeat(12);
-    for name in ["llama", "phi3", "opt", "flowgate"] {
+    let long = "the other theory ".repeat(4);
+    for name in ["llama", "phi3", "flowgate"] {
         let model = tiny::model(&tiny::configuration(name));
         let first = block_on(model.prefix(None, &long)).unwrap();
         // The next text changes the last token of the prefix.
