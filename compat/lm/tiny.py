@@ -177,7 +177,8 @@ def models_of(folder):
         place = folder / name
         model.save_pretrained(place, max_shard_size="30KB" if name == "llama" else "5GB")
         words.save_pretrained(place)
-        model = model.to(torch.float32)
+        # As it is on disk: conversion in memory would also round the frequencies of positions.
+        model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, attn_implementation="eager").eval()
         scores = []
         for prompt, continuation in PAIRS:
             before, ids = words(prompt)["input_ids"], words(prompt + continuation)["input_ids"]
@@ -201,5 +202,6 @@ if __name__ == "__main__":
     command, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
     {"golden": golden, "models": models_of}[command](folder)
