@@ -175,10 +175,11 @@ mod tests {
                 attention.gradients(1, 0, 1).to_vec(),
             )
         };
-        let attention = Attention::new(vec![0..1], vec![0..1, 1..2], (2, 1), weights, gradients).unwrap();
+        let spans = |count: usize| (0..count).map(|at| at..at + 1).collect::<Vec<_>>();
+        let attention = Attention::new(spans(1), spans(2), (2, 1), weights, gradients).unwrap();
         assert_eq!(at(&attention), (vec![0.25, 0.75], vec![0.5, 0.0], vec![-1.0, 3.0]));
         assert_eq!(attention.saliency(), [[3.0, 0.0], [2.0, 0.0]]);
         assert!(attention.weights(2, 0, 0).is_empty() && attention.weights(0, 1, 0).is_empty());
-        assert_eq!(Attention::new(vec![0..1], vec![0..1], (1, 1), vec![1.0; 2], vec![1.0; 1]), None);
+        assert_eq!(Attention::new(spans(1), spans(1), (1, 1), vec![1.0; 2], vec![1.0; 1]), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Compares local models with transformers through the public interface: `compat/lm/run` makes the models and runs this test.
 #![cfg(feature = "local")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,11 @@ fn chat() -> Request {
         "type": "object", "properties": {"to": {"type": "string"}, "amount": {"type": "number"}}, "required": ["to"],
     });
     let mut request = Request {
-        tools: vec![ToolSpec { name: "pay".into(), description: "Pays.".into(), parameters: Arc::new(parameters) }],
+        tools: vec![ToolSpec {
+            name: "pay".into(),
+            description: "Pays.".into(),
+            parameters: Arc::new(parameters),
+        }],
         sampling: Sampling { max_tokens: Some(12), ..Sampling::default() },
         ..Request::default()
     };

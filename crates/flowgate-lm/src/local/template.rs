@@ -41,7 +41,7 @@ impl ChatTemplate {
             return Ok(None);
         };
         let token = |key: &str| settings.get(key).and_then(token_text).map(str::to_owned);
-        Self::new(place, source, token("bos_token"), token("eos_token")).map(Some)
+        Self::new(place, &source, token("bos_token"), token("eos_token")).map(Some)
     }
 
     /// Reads the template of a GGUF file; `None` if it has none.
@@ -54,17 +54,17 @@ impl ChatTemplate {
             metadata.get("tokenizer.ggml.tokens")?.get(id)?.as_str().map(str::to_owned)
         };
         let (first, end) = (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
-        Self::new(path, source.to_owned(), first, end).map(Some)
+        Self::new(path, source, first, end).map(Some)
     }
 
     pub(super) fn new(
         place: &Path,
-        source: String,
+        source: &str,
         first: Option<String>,
         end: Option<String>,
     ) -> Result<Self, LoadError> {
         // Marks for training, which only Hugging Face's own renderer knows.
-        let source = python::without_tag(&python::without_tag(&source, "generation"), "endgeneration");
+        let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
             return Err(LoadError::new(place, format!("its chat template is malformed: {error}")));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn render(source: &str) -> Result<String, String> {
-        let template = ChatTemplate::new(Path::new("t"), source.into(), Some("<s>".into()), None);
+        let template = ChatTemplate::new(Path::new("t"), source, Some("<s>".into()), None);
         let tools = [ToolSpec {
             name: "pay".into(),
             description: "Pays.".into(),

@@ -25,6 +25,7 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
 }
 
 /// `json.dumps` of Python without `ensure_ascii`: spaces after separators, unless lines are indented.
+#[expect(clippy::needless_pass_by_value, reason = "the engine passes options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     // These change nothing here.

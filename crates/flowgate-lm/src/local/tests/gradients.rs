@@ -4,8 +4,8 @@ use candle_core::{DType, Device, Tensor};
 
 use super::tiny;
 use crate::local::LocalModel;
-use crate::local::inside::attention_and_gradients;
 use crate::local::decoder::{Kernels, KeyValueCache, Probe};
+use crate::local::inside::attention_and_gradients;
 use crate::{AttentionLoss, AttentionModel};
 
 const PROMPT: &[u32] = &[3, 250, 17, 99, 280];

@@ -37,7 +37,8 @@ fn assert_near(found: &[f32], expected: impl Iterator<Item = f32>, tolerance: f3
 }
 
 fn check(name: &str, reference: &Reference) {
-    let config = crate::local::config::hugging_face::read(Path::new("config.json"), &reference.config, None).unwrap();
+    let config =
+        crate::local::config::hugging_face::read(Path::new("config.json"), &reference.config, None).unwrap();
     let tensors =
         reference.tensors.iter().map(|(name, shape)| (name.clone(), tiny::weight(name, shape))).collect();
     let decoder = Decoder::load(config.clone(), &tiny::memory_weights(&config, tensors)).unwrap();
@@ -47,7 +48,12 @@ fn check(name: &str, reference: &Reference) {
         let mut probe = Probe { hidden_layer: Some(layer), ..Probe::default() };
         let (hidden, _) = decoder.forward(&row, &KeyValueCache::default(), &mut probe).unwrap();
         let seen: Vec<Vec<f32>> = probe.hidden.unwrap().squeeze(0).unwrap().to_vec2().unwrap();
-        assert_near(seen.last().unwrap(), expected.iter().copied(), 5e-5, &format!("{name}: hidden states of layer {layer}"));
+        assert_near(
+            seen.last().unwrap(),
+            expected.iter().copied(),
+            5e-5,
+            &format!("{name}: hidden states of layer {layer}"),
+        );
         let logits: Vec<f32> = decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1().unwrap();
         assert_near(&logits, reference.logits.iter().flatten().copied(), 1e-4, &format!("{name}: logits"));
     }
@@ -57,8 +63,10 @@ fn check(name: &str, reference: &Reference) {
     let (_, cache) = decoder.forward(&before, &KeyValueCache::default(), &mut Probe::default()).unwrap();
     let targets = &reference.tokens[reference.prompt..];
     let (weights, gradients) =
-        attention_and_gradients(&decoder, steps, targets, &cache, AttentionLoss::NegativeLogProbability).unwrap();
-    let flat = |all: &[Vec<Vec<Vec<f32>>>]| all.iter().flatten().flatten().flatten().copied().collect::<Vec<f32>>();
+        attention_and_gradients(&decoder, steps, targets, &cache, AttentionLoss::NegativeLogProbability)
+            .unwrap();
+    let flat =
+        |all: &[Vec<Vec<Vec<f32>>>]| all.iter().flatten().flatten().flatten().copied().collect::<Vec<f32>>();
     let expected = flat(&reference.attention);
     assert_near(&weights, expected.iter().copied(), 1e-5, &format!("{name}: attention"));
     // Where a token cannot look, transformers has a gradient too, and the attention is 0.

@@ -25,7 +25,6 @@ fn entry(name: &str, index: u32) -> f64 {
 }
 
 /// The content of a tensor: normalisations are near 1, biases near 0, and matrices keep the length of vectors.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "tiny tensors")]
 pub(super) fn weight(name: &str, shape: &[usize]) -> Tensor {
     let is_vector = shape.len() == 1;
     let scale = match (is_vector, name.ends_with("bias")) {

@@ -39,18 +39,19 @@ pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Resu
         vocabulary.insert((*token).to_owned(), id.into());
     }
     let kind = file.get("model").and_then(Value::as_str).unwrap_or_default();
-    let mut json = match kind {
-        "gpt2" => file.byte_level(vocabulary)?,
-        "llama" => file.sentence_piece(&tokens, vocabulary)?,
+    let model = match kind {
+        "gpt2" => file.byte_level(&vocabulary)?,
+        "llama" => file.sentence_piece(&tokens, &vocabulary)?,
         _ => {
             return Err(file.error(format!(
                 "`tokenizer.ggml.model` is `{kind}`; supported are gpt2 and llama, or a `tokenizer.json` beside the file"
             )));
         }
     };
-    json["added_tokens"] = file.added_tokens(&tokens);
-    json["post_processor"] = file.first_token(&tokens);
-    Ok(json)
+    let mut json = model;
+    json.insert("added_tokens".to_owned(), file.added_tokens(&tokens));
+    json.insert("post_processor".to_owned(), file.first_token(&tokens));
+    Ok(Value::Object(json))
 }
 
 struct GgufTokenizer<'a> {
@@ -81,7 +82,7 @@ impl<'a> GgufTokenizer<'a> {
         })
     }
 
-    fn byte_level(&self, vocabulary: Map<String, Value>) -> Result<Value, LoadError> {
+    fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
         let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
         let Some((_, pattern)) = WORDS.iter().find(|(names, _)| names.contains(&division)) else {
             return Err(self.error(format!(
@@ -89,7 +90,7 @@ impl<'a> GgufTokenizer<'a> {
             )));
         };
         let is_qwen = division.starts_with("qwen");
-        Ok(json!({
+        Ok(object(json!({
             "version": "1.0",
             "normalizer": if is_qwen { json!({"type": "NFC"}) } else { Value::Null },
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
@@ -103,10 +104,14 @@ impl<'a> GgufTokenizer<'a> {
                 "vocab": vocabulary,
                 "merges": self.texts("merges")?,
             },
-        }))
+        })))
     }
 
-    fn sentence_piece(&self, tokens: &[&str], vocabulary: Map<String, Value>) -> Result<Value, LoadError> {
+    fn sentence_piece(
+        &self,
+        tokens: &[&str],
+        vocabulary: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, LoadError> {
         let scores: Option<Vec<f64>> = self
             .get("scores")
             .and_then(Value::as_array)
@@ -134,7 +139,7 @@ impl<'a> GgufTokenizer<'a> {
         if prefixes {
             decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
         }
-        Ok(json!({
+        Ok(object(json!({
             "version": "1.0",
             "normalizer": {"type": "Sequence", "normalizers": normalizers},
             "pre_tokenizer": null,
@@ -147,7 +152,7 @@ impl<'a> GgufTokenizer<'a> {
                 "merges": merges(tokens, &scores),
                 "vocab": vocabulary,
             },
-        }))
+        })))
     }
 
     /// Control tokens, and those that the author of the model added.
@@ -183,6 +188,14 @@ impl<'a> GgufTokenizer<'a> {
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {token: {"id": token, "ids": [id], "tokens": [token]}},
         })
+    }
+}
+
+/// The fields of a JSON object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The reader of the engine allocates what the counts of a header ask for; this one grows with what it has read.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct GgufFile {
     path: PathBuf,
     /// The metadata, as JSON.
     pub(crate) metadata: Map<String, Value>,
-    tensors: HashMap<String, TensorPlace>,
+    tensors: BTreeMap<String, TensorPlace>,
     size: u64,
 }
 
@@ -66,7 +66,7 @@ impl GgufFile {
             let value = header.value(kind, true)?;
             metadata.insert(key, value);
         }
-        let mut tensors = HashMap::new();
+        let mut tensors = BTreeMap::new();
         for _ in 0..tensor_count {
             let (name, place) = header.tensor_place()?;
             if tensors.contains_key(&name) {
