@@ -60,7 +60,7 @@ pub(super) fn common_length(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl LocalModel {
-    /// Fails if a text of so many tokens is too long.
+    /// Fails if a text has more tokens than the model reads.
     pub(super) fn check_length(&self, tokens: usize) -> Result<(), Error> {
         let limit = self.context();
         if tokens > limit { Err(Error::TooManyTokens { tokens, limit }) } else { Ok(()) }
