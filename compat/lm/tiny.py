@@ -44,7 +44,7 @@ TEMPLATE = """{%- if tools %}
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}"""
 TEXT = """The agent reads a message, calls a tool and pays the invoice. It's 12:30; the others don't know that 4,096 tokens were read.
-Die Rechnung über 1.250,00 € ist fällig.  {"name": "pay", "arguments": {"amount": 12}}\n\n\tnaïve façade"""
+Die Rechnung über 1.250,00 € wird fällig.  {"name": "pay", "arguments": {"amount": 12}}\n\n\tnaïve façade"""
 
 
 def entry(name, index):
@@ -164,7 +164,7 @@ TOOLS = [{"type": "function", "function": {"name": "pay", "description": "Pays."
 PAIRS = [
     ["The agent reads", " a message, calls a tool"],
     ["It's 12:30;\n\n", "the others don't know that 4,096 tokens were read."],
-    ["Die Rechnung über 1.250,00 €", " ist fällig.\n\n\tnaïve façade 日本"],
+    ["Die Rechnung über 1.250,00 €", " wird fällig.\n\n\tnaïve façade 日本"],
 ]
 
 
