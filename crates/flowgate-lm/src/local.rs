@@ -12,6 +12,7 @@
 //! | `tokenizer.rs` | texts and tokens, and where each token is in a text |
 //! | `evaluation.rs` | long texts in pieces of bounded size |
 //! | `score.rs`, `inside.rs`, `generate.rs` | the traits of this crate |
+//! | `train.rs` | training of small models |
 //! | `template.rs`, `tool_calls.rs`, `sampler.rs` | chats: the prompt, the calls in an answer, the choice of tokens |
 //!
 //! A model computes while its future is polled, and does not give way in between: an asynchronous caller polls it on a
@@ -32,6 +33,7 @@ mod template;
 mod tests;
 mod tokenizer;
 mod tool_calls;
+pub mod train;
 mod weights;
 
 use std::fmt;

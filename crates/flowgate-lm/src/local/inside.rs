@@ -122,21 +122,23 @@ fn continuation_loss(
     let row = token_row(inputs, device)?;
     let (hidden, _) = decoder.forward(&row, cache, probe)?;
     let logits = decoder.logits(&hidden.squeeze(0)?)?;
-    let targets = Tensor::from_slice(targets, (targets.len(), 1), device)?;
+    let targets = Tensor::from_slice(targets, targets.len(), device)?;
+    if loss == AttentionLoss::NegativeLogProbability {
+        return token_losses(&logits, &targets)?.sum_all();
+    }
+    let targets = targets.unsqueeze(1)?;
     let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
-    let other = match loss {
-        AttentionLoss::NegativeLogProbability => {
-            // The highest logit is a constant here, so that the exponentials stay small and the graph simple.
-            let highest = logits.detach().max_keepdim(D::Minus1)?;
-            let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
-            (sum.log()? + highest.squeeze(1)?)?
-        }
-        AttentionLoss::Margin => {
-            let without = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
-            let others = logits.detach().scatter(&targets, &without, D::Minus1)?;
-            let rival = others.argmax_keepdim(D::Minus1)?;
-            logits.gather(&rival, D::Minus1)?.squeeze(1)?
-        }
-    };
-    (other - chosen)?.sum_all()
+    let without = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
+    let others = logits.detach().scatter(&targets, &without, D::Minus1)?;
+    let rival = others.argmax_keepdim(D::Minus1)?;
+    (logits.gather(&rival, D::Minus1)?.squeeze(1)? - chosen)?.sum_all()
+}
+
+/// Returns the negative log-probability of each target; `logits` has the shape (targets, vocabulary). It has a gradient.
+pub(super) fn token_losses(logits: &Tensor, targets: &Tensor) -> candle_core::Result<Tensor> {
+    let chosen = logits.gather(&targets.unsqueeze(1)?, D::Minus1)?.squeeze(1)?;
+    // The highest logit is a constant here, so that the exponentials stay small and the graph simple.
+    let highest = logits.detach().max_keepdim(D::Minus1)?;
+    let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
+    (sum.log()? + highest.squeeze(1)?)? - chosen
 }

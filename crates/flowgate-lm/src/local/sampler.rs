@@ -11,7 +11,7 @@ pub(super) struct Sampler {
     /// 0 selects the most probable token.
     temperature: f64,
     top_p: f64,
-    state: u64,
+    random: SplitMix,
 }
 
 impl Sampler {
@@ -20,7 +20,7 @@ impl Sampler {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
             top_p: sampling.top_p.unwrap_or(1.0),
-            state: sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+            random: SplitMix::new(sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(0))),
         }
     }
 
@@ -54,7 +54,7 @@ impl Sampler {
                 break;
             }
         }
-        let mut left = self.uniform() * mass;
+        let mut left = self.random.uniform() * mass;
         for (id, weight) in ranked.iter().take(kept) {
             left -= weight;
             if left <= 0.0 {
@@ -63,16 +63,30 @@ impl Sampler {
         }
         Ok(best)
     }
+}
 
-    /// A number from 0 up to 1 (SplitMix64).
-    fn uniform(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
+/// A generator of numbers (SplitMix64): the same seed gives the same numbers on every platform.
+#[derive(Debug)]
+pub(super) struct SplitMix(u64);
+
+impl SplitMix {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The next number from 0 up to 1.
+    pub(super) fn uniform(&mut self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
-        let share = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+        let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         share
     }
 }

@@ -17,3 +17,5 @@ mod oracle;
 mod parity;
 mod scoring;
 mod tiny;
+
+pub(super) use tiny::TempFolder;

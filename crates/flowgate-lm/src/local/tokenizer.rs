@@ -59,7 +59,7 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
-    fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
+    pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Whole texts are scored; nothing is cut or filled up.
             map.insert("truncation".to_owned(), Value::Null);

@@ -27,7 +27,6 @@ pub(crate) enum WeightSource {
     Safetensors(SafetensorsFolder),
     Gguf(GgufFile),
     /// Tensors in memory: those that are being trained, and those of tests.
-    #[cfg_attr(not(test), expect(dead_code, reason = "training is the next user"))]
     Memory(HashMap<String, Tensor>),
 }
 

@@ -220,10 +220,10 @@ pub(super) const TEMPLATE: &str = "{%- if tools %}<|im_start|>tools\n{% for tool
 {%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
 /// A folder that is deleted when it is dropped.
-pub(super) struct TempFolder(PathBuf);
+pub(in crate::local) struct TempFolder(PathBuf);
 
 impl TempFolder {
-    pub(super) fn new() -> Self {
+    pub(in crate::local) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("flowgate-lm-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -231,11 +231,11 @@ impl TempFolder {
         Self(path)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::local) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub(in crate::local) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.0.join(name), content).unwrap();
     }
 }

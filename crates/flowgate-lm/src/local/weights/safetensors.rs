@@ -90,6 +90,24 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
+    /// Reads the header of one file.
+    pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
+        let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
+        opened.read_header(path)?;
+        Ok(opened)
+    }
+
+    /// Reads all tensors, with the shapes that the files say.
+    pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
+        let mut names: Vec<&String> = self.tensors.keys().collect();
+        names.sort_unstable();
+        let read = |name: &String| {
+            let shape = self.tensors.get(name).map(|place| place.shape.clone()).unwrap_or_default();
+            Ok((name.clone(), self.tensor(name, &shape, &Device::Cpu)?))
+        };
+        names.into_iter().map(read).collect()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.folder
     }
