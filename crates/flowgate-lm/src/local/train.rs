@@ -237,7 +237,7 @@ mod tests {
             key_heads: 2,
             ..ModelShape::default()
         };
-        TrainingSettings { shape, steps: 8, batch: 2, warm_up: 2, ..TrainingSettings::default() }
+        TrainingSettings { shape, steps: 6, batch: 1, warm_up: 2, ..TrainingSettings::default() }
     }
 
     fn weights(trainer: &Trainer) -> Vec<u32> {
@@ -266,8 +266,11 @@ mod tests {
         }
         assert_eq!(resumed.losses(), whole.losses());
         assert_eq!(weights(&resumed), weights(&whole));
-        let (first, last) = (whole.losses()[0], whole.losses()[7]);
-        assert!(last < first - 0.2, "it learns: {:?}", whole.losses());
+        // On the same examples, since single steps differ.
+        let examples: Vec<Example> = (0..4).map(|index| corpus.example(index)).collect();
+        let first = Trainer::new(settings(), &corpus).unwrap().evaluate(&examples).unwrap();
+        let last = whole.evaluate(&examples).unwrap();
+        assert!(last < first - 0.1, "it learns: {last} after {first}");
         // The folder is a model: its score is the loss of the same text.
         let model = crate::LocalModel::load(folder.path(), &crate::local::LocalSettings::default()).unwrap();
         let scored = block_on(model.score("The agent", " pays.")).unwrap();

@@ -37,7 +37,7 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
     let id = tokenizer.token_to_id(FIRST).unwrap_or(0);
     let first = TemplateProcessing::builder()
         .try_single(format!("{FIRST} $A"))
-        .map_err(|error| Error::Failed(error.clone()))?
+        .map_err(Error::Failed)?
         .special_tokens(vec![(FIRST, id)])
         .build()
         .map_err(|error| Error::Failed(error.to_string()))?;
