@@ -18,6 +18,22 @@
 //! A model computes while its future is polled, and does not give way in between: an asynchronous caller polls it on a
 //! thread that may block. Results do not depend on earlier requests: what a chat reuses of an earlier prompt is what it
 //! would compute again, bit for bit.
+//!
+//! ```no_run
+//! use flowgate_lm::local::{LocalModel, LocalSettings};
+//! use flowgate_lm::{AttentionLoss, AttentionModel, ScoreRequest, ScoringModel, block_on};
+//!
+//! let model = LocalModel::load("models/Qwen3-0.6B".as_ref(), &LocalSettings::default())?;
+//! // The same answer after two prompts that begin alike: what they share is evaluated once.
+//! let documents = block_on(model.prefix(None, "Anna's room is 12. Ben's room is 7.\n"))?;
+//! let request = |prompt| ScoreRequest { prefix: Some(&documents), prompt, continuation: " 12", bound: None };
+//! let scores = block_on(model.score_batch(&[request("Anna's room:"), request("Ben's room:")]))?;
+//! assert!(scores[0].logprob() > scores[1].logprob());
+//! // Which tokens of the prompt the answer depends on.
+//! let attention = model.attention("Anna's room is 12. Anna's room:", " 12", AttentionLoss::default())?;
+//! println!("{:?} {:?}", attention.prompt_tokens(), attention.saliency());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod config;
 mod decoder;

@@ -67,6 +67,9 @@ impl AttentionModel for LocalModel {
         let cache = self.extend(KeyValueCache::default(), before.get(..first).unwrap_or_default())?;
         let (weights, gradients) =
             attention_and_gradients(&self.decoder, inputs, targets, &cache, loss).map_err(failed)?;
+        if weights.iter().chain(&gradients).any(|entry| !entry.is_finite()) {
+            return Err(Error::Failed("its attention is not a number; its weights are damaged".to_owned()));
+        }
         let mut spans = pair.text.spans;
         let continuation_spans = spans.split_off(pair.boundary);
         Attention::new(spans, continuation_spans, (layers, heads), weights, gradients)

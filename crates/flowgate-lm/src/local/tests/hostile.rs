@@ -259,6 +259,24 @@ fn gguf_files_that_are_damaged() {
     );
 }
 
+#[test]
+fn weights_that_are_no_numbers() {
+    let config = tiny::configuration("llama");
+    let folder = tiny::folder(&config);
+    let mut tensors = tiny::tensors(&tiny::read_config(&config));
+    let name = "model.layers.1.self_attn.q_proj.weight";
+    tensors.insert(name.to_owned(), Tensor::full(f32::NAN, (32, 32), &candle_core::Device::Cpu).unwrap());
+    candle_core::safetensors::save(&tensors, folder.path().join("model.safetensors")).unwrap();
+    let model = load(&folder).unwrap();
+    let scored = crate::block_on(crate::ScoringModel::score(&model, "a", "b"));
+    let shown = scored.unwrap_err().to_string();
+    assert_eq!(shown, "the local model failed: its weights give no probabilities; they are damaged");
+    let shown =
+        crate::AttentionModel::attention(&model, "a", "b", crate::AttentionLoss::default()).unwrap_err();
+    let expected = "the local model failed: its attention is not a number; its weights are damaged";
+    assert_eq!(shown.to_string(), expected);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
     /// Whatever is changed in a file, loading ends with a model that reads texts, or with an error.
