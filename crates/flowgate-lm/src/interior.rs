@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::{Error, Prefix};
 
 /// A model that exposes its hidden states.
 pub trait HiddenStateModel: Send + Sync {
@@ -31,12 +31,25 @@ pub struct HiddenStates {
 
 /// A model that exposes its attention, and how much its output depends on it.
 pub trait AttentionModel: Send + Sync {
-    /// Returns the attention that each token of `continuation` pays to each token before it, and the gradient of the
+    /// Returns the attention that each token of the continuation pays to each token before it, and the gradient of the
     /// loss with respect to it.
     ///
     /// # Errors
     /// If the texts are too long for the model, the continuation is empty, or a token spans the end of the prompt.
-    fn attention(&self, prompt: &str, continuation: &str, loss: AttentionLoss) -> Result<Attention, Error>;
+    fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error>;
+}
+
+/// A text whose attention is asked for, and what comes before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttentionRequest<'a> {
+    /// What the prompt begins with, as [`ScoringModel::prefix`](crate::ScoringModel::prefix) returned it.
+    pub prefix: Option<&'a Prefix>,
+    /// The prompt after the prefix.
+    pub prompt: &'a str,
+    /// The text whose tokens attend.
+    pub continuation: &'a str,
+    /// What the gradients are those of.
+    pub loss: AttentionLoss,
 }
 
 /// What the gradients of attention are those of.
@@ -69,7 +82,8 @@ pub struct Attention {
 impl Attention {
     /// Creates the attention of `layers` layers with `heads` heads each. `weights` and `gradients` have the order layer, head,
     /// row, column, with one row for each token of the continuation, and one column for each token but the last one; 0 where
-    /// a row is shorter. `None` if they have other lengths. Ranges are bytes of the prompt, and of the continuation.
+    /// a row is shorter. `None` if they have other lengths. Ranges are bytes of the prompt, prefix included, and of the
+    /// continuation.
     #[must_use]
     pub fn new(
         prompt_tokens: Vec<Range<usize>>,
@@ -85,7 +99,7 @@ impl Attention {
         is_consistent.then_some(attention)
     }
 
-    /// Returns for each token of the prompt its bytes; empty for a token that the model adds.
+    /// Returns for each token of the prompt its bytes in the prefix and the prompt; empty for a token that the model adds.
     #[must_use]
     pub fn prompt_tokens(&self) -> &[Range<usize>] {
         &self.prompt_tokens

@@ -48,7 +48,9 @@ pub mod sse;
 pub mod wire;
 
 pub use block_on::block_on;
-pub use interior::{Attention, AttentionLoss, AttentionModel, HiddenStateModel, HiddenStates};
+pub use interior::{
+    Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
+};
 #[cfg(feature = "local")]
 pub use local::LocalModel;
 pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};

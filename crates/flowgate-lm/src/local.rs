@@ -21,7 +21,7 @@
 //!
 //! ```no_run
 //! use flowgate_lm::local::{LocalModel, LocalSettings};
-//! use flowgate_lm::{AttentionLoss, AttentionModel, ScoreRequest, ScoringModel, block_on};
+//! use flowgate_lm::{AttentionLoss, AttentionModel, AttentionRequest, ScoreRequest, ScoringModel, block_on};
 //!
 //! let model = LocalModel::load("models/Qwen3-0.6B".as_ref(), &LocalSettings::default())?;
 //! // The same answer after two prompts that begin alike: what they share is evaluated once.
@@ -30,7 +30,12 @@
 //! let scores = block_on(model.score_batch(&[request("Anna's room:"), request("Ben's room:")]))?;
 //! assert!(scores[0].logprob() > scores[1].logprob());
 //! // Which tokens of the prompt the answer depends on.
-//! let attention = model.attention("Anna's room is 12. Anna's room:", " 12", AttentionLoss::default())?;
+//! let attention = model.attention(&AttentionRequest {
+//!     prefix: Some(&documents),
+//!     prompt: "Anna's room:",
+//!     continuation: " 12",
+//!     loss: AttentionLoss::Margin,
+//! })?;
 //! println!("{:?} {:?}", attention.prompt_tokens(), attention.saliency());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

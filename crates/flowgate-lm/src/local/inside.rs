@@ -10,7 +10,9 @@ use candle_core::{D, DType, IndexOp, Tensor, Var};
 use super::LocalModel;
 use super::decoder::{Decoder, Kernels, KeyValueCache, Probe, token_row};
 use super::evaluation::{PIECE, failed};
-use crate::{Attention, AttentionLoss, AttentionModel, Error, HiddenStateModel, HiddenStates};
+use crate::{
+    Attention, AttentionLoss, AttentionModel, AttentionRequest, Error, HiddenStateModel, HiddenStates, Prefix,
+};
 
 /// The most entries of attention, over all layers and heads. One needs about 40 bytes.
 const MAX_ENTRIES: usize = 1 << 27;
@@ -40,13 +42,15 @@ impl HiddenStateModel for LocalModel {
 }
 
 impl AttentionModel for LocalModel {
-    fn attention(&self, prompt: &str, continuation: &str, loss: AttentionLoss) -> Result<Attention, Error> {
+    fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
         if self.decoder.is_quantized() {
             return Err(Error::Unsupported(
                 "gradients of quantised weights; load the model from safetensors",
             ));
         }
-        let pair = self.tokenizer.encode_pair(prompt, continuation)?;
+        let prefix = request.prefix.map_or("", Prefix::text);
+        let prompt = format!("{prefix}{}", request.prompt);
+        let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;
         let (before, targets) = pair.text.ids.split_at(pair.boundary);
         if before.is_empty() || targets.is_empty() {
@@ -64,9 +68,12 @@ impl AttentionModel for LocalModel {
                 first + steps
             )));
         }
-        let cache = self.extend(KeyValueCache::default(), before.get(..first).unwrap_or_default())?;
+        let (known, common) = self.known(request.prefix, before);
+        let known = known.truncated(common.min(first)).map_err(failed)?;
+        let rest = before.get(known.len()..first).unwrap_or_default();
+        let cache = self.extend(known, rest)?;
         let (weights, gradients) =
-            attention_and_gradients(&self.decoder, inputs, targets, &cache, loss).map_err(failed)?;
+            attention_and_gradients(&self.decoder, inputs, targets, &cache, request.loss).map_err(failed)?;
         if weights.iter().chain(&gradients).any(|entry| !entry.is_finite()) {
             return Err(Error::Failed("its attention is not a number; its weights are damaged".to_owned()));
         }

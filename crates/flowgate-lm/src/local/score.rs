@@ -78,7 +78,7 @@ impl Question<'_> {
 
 impl LocalModel {
     /// Returns the cache of a prefix, and how many of its tokens a text begins with.
-    fn known(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
+    pub(super) fn known(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
         match prefix.and_then(Prefix::state::<PrefixState>) {
             Some(state) if Arc::ptr_eq(&state.model, &self.identity) => {
                 (state.cache.clone(), common_length(&state.tokens, tokens))

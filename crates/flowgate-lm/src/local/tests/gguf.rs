@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::tiny;
 use crate::local::{LocalModel, LocalSettings};
-use crate::{AttentionLoss, AttentionModel, HiddenStateModel, ScoringModel, block_on};
+use crate::{AttentionModel, AttentionRequest, HiddenStateModel, ScoringModel, block_on};
 
 /// Swaps the halves of each head of Llama's queries and keys for pairs, as llama.cpp's converter does it.
 fn interleaved(tensor: &Tensor, heads: usize) -> Tensor {
@@ -165,7 +165,7 @@ fn the_same_model_in_both_forms() {
 #[test]
 fn gradients_need_whole_weights() {
     let model = load(&file(&tiny::configuration("llama"), GgmlDType::Q8_0)).unwrap();
-    let error = model.attention("a", "b", AttentionLoss::default()).unwrap_err().to_string();
+    let error = model.attention(&AttentionRequest::default()).unwrap_err().to_string();
     assert_eq!(
         error,
         "the model does not provide gradients of quantised weights; load the model from safetensors"

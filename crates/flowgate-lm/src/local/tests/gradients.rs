@@ -6,7 +6,7 @@ use super::tiny;
 use crate::local::LocalModel;
 use crate::local::decoder::{Kernels, KeyValueCache, Probe};
 use crate::local::inside::attention_and_gradients;
-use crate::{AttentionLoss, AttentionModel};
+use crate::{AttentionLoss, AttentionModel, AttentionRequest, Prefix};
 
 const PROMPT: &[u32] = &[3, 250, 17, 99, 280];
 const CONTINUATION: &[u32] = &[64, 3, 17];
@@ -108,7 +108,19 @@ fn gradients_are_the_slopes_of_the_loss() {
 #[test]
 fn rows_belong_to_the_texts() {
     let model = tiny::model(&tiny::configuration("qwen3"));
-    let attention = model.attention("the cat", " ate the", AttentionLoss::default()).unwrap();
+    let ask = |prefix: Option<&Prefix>, prompt: &str, continuation: &str| {
+        model.attention(&AttentionRequest { prefix, prompt, continuation, loss: AttentionLoss::default() })
+    };
+    let attention = ask(None, "the cat", " ate the").unwrap();
+    for text in ["the", "the ca", "the cat"] {
+        let prefix = crate::block_on(crate::ScoringModel::prefix(&model, None, text)).unwrap();
+        let rest = "the cat".strip_prefix(text).unwrap();
+        let same = ask(Some(&prefix), rest, " ate the").unwrap();
+        assert_eq!(same.prompt_tokens(), attention.prompt_tokens());
+        for (same, expected) in same.saliency().concat().iter().zip(attention.saliency().concat()) {
+            assert!((same - expected).abs() < 1e-4, "{text}: {same} and not {expected}");
+        }
+    }
     assert_eq!((attention.layer_count(), attention.head_count()), (2, 4));
     let texts = |text: &str, spans: &[std::ops::Range<usize>]| -> Vec<String> {
         spans.iter().map(|span| text[span.clone()].to_owned()).collect()
@@ -122,9 +134,7 @@ fn rows_belong_to_the_texts() {
         assert!(saliency.iter().skip(6 + row).all(|value| *value == 0.0));
         assert!(saliency.iter().take(6).sum::<f32>() > 0.0);
     }
-    let error = |prompt: &str, continuation: &str| {
-        model.attention(prompt, continuation, AttentionLoss::default()).unwrap_err().to_string()
-    };
+    let error = |prompt: &str, continuation: &str| ask(None, prompt, continuation).unwrap_err().to_string();
     let empty = "the model does not provide attention without a prompt or without a continuation";
     assert_eq!(error("a", ""), empty);
     let long = "the text has 601 tokens, and the model reads at most 512; shorten it";

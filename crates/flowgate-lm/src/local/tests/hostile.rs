@@ -271,8 +271,8 @@ fn weights_that_are_no_numbers() {
     let scored = crate::block_on(crate::ScoringModel::score(&model, "a", "b"));
     let shown = scored.unwrap_err().to_string();
     assert_eq!(shown, "the local model failed: its weights give no probabilities; they are damaged");
-    let shown =
-        crate::AttentionModel::attention(&model, "a", "b", crate::AttentionLoss::default()).unwrap_err();
+    let request = crate::AttentionRequest { prompt: "a", continuation: "b", ..Default::default() };
+    let shown = crate::AttentionModel::attention(&model, &request).unwrap_err();
     let expected = "the local model failed: its attention is not a number; its weights are damaged";
     assert_eq!(shown.to_string(), expected);
 }
