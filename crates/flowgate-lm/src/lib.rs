@@ -4,9 +4,9 @@
 //! | trait | result | implemented by |
 //! |---|---|---|
 //! | [`ChatModel`] | the next message of a chat, with tool calls | every provider |
-//! | [`ScoringModel`] | the log-probability of a given continuation | servers that return those of the prompt |
+//! | [`ScoringModel`] | the log-probability of a given continuation | servers that return those of the prompt, local models |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
-//! | [`AttentionModel`] | which earlier token each token attended to | local models |
+//! | [`AttentionModel`] | which earlier token each token attended to, and how much the output depends on it | local models |
 //!
 //! A method depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
@@ -19,7 +19,8 @@
 //!
 //! # Features
 //!
-//! `remote`, which is on by default, has [`RemoteModel`], and with it the HTTP client, TLS and a runtime.
+//! `remote`, which is on by default, has [`RemoteModel`], and with it the HTTP client, TLS and a runtime. `local` has
+//! `LocalModel`: models in a folder, evaluated in this process; `cuda` evaluates them on a GPU.
 
 #![cfg_attr(
     not(feature = "remote"),
@@ -33,21 +34,28 @@
 mod block_on;
 pub mod chat;
 mod estimate;
+mod interior;
 pub mod json;
+#[cfg(feature = "local")]
+pub mod local;
 mod model;
 pub mod recorded;
 #[cfg(feature = "remote")]
 pub mod remote;
+mod score;
 mod scripted;
 pub mod sse;
 pub mod wire;
 
 pub use block_on::block_on;
-pub use model::{
-    AttentionModel, BoxFuture, ChatModel, Delta, Error, HiddenStateModel, Listener, ScoredToken,
-    ScoringModel, ignore_deltas, send_completion,
+pub use interior::{
+    Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
 };
+#[cfg(feature = "local")]
+pub use local::LocalModel;
+pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};
 pub use recorded::RecordedModel;
 #[cfg(feature = "remote")]
 pub use remote::RemoteModel;
+pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 pub use scripted::ScriptedModel;

@@ -1,5 +1,4 @@
-//! Defines the traits of models, one for each capability (chat, scores, hidden states, attention), and the errors that
-//! their methods return.
+//! Defines models that write the next message of a chat, and the errors of all models.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -55,38 +54,6 @@ impl<M: ChatModel + ?Sized> ChatModel for Box<M> {
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         (**self).complete(request, listener)
     }
-}
-
-/// A model that returns the probability of a given text.
-pub trait ScoringModel: Send + Sync {
-    /// Returns the tokens of `continuation`, each with its natural log-probability after `prompt` and the preceding
-    /// tokens.
-    ///
-    /// # Errors
-    /// If the server does not return it, or a token spans the end of the prompt.
-    fn score<'a>(
-        &'a self,
-        prompt: &'a str,
-        continuation: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>>;
-}
-
-/// A model that exposes its hidden states.
-pub trait HiddenStateModel: Send + Sync {
-    /// Returns one vector per token: the output of the last layer but one.
-    ///
-    /// # Errors
-    /// If the text is too long for the model.
-    fn hidden_states(&self, text: &str) -> Result<Vec<Vec<f32>>, Error>;
-}
-
-/// A model that exposes its attention.
-pub trait AttentionModel: Send + Sync {
-    /// Returns for each token of `continuation` its dependence on each token of `prompt`: rows of equal length.
-    ///
-    /// # Errors
-    /// If the texts are too long for the model.
-    fn attention(&self, prompt: &str, continuation: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
 /// Receives a completion while it is generated.
@@ -156,15 +123,6 @@ pub enum Delta<'a> {
     Restart,
 }
 
-/// A token with its log-probability.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScoredToken {
-    /// The text of the token.
-    pub text: String,
-    /// The natural logarithm of its probability.
-    pub logprob: f64,
-}
-
 /// Why a model gave no answer. No variant contains content of the request or the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -195,6 +153,15 @@ pub enum Error {
     OverBudget(&'static str),
     /// The server, or the recorded answers, lack what was requested.
     Unsupported(&'static str),
+    /// A text has more tokens than the model can read.
+    TooManyTokens {
+        /// The number of tokens.
+        tokens: usize,
+        /// The most that the model can read.
+        limit: usize,
+    },
+    /// A local model failed to compute an answer; with the description of the failing operation.
+    Failed(String),
     /// The answer arrived but could not be recorded; with the system's description.
     NotRecorded(String),
 }
@@ -221,6 +188,10 @@ impl fmt::Display for Error {
                 write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }
             Self::Unsupported(what) => write!(f, "the model does not provide {what}"),
+            Self::TooManyTokens { tokens, limit } => {
+                write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
+            }
+            Self::Failed(why) => write!(f, "the local model failed: {why}"),
             Self::NotRecorded(why) => {
                 write!(f, "the model answered, but the answer cannot be recorded: {why}")
             }

@@ -17,7 +17,7 @@ use super::response::HttpResponse;
 use super::retry::AttemptFailure;
 use crate::chat::Usage;
 use crate::wire::reported_error;
-use crate::{BoxFuture, Error, ScoredToken, ScoringModel, estimate};
+use crate::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel, estimate};
 
 /// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,19 @@ impl Scorer {
         let body = Bytes::from(body.to_string());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
         self.client.ask(path, &body, &mut handler).await
+    }
+
+    async fn tokens(&self, request: &ScoreRequest<'_>) -> Result<Vec<ScoredToken>, Error> {
+        let continuation = request.continuation;
+        if continuation.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = request.whole_prompt() + continuation;
+        match self.by {
+            ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation).await,
+            ScoreMethod::Echo => self.echo(&text, continuation).await,
+            ScoreMethod::LlamaCpp => llama_cpp::score(self, &text, continuation).await,
+        }
     }
 
     /// Scores with the field `prompt_logprobs` of vLLM, which the answer has for each token of the prompt.
@@ -113,21 +126,19 @@ impl Scorer {
 }
 
 impl ScoringModel for Scorer {
-    fn score<'a>(
+    /// Sends the requests one after another. The server decides what it keeps of a common prefix, and does not stop at a
+    /// bound.
+    fn score_batch<'a>(
         &'a self,
-        prompt: &'a str,
-        continuation: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>> {
+        requests: &'a [ScoreRequest<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
         Box::pin(async move {
-            if continuation.is_empty() {
-                return Ok(Vec::new());
+            let mut scores = Vec::with_capacity(requests.len());
+            for request in requests {
+                let tokens = self.tokens(request).await?;
+                scores.push(Score { tokens, is_stopped: false });
             }
-            let text = format!("{prompt}{continuation}");
-            match self.by {
-                ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation).await,
-                ScoreMethod::Echo => self.echo(&text, continuation).await,
-                ScoreMethod::LlamaCpp => llama_cpp::score(self, &text, continuation).await,
-            }
+            Ok(scores)
         })
     }
 }

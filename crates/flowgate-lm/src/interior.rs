@@ -1,0 +1,199 @@
+//! Defines models that show their inside: [`HiddenStateModel`] and [`AttentionModel`].
+//!
+//! Positions of tokens are ranges of bytes of the text that was asked about, so that a caller finds the region that
+//! a token belongs to.
+
+use std::ops::Range;
+
+use crate::{Error, Prefix};
+
+/// A model that exposes its hidden states.
+pub trait HiddenStateModel: Send + Sync {
+    /// Returns the number of layers. Hidden states have one layer more: layer 0 is what the first layer reads.
+    fn layer_count(&self) -> usize;
+
+    /// Returns one vector for each token of `text`: what `layer` of the model returns. The last one is normalised, as
+    /// the output matrix reads it; the last but one is [`HiddenStateModel::layer_count`] minus 1.
+    ///
+    /// # Errors
+    /// If the model has no such layer, or the text is too long for it.
+    fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error>;
+}
+
+/// The hidden states of one layer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HiddenStates {
+    /// For each token the bytes of the text that it stands for; empty for a token that the model adds.
+    pub tokens: Vec<Range<usize>>,
+    /// For each token its vector.
+    pub vectors: Vec<Vec<f32>>,
+}
+
+/// A model that exposes its attention, and how much its output depends on it.
+pub trait AttentionModel: Send + Sync {
+    /// Returns the attention that each token of the continuation pays to each token before it, and the gradient of the
+    /// loss with respect to it.
+    ///
+    /// # Errors
+    /// If the texts are too long for the model, the continuation is empty, or a token spans the end of the prompt.
+    fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error>;
+}
+
+/// A text whose attention is asked for, and what comes before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttentionRequest<'a> {
+    /// What the prompt begins with, as [`ScoringModel::prefix`](crate::ScoringModel::prefix) returned it.
+    pub prefix: Option<&'a Prefix>,
+    /// The prompt after the prefix.
+    pub prompt: &'a str,
+    /// The text whose tokens attend.
+    pub continuation: &'a str,
+    /// What the gradients are those of.
+    pub loss: AttentionLoss,
+}
+
+/// What the gradients of attention are those of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttentionLoss {
+    /// The negative log-probability of the continuation: the sum over its tokens (RTBAS, section 3.3). Where the model is
+    /// sure of a token its gradient is near 0.
+    #[default]
+    NegativeLogProbability,
+    /// The sum over the tokens of the logit of the likeliest other token, minus the logit of the token. Its gradient
+    /// does not vanish where the model is sure.
+    Margin,
+}
+
+/// The attention of the tokens of a continuation to the tokens before them.
+///
+/// Row `o` is the step that generates token `o` of the continuation; column `i` is a token of the prompt, or, from
+/// `prompt_tokens.len()`, of the continuation. A row has as many columns as there are tokens before its token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    prompt_tokens: Vec<Range<usize>>,
+    continuation_tokens: Vec<Range<usize>>,
+    layers: usize,
+    heads: usize,
+    /// In the order layer, head, row, column; rows are padded with 0 to the length of the last one.
+    weights: Vec<f32>,
+    gradients: Vec<f32>,
+}
+
+impl Attention {
+    /// Creates the attention of `layers` layers with `heads` heads each. `weights` and `gradients` have the order layer, head,
+    /// row, column, with one row for each token of the continuation, and one column for each token but the last one; 0 where
+    /// a row is shorter. `None` if they have other lengths. Ranges are bytes of the prompt, prefix included, and of the
+    /// continuation.
+    #[must_use]
+    pub fn new(
+        prompt_tokens: Vec<Range<usize>>,
+        continuation_tokens: Vec<Range<usize>>,
+        (layers, heads): (usize, usize),
+        weights: Vec<f32>,
+        gradients: Vec<f32>,
+    ) -> Option<Self> {
+        let attention = Self { prompt_tokens, continuation_tokens, layers, heads, weights, gradients };
+        let matrices = layers.checked_mul(heads)?;
+        let expected = matrices.checked_mul(attention.rows())?.checked_mul(attention.columns())?;
+        let is_consistent = attention.weights.len() == expected && attention.gradients.len() == expected;
+        is_consistent.then_some(attention)
+    }
+
+    /// Returns for each token of the prompt its bytes in the prefix and the prompt; empty for a token that the model adds.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> &[Range<usize>] {
+        &self.prompt_tokens
+    }
+
+    /// Returns for each token of the continuation its bytes in the continuation.
+    #[must_use]
+    pub fn continuation_tokens(&self) -> &[Range<usize>] {
+        &self.continuation_tokens
+    }
+
+    /// Returns the number of layers.
+    #[must_use]
+    pub fn layer_count(&self) -> usize {
+        self.layers
+    }
+
+    /// Returns the number of heads of each layer.
+    #[must_use]
+    pub fn head_count(&self) -> usize {
+        self.heads
+    }
+
+    /// Returns the number of rows: tokens of the continuation.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.continuation_tokens.len()
+    }
+
+    /// Returns the number of columns: all tokens but the last one.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.prompt_tokens.len().saturating_add(self.rows()).saturating_sub(1)
+    }
+
+    /// Returns the attention of one row, which sums to 1; empty if there is no such row.
+    #[must_use]
+    pub fn weights(&self, layer: usize, head: usize, row: usize) -> &[f32] {
+        self.row_of(&self.weights, layer, head, row)
+    }
+
+    /// Returns the gradient of the loss with respect to one row of attention; empty if there is no such row.
+    #[must_use]
+    pub fn gradients(&self, layer: usize, head: usize, row: usize) -> &[f32] {
+        self.row_of(&self.gradients, layer, head, row)
+    }
+
+    /// Returns for each token of the continuation the sum over all layers and heads of `|attention * gradient|` for each
+    /// token before it (RTBAS, section 3.3, equation 2): an estimate of how much the loss depends on that token.
+    #[must_use]
+    pub fn saliency(&self) -> Vec<Vec<f32>> {
+        let mut sums = vec![vec![0.0; self.columns()]; self.rows()];
+        for layer in 0..self.layers {
+            for head in 0..self.heads {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let pairs = self.weights(layer, head, row).iter().zip(self.gradients(layer, head, row));
+                    for (sum, (weight, gradient)) in sums.iter_mut().zip(pairs) {
+                        *sum += (weight * gradient).abs();
+                    }
+                }
+            }
+        }
+        sums
+    }
+
+    fn row_of<'a>(&self, all: &'a [f32], layer: usize, head: usize, row: usize) -> &'a [f32] {
+        if layer >= self.layers || head >= self.heads || row >= self.rows() {
+            return &[];
+        }
+        let index = (layer * self.heads + head) * self.rows() + row;
+        all.get(index * self.columns()..(index + 1) * self.columns()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_saliency() {
+        let weights = vec![1.0, 0.0, 0.25, 0.75, 0.5, 0.0, 1.0, 0.0];
+        let gradients = vec![-2.0, 9.0, 4.0, 0.0, 2.0, 9.0, -1.0, 3.0];
+        let at = |attention: &Attention| {
+            (
+                attention.weights(0, 0, 1).to_vec(),
+                attention.weights(1, 0, 0).to_vec(),
+                attention.gradients(1, 0, 1).to_vec(),
+            )
+        };
+        let spans = |count: usize| (0..count).map(|at| at..at + 1).collect::<Vec<_>>();
+        let attention = Attention::new(spans(1), spans(2), (2, 1), weights, gradients).unwrap();
+        assert_eq!(at(&attention), (vec![0.25, 0.75], vec![0.5, 0.0], vec![-1.0, 3.0]));
+        assert_eq!(attention.saliency(), [[3.0, 0.0], [2.0, 0.0]]);
+        assert!(attention.weights(2, 0, 0).is_empty() && attention.weights(0, 1, 0).is_empty());
+        assert_eq!(Attention::new(spans(1), spans(1), (1, 1), vec![1.0; 2], vec![1.0; 1]), None);
+    }
+}

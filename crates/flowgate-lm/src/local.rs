@@ -1,0 +1,240 @@
+//! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file.
+//!
+//! A folder has the files of a model as Hugging Face distributes them: `config.json`, `model.safetensors` or shards with an
+//! index, `tokenizer.json`, and for chats a template (`chat_template.jinja` or `tokenizer_config.json`). A GGUF file has all
+//! of it in one file. Supported are the families Llama, Qwen3, Phi-3 and OPT, and Flowgate's own small models.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `config.rs` | the shape of a decoder, from `config.json` or GGUF metadata |
+//! | `weights.rs` | tensors by role, from safetensors or GGUF |
+//! | `decoder.rs` | from tokens to hidden states and logits, with a cache |
+//! | `tokenizer.rs` | texts and tokens, and where each token is in a text |
+//! | `evaluation.rs` | long texts in pieces of bounded size |
+//! | `score.rs`, `inside.rs`, `generate.rs` | the traits of this crate |
+//! | `train.rs` | training of small models |
+//! | `template.rs`, `tool_calls.rs`, `sampler.rs` | chats: the prompt, the calls in an answer, the choice of tokens |
+//!
+//! A model computes while its future is polled, and does not give way in between: an asynchronous caller polls it on a
+//! thread that may block. Results do not depend on earlier requests: what a chat reuses of an earlier prompt is what it
+//! would compute again, bit for bit.
+//!
+//! ```no_run
+//! use flowgate_lm::local::{LocalModel, LocalSettings};
+//! use flowgate_lm::{AttentionLoss, AttentionModel, AttentionRequest, ScoreRequest, ScoringModel, block_on};
+//!
+//! let model = LocalModel::load("models/Qwen3-0.6B".as_ref(), &LocalSettings::default())?;
+//! // The same answer after two prompts that begin alike: what they share is evaluated once.
+//! let documents = block_on(model.prefix(None, "Anna's room is 12. Ben's room is 7.\n"))?;
+//! let request = |prompt| ScoreRequest { prefix: Some(&documents), prompt, continuation: " 12", bound: None };
+//! let scores = block_on(model.score_batch(&[request("Anna's room:"), request("Ben's room:")]))?;
+//! assert!(scores[0].logprob() > scores[1].logprob());
+//! // Which tokens of the prompt the answer depends on.
+//! let attention = model.attention(&AttentionRequest {
+//!     prefix: Some(&documents),
+//!     prompt: "Anna's room:",
+//!     continuation: " 12",
+//!     loss: AttentionLoss::Margin,
+//! })?;
+//! println!("{:?} {:?}", attention.prompt_tokens(), attention.saliency());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod decoder;
+mod evaluation;
+mod file;
+mod generate;
+mod inside;
+mod load_error;
+mod sampler;
+mod score;
+mod template;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+mod tool_calls;
+pub mod train;
+mod weights;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use candle_core::Device;
+use serde_json::{Map, Value};
+
+use self::config::{DecoderConfig, gguf, hugging_face};
+use self::decoder::Decoder;
+use self::evaluation::RecentPrompts;
+use self::template::ChatTemplate;
+use self::tokenizer::TextTokenizer;
+use self::weights::gguf::GgufFile;
+use self::weights::safetensors::SafetensorsFolder;
+use self::weights::{WeightSource, Weights};
+
+pub use load_error::LoadError;
+
+/// Where and how a local model is evaluated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocalSettings {
+    /// The processor.
+    pub processor: Processor,
+    /// The most tokens of a text, generated ones included. Without it, what the model was made for.
+    pub context: Option<usize>,
+}
+
+/// What evaluates a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Processor {
+    /// The cores of this machine. `RAYON_NUM_THREADS` limits them: for a small model, one thread is fastest.
+    #[default]
+    Cpu,
+    /// An Nvidia GPU by its number, with the feature `cuda`.
+    Cuda(usize),
+}
+
+/// A model that is evaluated in this process.
+///
+/// It implements [`ChatModel`](crate::ChatModel), if it has a chat template, [`ScoringModel`](crate::ScoringModel),
+/// [`HiddenStateModel`](crate::HiddenStateModel) and [`AttentionModel`](crate::AttentionModel).
+pub struct LocalModel {
+    name: String,
+    decoder: Decoder,
+    tokenizer: TextTokenizer,
+    template: Option<ChatTemplate>,
+    /// Tokens that end a message.
+    ends: Vec<u32>,
+    recent: Mutex<RecentPrompts>,
+    /// Tells the prefixes of this model from those of others.
+    identity: Arc<()>,
+}
+
+impl fmt::Debug for LocalModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalModel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl LocalModel {
+    /// Loads the model of a folder, or of a GGUF file. Its name is that of the folder or file.
+    ///
+    /// The files may be anything: what does not fit is an error, and memory is bounded by the size of the files. The chat
+    /// template is a program; it ends, but may build long texts: use templates as you use weights, from whom you trust.
+    ///
+    /// # Errors
+    /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration says, or the
+    /// kind of model is not supported. The error names the file, and the tensor or field.
+    pub fn load(path: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
+        let device = device(path, settings.processor)?;
+        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        if is_gguf {
+            Self::load_gguf(path, device, settings)
+        } else {
+            Self::load_folder(path, device, settings)
+        }
+    }
+
+    fn load_folder(folder: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
+        let config_file = folder.join("config.json");
+        let map: Map<String, Value> = file::read_json(&config_file)?;
+        let config = hugging_face::read(&config_file, &map, settings.context)?;
+        let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;
+        let template = ChatTemplate::read(folder)?;
+        let generation: Option<Map<String, Value>> =
+            file::read_optional_json(&folder.join("generation_config.json"))?;
+        let mut ends = token_list(map.get("eos_token_id"));
+        ends.extend(token_list(generation.as_ref().and_then(|map| map.get("eos_token_id"))));
+        let source = WeightSource::Safetensors(SafetensorsFolder::open(folder)?);
+        Self::assemble(folder, config, source, device, tokenizer, template, ends)
+    }
+
+    fn load_gguf(path: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
+        let file = GgufFile::open(path)?;
+        let config = gguf::read(&file, settings.context)?;
+        let beside = path.with_file_name("tokenizer.json");
+        let tokenizer = if beside.try_exists().unwrap_or(true) {
+            TextTokenizer::read(&beside)?
+        } else {
+            TextTokenizer::of_gguf(path, &file.metadata)?
+        };
+        let template = ChatTemplate::of_gguf(path, &file.metadata)?;
+        let ends = ["eos_token_id", "eot_token_id"]
+            .iter()
+            .flat_map(|key| token_list(file.metadata.get(&format!("tokenizer.ggml.{key}"))))
+            .collect();
+        Self::assemble(path, config, WeightSource::Gguf(file), device, tokenizer, template, ends)
+    }
+
+    fn assemble(
+        path: &Path,
+        config: DecoderConfig,
+        source: WeightSource,
+        device: Device,
+        tokenizer: TextTokenizer,
+        template: Option<ChatTemplate>,
+        mut ends: Vec<u32>,
+    ) -> Result<Self, LoadError> {
+        if tokenizer.token_count() > config.vocabulary {
+            let (tokens, rows) = (tokenizer.token_count(), config.vocabulary);
+            return Err(LoadError::new(
+                path,
+                format!(
+                    "its tokenizer has {tokens} tokens, and its embedding {rows}; use the tokenizer of these weights"
+                ),
+            ));
+        }
+        ends.extend(template.as_ref().and_then(ChatTemplate::end_token).and_then(|end| tokenizer.token(end)));
+        let weights = Weights { source, architecture: config.architecture, device };
+        let decoder = Decoder::load(config, &weights)?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Self {
+            name,
+            decoder,
+            tokenizer,
+            template,
+            ends,
+            recent: Mutex::default(),
+            identity: Arc::default(),
+        })
+    }
+
+    /// Sets the name for reports.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Returns the most tokens of a text.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.decoder.config().context
+    }
+
+    /// Returns the number of tokens of a text, those that the model adds included.
+    ///
+    /// # Errors
+    /// If the tokenizer fails on the text.
+    pub fn count_tokens(&self, text: &str) -> Result<usize, crate::Error> {
+        Ok(self.tokenizer.encode(text)?.ids.len())
+    }
+}
+
+fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
+    match processor {
+        Processor::Cpu => Ok(Device::Cpu),
+        Processor::Cuda(number) => Device::new_cuda(number)
+            .map_err(|error| LoadError::new(path, format!("GPU {number} cannot be used: {error}"))),
+    }
+}
+
+/// Reads a token id, or a list of them.
+fn token_list(value: Option<&Value>) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}

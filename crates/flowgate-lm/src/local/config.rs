@@ -1,0 +1,112 @@
+//! Defines the shape of a decoder, [`DecoderConfig`], which covers all supported architectures.
+//!
+//! `hugging_face.rs` reads it from `config.json`; `gguf.rs` from the metadata of a GGUF file. Both check that sizes are in
+//! range and fit each other, so that the decoder divides and multiplies them without checks. The tensors are compared
+//! with the sizes before anything is allocated for them (`../weights.rs`).
+
+mod fields;
+pub(crate) mod gguf;
+pub(crate) mod hugging_face;
+mod rotary;
+
+pub(crate) use rotary::{RotaryConfig, RotaryScaling};
+
+/// The most tokens of a vocabulary.
+pub(crate) const MAX_VOCABULARY: usize = 1 << 22;
+/// The largest width of a layer, and the most heads.
+pub(crate) const MAX_WIDTH: usize = 1 << 17;
+/// The most layers.
+pub(crate) const MAX_LAYERS: usize = 1 << 10;
+/// The most tokens of a text.
+pub(crate) const MAX_CONTEXT: usize = 1 << 22;
+
+/// The family of a model, which determines the names of its tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Architecture {
+    Llama,
+    Qwen3,
+    Phi3,
+    Opt,
+    /// Flowgate's own: as Qwen3, with a short convolution before attention.
+    Flowgate,
+}
+
+/// The shape of a decoder.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DecoderConfig {
+    pub(crate) architecture: Architecture,
+    pub(crate) vocabulary: usize,
+    /// The width of the embeddings, which differs from that of the layers in OPT-350m.
+    pub(crate) embedding_width: usize,
+    pub(crate) width: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    /// Heads of keys and values; each serves `heads / key_heads` heads.
+    pub(crate) key_heads: usize,
+    pub(crate) head_width: usize,
+    /// The width between the two projections of the feed-forward part.
+    pub(crate) inner_width: usize,
+    /// The most tokens that the model can read.
+    pub(crate) context: usize,
+    pub(crate) norm: NormKind,
+    pub(crate) epsilon: f64,
+    /// Whether a part normalises its input, not its output.
+    pub(crate) norm_first: bool,
+    /// Whether the last layer is followed by a normalisation.
+    pub(crate) final_norm: bool,
+    pub(crate) positions: Positions,
+    pub(crate) activation: Activation,
+    /// Whether the feed-forward part has a gate.
+    pub(crate) is_gated: bool,
+    pub(crate) attention_bias: bool,
+    pub(crate) feed_forward_bias: bool,
+    /// Whether queries and keys are normalised, head by head.
+    pub(crate) query_key_norm: bool,
+    /// Whether queries, keys and values, and gate and input, are one matrix each.
+    pub(crate) is_fused: bool,
+    /// Whether the output matrix is the embedding.
+    pub(crate) is_tied: bool,
+    /// How many tokens attention reaches back, if limited.
+    pub(crate) window: Option<usize>,
+    /// The factor of the embeddings.
+    pub(crate) embedding_scale: f64,
+    /// How many earlier tokens the convolution before attention adds; 0 without one.
+    pub(crate) convolution: usize,
+}
+
+impl DecoderConfig {
+    pub(crate) fn query_width(&self) -> usize {
+        self.heads * self.head_width
+    }
+
+    pub(crate) fn key_width(&self) -> usize {
+        self.key_heads * self.head_width
+    }
+}
+
+/// The kind of normalisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NormKind {
+    /// By the root mean square.
+    Rms,
+    /// By mean and variance, with a bias.
+    Layer,
+}
+
+/// How a model represents the position of a token.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Positions {
+    /// A rotation of queries and keys.
+    Rotary(RotaryConfig),
+    /// A learned vector for each position: the first is at row `offset` of the `rows` of a table.
+    Learned { offset: usize, rows: usize },
+}
+
+/// The function between the projections of the feed-forward part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activation {
+    Silu,
+    Gelu,
+    GeluTanh,
+    Relu,
+}

@@ -1,0 +1,82 @@
+//! Reads fields of a configuration, and names the field that is missing or out of range.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::super::load_error::LoadError;
+
+/// The fields of a configuration file.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'a> {
+    pub(super) file: &'a Path,
+    pub(super) map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn error(&self, problem: impl std::fmt::Display) -> LoadError {
+        LoadError::new(self.file, problem.to_string())
+    }
+
+    /// A value that is there and not null.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A size from 1 to `most`.
+    pub(super) fn size(&self, key: &str, most: usize) -> Result<usize, LoadError> {
+        self.optional_size(key, most)?.ok_or_else(|| self.error(format_args!("`{key}` is missing")))
+    }
+
+    pub(super) fn optional_size(&self, key: &str, most: usize) -> Result<Option<usize>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
+            Some(size) if (1..=most).contains(&size) => Ok(Some(size)),
+            _ => Err(self.error(format_args!("`{key}` must be a whole number from 1 to {most}"))),
+        }
+    }
+
+    /// A positive, finite number.
+    pub(super) fn number(&self, key: &str, default: f64) -> Result<f64, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        match value.as_f64() {
+            Some(number) if number.is_finite() && number > 0.0 => Ok(number),
+            _ => Err(self.error(format_args!("`{key}` must be a positive number"))),
+        }
+    }
+
+    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, LoadError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(self.error(format_args!("`{key}` must be true or false"))),
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, LoadError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.error(format_args!("`{key}` must be a text"))),
+        }
+    }
+
+    /// An object, whose fields are read in the same way.
+    pub(super) fn object(&self, key: &str) -> Result<Option<Self>, LoadError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self { file: self.file, map })),
+            Some(_) => Err(self.error(format_args!("`{key}` must be an object"))),
+        }
+    }
+
+    /// A list of `count` positive numbers.
+    pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f32>, LoadError> {
+        let wrong = || self.error(format_args!("`{key}` must be a list of {count} positive numbers"));
+        let list =
+            self.get(key).and_then(Value::as_array).filter(|list| list.len() == count).ok_or_else(wrong)?;
+        let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
+        #[expect(clippy::cast_possible_truncation, reason = "the tables are computed in single precision")]
+        list.iter().map(|value| number(value).map(|number| number as f32).ok_or_else(wrong)).collect()
+    }
+}

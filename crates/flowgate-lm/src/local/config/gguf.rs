@@ -1,0 +1,101 @@
+//! Reads the shape of a decoder from the metadata of a GGUF file.
+
+use serde_json::Value;
+
+use super::super::load_error::LoadError;
+use super::super::weights::gguf::GgufFile;
+use super::fields::Fields;
+use super::{
+    Activation, Architecture, DecoderConfig, MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, NormKind,
+    Positions, RotaryConfig, RotaryScaling,
+};
+
+/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, what the model was made for.
+///
+/// Wavelengths that the file has as a tensor are not in the result; see `Decoder::load`.
+pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
+    let fields = Fields { file: file.path(), map: &file.metadata };
+    let kind = fields.text("general.architecture")?.unwrap_or_default();
+    let architecture = match kind {
+        "llama" => Architecture::Llama,
+        "qwen3" => Architecture::Qwen3,
+        "phi3" => Architecture::Phi3,
+        _ => {
+            return Err(fields.error(format_args!(
+                "`general.architecture` is `{kind}`; supported in GGUF files are llama, qwen3 and phi3"
+            )));
+        }
+    };
+    let key = |name: &str| format!("{kind}.{name}");
+    let size = |name: &str, most: usize| fields.size(&key(name), most);
+    let optional = |name: &str, most: usize| fields.optional_size(&key(name), most);
+    let width = size("embedding_length", MAX_WIDTH)?;
+    let heads = size("attention.head_count", MAX_WIDTH)?;
+    let key_heads = optional("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
+    let head_width = optional("attention.key_length", MAX_WIDTH)?.unwrap_or(width / heads);
+    if head_width < 2 || !heads.is_multiple_of(key_heads) {
+        return Err(fields.error(format_args!(
+            "`{kind}.attention.head_count` ({heads}) must be a multiple of `head_count_kv` ({key_heads}), and a part of the width {width}"
+        )));
+    }
+    let rotated = optional("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
+    if rotated > head_width || !rotated.is_multiple_of(2) {
+        return Err(fields.error(format_args!(
+            "`{kind}.rope.dimension_count` ({rotated}) must be even, and at most the width of a head, {head_width}"
+        )));
+    }
+    let longest = size("context_length", MAX_CONTEXT)?;
+    let original = optional("rope.scaling.original_context_length", MAX_CONTEXT)?;
+    let scaling = match fields.text(&key("rope.scaling.type"))? {
+        None | Some("none" | "longrope") => RotaryScaling::None,
+        Some("linear") => RotaryScaling::Linear(fields.number(&key("rope.scaling.factor"), 1.0)?),
+        Some(other) => {
+            return Err(fields.error(format_args!("`{kind}.rope.scaling.type` `{other}` is not supported")));
+        }
+    };
+    let vocabulary = match file.shape("token_embd.weight") {
+        Some(&[rows, _]) if (1..=MAX_VOCABULARY).contains(&rows) => rows,
+        _ => return Err(fields.error("tensor `token_embd.weight` is missing or not a matrix")),
+    };
+    let context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
+    let is_tied = file.shape("output.weight").is_none();
+    Ok(DecoderConfig {
+        architecture,
+        vocabulary,
+        embedding_width: width,
+        width,
+        layers: size("block_count", MAX_LAYERS)?,
+        heads,
+        key_heads,
+        head_width,
+        inner_width: size("feed_forward_length", MAX_WIDTH)?,
+        context,
+        norm: NormKind::Rms,
+        epsilon: fields.number(&key("attention.layer_norm_rms_epsilon"), 1e-6)?,
+        norm_first: true,
+        final_norm: true,
+        positions: Positions::Rotary(RotaryConfig {
+            base: fields.number(&key("rope.freq_base"), 10_000.0)?,
+            width: rotated,
+            scaling,
+            is_interleaved: architecture == Architecture::Llama,
+        }),
+        activation: Activation::Silu,
+        is_gated: true,
+        attention_bias: file.shape("blk.0.attn_q.bias").is_some(),
+        feed_forward_bias: false,
+        query_key_norm: architecture == Architecture::Qwen3,
+        is_fused: architecture == Architecture::Phi3,
+        is_tied,
+        window: optional("attention.sliding_window", MAX_CONTEXT)?
+            .filter(|_| architecture == Architecture::Phi3),
+        embedding_scale: 1.0,
+        convolution: 0,
+    })
+}
+
+/// The factor of rotated vectors that the metadata names.
+pub(crate) fn magnitude(file: &GgufFile) -> f64 {
+    let value = file.metadata.get("phi3.rope.scaling.attn_factor").and_then(Value::as_f64);
+    value.filter(|magnitude| magnitude.is_finite() && *magnitude > 0.0).unwrap_or(1.0)
+}

@@ -1,0 +1,153 @@
+//! Defines rotary positions and the ways to stretch them over longer texts.
+
+use std::f64::consts::PI;
+
+use super::super::load_error::LoadError;
+use super::MAX_CONTEXT;
+use super::fields::Fields;
+
+/// The rotation of queries and keys by their position.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RotaryConfig {
+    /// The base of the wavelengths.
+    pub(crate) base: f64,
+    /// How many of the first entries of a head are rotated; even.
+    pub(crate) width: usize,
+    pub(crate) scaling: RotaryScaling,
+    /// Whether the entries of a pair are adjacent, as in the GGUF files of Llama, instead of half a width apart.
+    pub(crate) is_interleaved: bool,
+}
+
+/// How wavelengths are changed for texts longer than those of the training.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RotaryScaling {
+    None,
+    /// All wavelengths times a factor.
+    Linear(f64),
+    /// Long wavelengths times a factor, short ones unchanged (Llama 3.1).
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        original: f64,
+    },
+    /// A factor for each wavelength, and one for the rotated vectors (Phi-3, and what GGUF files contain).
+    Factors {
+        divisors: Vec<f32>,
+        magnitude: f64,
+    },
+}
+
+impl RotaryConfig {
+    /// Returns the angles by which the pairs turn from one token to the next: `width / 2` of them.
+    #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+    pub(crate) fn frequencies(&self) -> Vec<f64> {
+        let frequency = |pair: usize| self.base.powf(-((2 * pair) as f64) / self.width as f64);
+        let plain = (0..self.width / 2).map(frequency);
+        match &self.scaling {
+            RotaryScaling::None => plain.collect(),
+            RotaryScaling::Linear(factor) => plain.map(|frequency| frequency / factor).collect(),
+            RotaryScaling::Llama3 { factor, low, high, original } => plain
+                .map(|frequency| {
+                    let turns = original * frequency / (2.0 * PI);
+                    let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency * (kept + (1.0 - kept) / factor)
+                })
+                .collect(),
+            RotaryScaling::Factors { divisors, .. } => {
+                plain.zip(divisors).map(|(frequency, divisor)| frequency / f64::from(*divisor)).collect()
+            }
+        }
+    }
+
+    /// Returns the factor of the rotated vectors.
+    pub(crate) fn magnitude(&self) -> f64 {
+        match self.scaling {
+            RotaryScaling::Factors { magnitude, .. } => magnitude,
+            _ => 1.0,
+        }
+    }
+
+    /// Reads the rotation of a head of `head_width` entries. `context` is how many tokens the caller wants to read, and is
+    /// lowered to what the model can read without other factors.
+    pub(super) fn read(
+        fields: Fields<'_>,
+        head_width: usize,
+        context: &mut usize,
+    ) -> Result<Self, LoadError> {
+        // Newer versions of transformers write both in one object.
+        let parameters = fields.object("rope_parameters")?;
+        let scaling = fields.object("rope_scaling")?.or(parameters);
+        let base =
+            parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
+        let share = parameters
+            .unwrap_or(fields)
+            .number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)?)?;
+        #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and at most a width"
+        )]
+        let width = (head_width as f64 * share) as usize;
+        if share > 1.0 || width < 2 || !width.is_multiple_of(2) {
+            return Err(fields.error(format_args!(
+                "rotary positions need an even number of entries, and the heads would have {width} of {head_width}"
+            )));
+        }
+        let scaling = match scaling {
+            None => RotaryScaling::None,
+            Some(scaling) => RotaryScaling::read(scaling, fields, width, context)?,
+        };
+        Ok(Self { base, width, scaling, is_interleaved: false })
+    }
+}
+
+impl RotaryScaling {
+    fn read(
+        scaling: Fields<'_>,
+        fields: Fields<'_>,
+        width: usize,
+        context: &mut usize,
+    ) -> Result<Self, LoadError> {
+        let kind = match scaling.text("rope_type")? {
+            Some(kind) => kind,
+            None => scaling.text("type")?.unwrap_or("default"),
+        };
+        match kind {
+            "default" => Ok(Self::None),
+            "linear" => Ok(Self::Linear(scaling.number("factor", 1.0)?)),
+            "llama3" => {
+                let (low, high) = (scaling.number("low_freq_factor", 1.0)?, scaling.number("high_freq_factor", 4.0)?);
+                if high <= low {
+                    return Err(fields.error("`high_freq_factor` must be greater than `low_freq_factor`"));
+                }
+                let original = scaling.number("original_max_position_embeddings", 8192.0)?;
+                Ok(Self::Llama3 { factor: scaling.number("factor", 1.0)?, low, high, original })
+            }
+            "longrope" | "su" => {
+                let key = "original_max_position_embeddings";
+                let original = match scaling.optional_size(key, MAX_CONTEXT)? {
+                    Some(size) => size,
+                    None => fields.size(key, MAX_CONTEXT)?,
+                };
+                let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
+                // The factors of a text depend on its length; ours are fixed, so that texts share what is cached.
+                let is_long = *context > original;
+                *context = (*context).min(longest);
+                let list = if is_long { "long_factor" } else { "short_factor" };
+                #[expect(clippy::cast_precision_loss, reason = "contexts are small")]
+                let (longest, original) = (longest as f64, original as f64);
+                let magnitude = match scaling.get("attention_factor") {
+                    Some(_) => scaling.number("attention_factor", 1.0)?,
+                    None if longest <= original => 1.0,
+                    None => (1.0 + (longest / original).ln() / original.ln()).sqrt(),
+                };
+                Ok(Self::Factors { divisors: scaling.numbers(list, width / 2)?, magnitude })
+            }
+            _ => Err(fields.error(format_args!(
+                "`rope_scaling` of type `{kind}` is not supported; supported are default, linear, llama3 and longrope"
+            ))),
+        }
+    }
+}

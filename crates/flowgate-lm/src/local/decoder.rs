@@ -1,0 +1,233 @@
+//! Evaluates a decoder: from tokens to hidden states and logits.
+//!
+//! One decoder covers all architectures; [`DecoderConfig`] says how they differ. Its parts are in files of their own:
+//! `attention.rs`, `feed_forward.rs`, `linear.rs`, `norm.rs`, `rotary.rs`. A [`KeyValueCache`] holds what later tokens
+//! need of earlier ones; it is a value, so that many continuations share the cache of their prefix. A [`Probe`] says
+//! what the caller wants to see of the inside.
+
+mod attention;
+mod cache;
+mod feed_forward;
+mod linear;
+mod norm;
+mod probe;
+mod rotary;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use self::attention::SelfAttention;
+use self::feed_forward::FeedForward;
+use self::linear::Linear;
+use self::norm::Norm;
+use self::rotary::RotaryTable;
+use super::config::{DecoderConfig, Positions};
+use super::load_error::LoadError;
+use super::weights::{LayerRole, TensorRole, WeightSource, Weights};
+
+pub(crate) use cache::KeyValueCache;
+pub(crate) use probe::{Kernels, Probe};
+
+/// A decoder with its weights.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    config: DecoderConfig,
+    device: Device,
+    is_quantized: bool,
+    embedding: Tensor,
+    positions: Option<Tensor>,
+    project_in: Option<Linear>,
+    project_out: Option<Linear>,
+    rotary: Option<RotaryTable>,
+    layers: Vec<DecoderLayer>,
+    norm: Option<Norm>,
+    output: Linear,
+}
+
+#[derive(Debug)]
+struct DecoderLayer {
+    attention_norm: Norm,
+    attention: SelfAttention,
+    feed_forward_norm: Norm,
+    feed_forward: FeedForward,
+}
+
+impl Decoder {
+    /// Reads the weights.
+    pub(crate) fn load(config: DecoderConfig, weights: &Weights) -> std::result::Result<Self, LoadError> {
+        let (width, outer) = (config.width, config.embedding_width);
+        let projection = |role, rows, columns| {
+            if width == outer { Ok(None) } else { Linear::load(weights, role, None, rows, columns).map(Some) }
+        };
+        let positions = match config.positions {
+            Positions::Learned { rows, .. } => Some(weights.tensor(TensorRole::Positions, &[rows, width])?),
+            Positions::Rotary(_) => None,
+        };
+        let mut layers = Vec::new();
+        for layer in 0..config.layers {
+            let norm = |role, bias| {
+                Norm::load(
+                    weights,
+                    &config,
+                    TensorRole::OfLayer(layer, role),
+                    TensorRole::OfLayer(layer, bias),
+                    width,
+                )
+            };
+            layers.push(DecoderLayer {
+                attention_norm: norm(LayerRole::AttentionNorm, LayerRole::AttentionNormBias)?,
+                attention: SelfAttention::load(weights, &config, layer)?,
+                feed_forward_norm: norm(LayerRole::FeedForwardNorm, LayerRole::FeedForwardNormBias)?,
+                feed_forward: FeedForward::load(weights, &config, layer)?,
+            });
+        }
+        let output = if config.is_tied { TensorRole::Embedding } else { TensorRole::Output };
+        Ok(Self {
+            embedding: weights.tensor(TensorRole::Embedding, &[config.vocabulary, outer])?,
+            positions,
+            project_in: projection(TensorRole::ProjectIn, width, outer)?,
+            project_out: projection(TensorRole::ProjectOut, outer, width)?,
+            rotary: match &config.positions {
+                Positions::Rotary(rotary) => Some(RotaryTable::load(rotary, weights, &config)?),
+                Positions::Learned { .. } => None,
+            },
+            layers,
+            norm: if config.final_norm {
+                Some(Norm::load(weights, &config, TensorRole::FinalNorm, TensorRole::FinalNormBias, width)?)
+            } else {
+                None
+            },
+            output: Linear::load(weights, output, None, config.vocabulary, outer)?,
+            device: weights.device.clone(),
+            is_quantized: matches!(weights.source, WeightSource::Gguf(_)),
+            config,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Returns whether matrices are quantised: these have no gradient.
+    pub(crate) fn is_quantized(&self) -> bool {
+        self.is_quantized
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Evaluates the tokens that follow those of `cache`; `tokens` has the shape (batch, time). Returns the normalised
+    /// hidden states of the last layer, of shape (batch, time, width), and the extended cache.
+    pub(crate) fn forward(
+        &self,
+        tokens: &Tensor,
+        cache: &KeyValueCache,
+        probe: &mut Probe<'_>,
+    ) -> Result<(Tensor, KeyValueCache)> {
+        let (batch, time) = tokens.dims2()?;
+        let start = cache.len();
+        let mut x = self.embed(tokens, start)?;
+        let angles =
+            self.rotary.as_ref().map(|rotary| rotary.angles(start, time, &self.device)).transpose()?;
+        let mask = self.mask(start, time)?;
+        let mut extended = Vec::with_capacity(self.layers.len());
+        probe.see_hidden(&x);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut run = attention::LayerRun {
+                angles: angles.as_ref(),
+                mask: mask.as_ref(),
+                before: cache.layer(index, batch)?,
+                probe,
+                layer: index,
+            };
+            let (next, after) = layer.forward(&x, self.config.norm_first, &mut run)?;
+            x = next;
+            extended.push(after);
+            if index + 1 < self.layers.len() {
+                probe.see_hidden(&x);
+            }
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x, probe.kernels)?;
+        }
+        // As transformers does it, the projection follows the last hidden state of OPT-350m.
+        if let Some(project) = &self.project_out {
+            x = project.forward(&x)?;
+        }
+        probe.see_hidden(&x);
+        Ok((x, KeyValueCache::new(extended, start + time)))
+    }
+
+    /// Returns the logits of hidden states of the last layer: the last dimension becomes the vocabulary.
+    pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.output.forward(hidden)
+    }
+
+    fn embed(&self, tokens: &Tensor, start: usize) -> Result<Tensor> {
+        let (batch, time) = tokens.dims2()?;
+        let mut x = self.embedding.index_select(&tokens.flatten_all()?, 0)?.reshape((
+            batch,
+            time,
+            self.config.embedding_width,
+        ))?;
+        #[expect(clippy::float_cmp, reason = "exactly 1 where the configuration has none")]
+        if self.config.embedding_scale != 1.0 {
+            x = (x * self.config.embedding_scale)?;
+        }
+        if let Some(project) = &self.project_in {
+            x = project.forward(&x)?;
+        }
+        if let (Some(table), Positions::Learned { offset, .. }) = (&self.positions, &self.config.positions) {
+            x = x.broadcast_add(&table.narrow(0, start + offset, time)?)?;
+        }
+        Ok(x)
+    }
+
+    /// Returns what is added to attention scores: 0 where a token may look, and minus infinity elsewhere. `None` if it may look
+    /// everywhere.
+    fn mask(&self, start: usize, time: usize) -> Result<Option<Tensor>> {
+        let reach = self.config.window.unwrap_or(usize::MAX);
+        let total = start + time;
+        if time == 1 && total <= reach {
+            return Ok(None);
+        }
+        let row = |row: usize| {
+            let own = start + row;
+            (0..total).map(move |column| {
+                let is_visible = column <= own && own - column < reach;
+                if is_visible { 0.0 } else { f32::NEG_INFINITY }
+            })
+        };
+        let mask: Vec<f32> = (0..time).flat_map(row).collect();
+        Tensor::from_vec(mask, (time, total), &self.device).map(Some)
+    }
+}
+
+impl DecoderLayer {
+    fn forward(
+        &self,
+        x: &Tensor,
+        norm_first: bool,
+        run: &mut attention::LayerRun<'_, '_>,
+    ) -> Result<(Tensor, cache::LayerCache)> {
+        let kernels = run.probe.kernels;
+        let (x, after) = if norm_first {
+            let (attended, after) = self.attention.forward(&self.attention_norm.forward(x, kernels)?, run)?;
+            ((x + attended)?, after)
+        } else {
+            let (attended, after) = self.attention.forward(x, run)?;
+            (self.attention_norm.forward(&(x + attended)?, kernels)?, after)
+        };
+        let x = if norm_first {
+            (&x + self.feed_forward.forward(&self.feed_forward_norm.forward(&x, kernels)?)?)?
+        } else {
+            self.feed_forward_norm.forward(&(&x + self.feed_forward.forward(&x)?)?, kernels)?
+        };
+        Ok((x, after))
+    }
+}
+
+/// Returns a tensor of token ids of the shape (1, count).
+pub(crate) fn token_row(tokens: &[u32], device: &Device) -> Result<Tensor> {
+    Tensor::from_slice(tokens, (1, tokens.len()), device)?.to_dtype(DType::U32)
+}

@@ -1,0 +1,171 @@
+//! Self-attention: each token reads the values of the tokens before it.
+
+use candle_core::{D, Result, Tensor};
+use candle_nn::ops;
+
+use super::super::config::DecoderConfig;
+use super::super::load_error::LoadError;
+use super::super::weights::{LayerRole, TensorRole, Weights};
+use super::cache::LayerCache;
+use super::linear::{Linear, Projections};
+use super::norm::Norm;
+use super::probe::{Kernels, Probe};
+use super::rotary::Angles;
+
+/// The attention of one layer.
+#[derive(Debug)]
+pub(super) struct SelfAttention {
+    projections: Projections,
+    output: Linear,
+    query_norm: Option<Norm>,
+    key_norm: Option<Norm>,
+    /// Weights of the `n` tokens before, of shape (n, width).
+    convolution: Option<Tensor>,
+    heads: usize,
+    key_heads: usize,
+    head_width: usize,
+}
+
+/// One evaluation of a layer: what it shares with the other layers, and what precedes.
+pub(super) struct LayerRun<'a, 'p> {
+    pub(super) angles: Option<&'a Angles>,
+    pub(super) mask: Option<&'a Tensor>,
+    pub(super) before: Option<LayerCache>,
+    pub(super) probe: &'a mut Probe<'p>,
+    pub(super) layer: usize,
+}
+
+impl SelfAttention {
+    pub(super) fn load(
+        weights: &Weights,
+        config: &DecoderConfig,
+        layer: usize,
+    ) -> std::result::Result<Self, LoadError> {
+        let role = |role| TensorRole::OfLayer(layer, role);
+        let bias = |name| config.attention_bias.then(|| role(name));
+        let (queries, keys, width) = (config.query_width(), config.key_width(), config.width);
+        let projections = if config.is_fused {
+            let widths = vec![queries, keys, keys];
+            let all =
+                Linear::load(weights, role(LayerRole::QueryKeyValue), None, widths.iter().sum(), width)?;
+            Projections::Fused(all, widths)
+        } else {
+            let part =
+                |name, bias_name, rows| Linear::load(weights, role(name), bias(bias_name), rows, width);
+            Projections::Separate(vec![
+                part(LayerRole::Query, LayerRole::QueryBias, queries)?,
+                part(LayerRole::Key, LayerRole::KeyBias, keys)?,
+                part(LayerRole::Value, LayerRole::ValueBias, keys)?,
+            ])
+        };
+        let norm = |name| {
+            let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
+            config.query_key_norm.then(load).transpose()
+        };
+        let convolution = match config.convolution {
+            0 => None,
+            taps => Some(weights.tensor(role(LayerRole::Convolution), &[taps, width])?),
+        };
+        Ok(Self {
+            projections,
+            output: Linear::load(
+                weights,
+                role(LayerRole::AttentionOutput),
+                bias(LayerRole::AttentionOutputBias),
+                width,
+                queries,
+            )?,
+            query_norm: norm(LayerRole::QueryNorm)?,
+            key_norm: norm(LayerRole::KeyNorm)?,
+            convolution,
+            heads: config.heads,
+            key_heads: config.key_heads,
+            head_width: config.head_width,
+        })
+    }
+
+    /// Evaluates tokens of shape (batch, time, width). Returns what attention adds, and the cache with these tokens.
+    pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
+        let kernels = run.probe.kernels;
+        let before = run.before.take();
+        let (x, inputs) = self.convolve(x, before.as_ref())?;
+        let (batch, time, _) = x.dims3()?;
+        let projected = self.projections.forward(&x)?;
+        let [queries, keys, values] = projected.as_slice() else {
+            return Err(candle_core::Error::Msg("attention has three projections".to_owned()));
+        };
+        let divide = |tensor: &Tensor, heads: usize| {
+            tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
+        };
+        let rotate = |tensor: Tensor, norm: Option<&Norm>| {
+            let tensor = match norm {
+                Some(norm) => norm.forward(&tensor, kernels)?,
+                None => tensor,
+            };
+            run.angles.map_or_else(|| Ok(tensor.clone()), |angles| angles.rotate(&tensor, kernels))
+        };
+        let queries = rotate(divide(queries, self.heads)?, self.query_norm.as_ref())?;
+        let keys = rotate(divide(keys, self.key_heads)?, self.key_norm.as_ref())?;
+        let values = divide(values, self.key_heads)?;
+        let (keys, values) = match &before {
+            Some(before) => {
+                (Tensor::cat(&[&before.keys, &keys], 2)?, Tensor::cat(&[&before.values, &values], 2)?)
+            }
+            None => (keys, values),
+        };
+        let (keys, values) = (keys.contiguous()?, values.contiguous()?);
+        let attention = self.weights(&queries, &keys, run)?;
+        let total = keys.dim(2)?;
+        // Heads that share keys are rows of one product.
+        let grouped = attention.reshape((batch, self.key_heads, (), total))?;
+        let attended = grouped
+            .matmul(&values)?
+            .reshape((batch, self.heads, time, self.head_width))?
+            .transpose(1, 2)?
+            .reshape((batch, time, self.heads * self.head_width))?;
+        Ok((self.output.forward(&attended)?, LayerCache { keys, values, inputs }))
+    }
+
+    /// Returns the attention, of shape (batch, heads, time, total time).
+    fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
+        let (batch, _, time, _) = queries.dims4()?;
+        let total = keys.dim(2)?;
+        #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+        let scale = 1.0 / (self.head_width as f64).sqrt();
+        let grouped = queries.contiguous()?.reshape((batch, self.key_heads, (), self.head_width))?;
+        let scores = (grouped.matmul(&keys.transpose(2, 3)?)? * scale)?;
+        let mut scores = scores.reshape((batch, self.heads, time, total))?;
+        if let Some(mask) = run.mask {
+            scores = scores.broadcast_add(mask)?;
+        }
+        let mut attention = match run.probe.kernels {
+            Kernels::Fused => ops::softmax_last_dim(&scores)?,
+            Kernels::Differentiable => ops::softmax(&scores, D::Minus1)?,
+        };
+        if let Some(added) = run.probe.added_to_attention.and_then(|added| added.get(run.layer)) {
+            attention = (attention + added)?;
+        }
+        run.probe.see_attention(&attention);
+        Ok(attention)
+    }
+
+    /// Adds to each input a weighted sum of those of the tokens before it. Returns the inputs for the cache too.
+    fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
+        let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
+        let taps = weights.dim(0)?;
+        let (batch, time, width) = x.dims3()?;
+        let inputs = match before.and_then(|before| before.inputs.as_ref()) {
+            Some(earlier) => Tensor::cat(&[earlier, x], 1)?,
+            None => x.clone(),
+        };
+        let padding = Tensor::zeros((batch, taps, width), x.dtype(), x.device())?;
+        let padded = Tensor::cat(&[&padding, &inputs], 1)?;
+        let first = padded.dim(1)? - time;
+        let mut sum = x.clone();
+        for tap in 0..taps {
+            let earlier = padded.narrow(1, first - tap - 1, time)?;
+            sum = (sum + earlier.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;
+        }
+        Ok((sum, Some(inputs)))
+    }
+}

@@ -1,0 +1,81 @@
+//! Holds what later tokens need of earlier ones: keys and values of each layer.
+
+use candle_core::{Result, Tensor};
+
+/// Keys and values of the first tokens of a text, for each layer. A value: extending it makes a new one, and tensors are
+/// shared.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyValueCache {
+    layers: Vec<LayerCache>,
+    length: usize,
+}
+
+/// Keys and values of one layer, of shape (batch, heads, time, head width).
+#[derive(Debug, Clone)]
+pub(super) struct LayerCache {
+    pub(super) keys: Tensor,
+    pub(super) values: Tensor,
+    /// What the convolution reads of earlier tokens, of shape (batch, time, width).
+    pub(super) inputs: Option<Tensor>,
+}
+
+impl KeyValueCache {
+    pub(super) fn new(layers: Vec<LayerCache>, length: usize) -> Self {
+        Self { layers, length }
+    }
+
+    /// Returns the number of tokens.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns the cache of the first `length` tokens. They do not depend on later ones.
+    pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
+        if length >= self.length {
+            return Ok(self.clone());
+        }
+        if length == 0 {
+            return Ok(Self::default());
+        }
+        let layer = |layer: &LayerCache| {
+            Ok(LayerCache {
+                keys: layer.keys.narrow(2, 0, length)?,
+                values: layer.values.narrow(2, 0, length)?,
+                inputs: layer.inputs.as_ref().map(|inputs| inputs.narrow(1, 0, length)).transpose()?,
+            })
+        };
+        Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
+    }
+
+    /// Returns the cache of some rows of the batch.
+    pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
+        let layer = |layer: &LayerCache| {
+            Ok(LayerCache {
+                keys: layer.keys.index_select(rows, 0)?,
+                values: layer.values.index_select(rows, 0)?,
+                inputs: layer.inputs.as_ref().map(|inputs| inputs.index_select(rows, 0)).transpose()?,
+            })
+        };
+        Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length: self.length })
+    }
+
+    /// Returns the cache of a layer for `batch` rows: of one row, each row has a copy. `None` without earlier tokens.
+    pub(super) fn layer(&self, index: usize, batch: usize) -> Result<Option<LayerCache>> {
+        let Some(layer) = self.layers.get(index) else { return Ok(None) };
+        if layer.keys.dim(0)? == batch {
+            return Ok(Some(layer.clone()));
+        }
+        let expand = |tensor: &Tensor| {
+            let mut shape = tensor.dims().to_vec();
+            if let Some(first) = shape.first_mut() {
+                *first = batch;
+            }
+            tensor.broadcast_as(shape)
+        };
+        Ok(Some(LayerCache {
+            keys: expand(&layer.keys)?,
+            values: expand(&layer.values)?,
+            inputs: layer.inputs.as_ref().map(expand).transpose()?,
+        }))
+    }
+}

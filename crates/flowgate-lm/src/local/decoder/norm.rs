@@ -1,0 +1,48 @@
+//! Normalisation of vectors.
+
+use candle_core::{Result, Tensor};
+use candle_nn::ops;
+
+use super::super::config::{DecoderConfig, NormKind};
+use super::super::load_error::LoadError;
+use super::super::weights::{TensorRole, Weights};
+use super::Kernels;
+
+/// A normalisation of the last dimension.
+#[derive(Debug)]
+pub(super) struct Norm {
+    weight: Tensor,
+    /// Present if the mean is subtracted.
+    bias: Option<Tensor>,
+    epsilon: f32,
+}
+
+impl Norm {
+    pub(super) fn load(
+        weights: &Weights,
+        config: &DecoderConfig,
+        weight: TensorRole,
+        bias: TensorRole,
+        width: usize,
+    ) -> std::result::Result<Self, LoadError> {
+        #[expect(clippy::cast_possible_truncation, reason = "the model computes in single precision")]
+        let epsilon = config.epsilon as f32;
+        let bias = match config.norm {
+            NormKind::Rms => None,
+            NormKind::Layer => Some(weights.tensor(bias, &[width])?),
+        };
+        Ok(Self { weight: weights.tensor(weight, &[width])?, bias, epsilon })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
+        let x = x.contiguous()?;
+        match (kernels, &self.bias) {
+            (Kernels::Fused, None) => ops::rms_norm(&x, &self.weight, self.epsilon),
+            (Kernels::Fused, Some(bias)) => ops::layer_norm(&x, &self.weight, bias, self.epsilon),
+            (Kernels::Differentiable, None) => ops::rms_norm_slow(&x, &self.weight, self.epsilon),
+            (Kernels::Differentiable, Some(bias)) => {
+                ops::layer_norm_slow(&x, &self.weight, bias, self.epsilon)
+            }
+        }
+    }
+}

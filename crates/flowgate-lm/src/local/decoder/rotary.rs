@@ -1,0 +1,103 @@
+//! Rotates queries and keys by their position.
+
+use candle_core::{D, Device, Result, Tensor};
+use candle_nn::rotary_emb;
+
+use super::super::config::{DecoderConfig, RotaryConfig, RotaryScaling, gguf};
+use super::super::load_error::LoadError;
+use super::super::weights::{TensorRole, WeightSource, Weights};
+use super::Kernels;
+
+/// The angles by which vectors are rotated.
+#[derive(Debug)]
+pub(super) struct RotaryTable {
+    frequencies: Vec<f64>,
+    magnitude: f64,
+    width: usize,
+    is_interleaved: bool,
+}
+
+/// Cosines and sines of some positions, each of shape (time, width / 2).
+#[derive(Debug)]
+pub(super) struct Angles {
+    cosines: Tensor,
+    sines: Tensor,
+    width: usize,
+    is_interleaved: bool,
+}
+
+impl RotaryTable {
+    /// Computes the frequencies; a GGUF file may have divisors for them.
+    pub(super) fn load(
+        rotary: &RotaryConfig,
+        weights: &Weights,
+        config: &DecoderConfig,
+    ) -> std::result::Result<Self, LoadError> {
+        let mut rotary = rotary.clone();
+        if let WeightSource::Gguf(file) = &weights.source {
+            let original = file.metadata.get("phi3.rope.scaling.original_context_length");
+            let original =
+                original.and_then(serde_json::Value::as_u64).and_then(|size| usize::try_from(size).ok());
+            let by_length = match original {
+                Some(original) if config.context > original => TensorRole::RotaryDivisorsLong,
+                _ => TensorRole::RotaryDivisorsShort,
+            };
+            for role in [TensorRole::RotaryDivisors, by_length] {
+                if weights.has(role) {
+                    let divisors = weights.tensor(role, &[rotary.width / 2])?.to_vec1();
+                    let divisors =
+                        divisors.map_err(|error| LoadError::new(file.path(), error.to_string()))?;
+                    rotary.scaling = RotaryScaling::Factors { divisors, magnitude: gguf::magnitude(file) };
+                }
+            }
+        }
+        Ok(Self {
+            frequencies: rotary.frequencies(),
+            magnitude: rotary.magnitude(),
+            width: rotary.width,
+            is_interleaved: rotary.is_interleaved,
+        })
+    }
+
+    /// Returns the angles of `time` positions from `start`.
+    pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
+        #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
+        let angles = (start..start + time)
+            .flat_map(|position| self.frequencies.iter().map(move |frequency| position as f64 * frequency));
+        #[expect(clippy::cast_possible_truncation, reason = "the model computes in single precision")]
+        let table = |function: fn(f64) -> f64| -> Result<Tensor> {
+            let values: Vec<f32> =
+                angles.clone().map(|angle| (function(angle) * self.magnitude) as f32).collect();
+            Tensor::from_vec(values, (time, self.frequencies.len()), device)
+        };
+        Ok(Angles {
+            cosines: table(f64::cos)?,
+            sines: table(f64::sin)?,
+            width: self.width,
+            is_interleaved: self.is_interleaved,
+        })
+    }
+}
+
+impl Angles {
+    /// Rotates vectors of shape (batch, heads, time, head width).
+    pub(super) fn rotate(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
+        let head_width = x.dim(D::Minus1)?;
+        if self.width == head_width {
+            return self.rotate_all(&x.contiguous()?, kernels);
+        }
+        let rotated = self.rotate_all(&x.narrow(D::Minus1, 0, self.width)?.contiguous()?, kernels)?;
+        let kept = x.narrow(D::Minus1, self.width, head_width - self.width)?;
+        Tensor::cat(&[&rotated, &kept], D::Minus1)
+    }
+
+    fn rotate_all(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
+        let rotate = match (kernels, self.is_interleaved) {
+            (Kernels::Fused, false) => rotary_emb::rope,
+            (Kernels::Fused, true) => rotary_emb::rope_i,
+            (Kernels::Differentiable, false) => rotary_emb::rope_slow,
+            (Kernels::Differentiable, true) => rotary_emb::rope_i_slow,
+        };
+        rotate(x, &self.cosines, &self.sines)
+    }
+}

@@ -1,0 +1,38 @@
+//! Defines why a model cannot be loaded: [`LoadError`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why a local model cannot be loaded: a file, what is wrong with it, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadError {
+    file: PathBuf,
+    problem: String,
+}
+
+impl LoadError {
+    pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
+        // A message is one line, whatever the parser of a format writes.
+        let problem: Vec<String> = problem.into().lines().map(|line| line.trim().to_owned()).collect();
+        Self { file: file.to_owned(), problem: problem.join(" ") }
+    }
+
+    /// An error about one tensor of a file.
+    pub(crate) fn of_tensor(file: &Path, tensor: &str, problem: impl fmt::Display) -> Self {
+        Self::new(file, format!("tensor `{tensor}` {problem}"))
+    }
+
+    /// Returns the file, or the folder if a file is missing.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot load the model from `{}`: {}", self.file.display(), self.problem)
+    }
+}
+
+impl std::error::Error for LoadError {}

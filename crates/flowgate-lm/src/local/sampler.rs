@@ -1,0 +1,138 @@
+//! Chooses the next token of a text from its logits: [`Sampler`].
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::Error;
+use crate::chat::Sampling;
+
+/// Chooses tokens. The same seed and the same logits give the same tokens.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    /// 0 selects the most probable token.
+    temperature: f64,
+    top_p: f64,
+    random: SplitMix,
+}
+
+impl Sampler {
+    /// Without a temperature, the most probable token is selected; without a seed, an arbitrary one is used.
+    pub(super) fn new(sampling: &Sampling) -> Self {
+        Self {
+            temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
+            top_p: sampling.top_p.unwrap_or(1.0),
+            random: SplitMix::new(sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(0))),
+        }
+    }
+
+    /// Returns the next token.
+    ///
+    /// # Errors
+    /// If no logit is a number.
+    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
+        let damaged = || Error::Failed("its weights give no probabilities; they are damaged".to_owned());
+        let mut ranked: Vec<(u32, f64)> = (0_u32..)
+            .zip(logits)
+            .filter(|(_, logit)| !logit.is_nan())
+            .map(|(id, &logit)| (id, logit.into()))
+            .collect();
+        // Of equal logits the first token, whatever the platform.
+        let best = ranked.iter().copied().reduce(|best, other| if other.1 > best.1 { other } else { best });
+        let (best, highest) = best.ok_or_else(damaged)?;
+        if self.temperature == 0.0 {
+            return Ok(best);
+        }
+        ranked.iter_mut().for_each(|(_, logit)| *logit = ((*logit - highest) / self.temperature).exp());
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let total: f64 = ranked.iter().map(|(_, weight)| weight).sum();
+        // The smallest set of tokens with this share; at least one.
+        let mut mass = 0.0;
+        let mut kept = 0;
+        for (_, weight) in &ranked {
+            mass += weight;
+            kept += 1;
+            if mass >= self.top_p * total {
+                break;
+            }
+        }
+        let mut left = self.random.uniform() * mass;
+        for (id, weight) in ranked.iter().take(kept) {
+            left -= weight;
+            if left <= 0.0 {
+                return Ok(*id);
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// A generator of numbers (SplitMix64): the same seed gives the same numbers on every platform.
+#[derive(Debug)]
+pub(super) struct SplitMix(u64);
+
+impl SplitMix {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The next number from 0 up to 1.
+    pub(super) fn uniform(&mut self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
+        let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(temperature: Option<f64>, top_p: Option<f64>, seed: u64, logits: &[f32]) -> Vec<u32> {
+        let sampling = Sampling { temperature, top_p, seed: Some(seed), ..Sampling::default() };
+        let mut sampler = Sampler::new(&sampling);
+        (0..4000).map(|_| sampler.choose(logits).unwrap()).collect()
+    }
+
+    #[test]
+    fn shares_follow_temperature_and_nucleus() {
+        let logits = [0.0, 2_f32.ln(), 1_f32.ln(), f32::NEG_INFINITY];
+        let check = |temperature: f64, top_p: Option<f64>, expected: [f64; 4]| {
+            let drawn = tokens(Some(temperature), top_p, 1, &logits);
+            for (id, expected) in (0..).zip(expected) {
+                #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+                let share = drawn.iter().filter(|drawn| **drawn == id).count() as f64 / drawn.len() as f64;
+                assert!((share - expected).abs() < 0.03, "{temperature} {top_p:?} {id}: {share} {expected}");
+            }
+        };
+        check(1.0, None, [0.25, 0.5, 0.25, 0.0]);
+        check(0.5, None, [1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0, 0.0]);
+        check(1.0, Some(0.5), [0.0, 1.0, 0.0, 0.0]);
+        check(1.0, Some(0.7), [1.0 / 3.0, 2.0 / 3.0, 0.0, 0.0]);
+        check(0.0, None, [0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_seed_repeats() {
+        let logits = [0.0, 0.1, 0.2];
+        let draw = |seed| tokens(Some(1.0), None, seed, &logits);
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        assert_eq!(tokens(None, None, 1, &[1.0, 1.0])[0], 0);
+    }
+
+    #[test]
+    fn damaged_weights_are_an_error() {
+        let mut sampler = Sampler::new(&Sampling::default());
+        assert_eq!(sampler.choose(&[f32::NAN, -1.0]), Ok(1));
+        let error = sampler.choose(&[f32::NAN]).unwrap_err().to_string();
+        assert_eq!(error, "the local model failed: its weights give no probabilities; they are damaged");
+    }
+}

@@ -1,0 +1,21 @@
+//! Tests of local models on tiny models with weights from a formula.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::needless_range_loop,
+    clippy::string_slice,
+    clippy::unreachable,
+    reason = "numbers are small, indices name what the formulas name, and a mistake fails the test"
+)]
+
+mod chat;
+mod gguf;
+mod gradients;
+mod hostile;
+mod oracle;
+mod parity;
+mod scoring;
+mod tiny;
+
+pub(super) use tiny::TempFolder;

@@ -1,0 +1,155 @@
+//! Scores: batches, prefixes, bounds and boundaries of tokens.
+
+use proptest::prelude::*;
+
+use super::tiny;
+use crate::local::LocalModel;
+use crate::{HiddenStateModel, Score, ScoreRequest, ScoringModel, block_on};
+
+/// The score by one evaluation of the whole text for each token, without batch, prefix and bound.
+fn slow(model: &LocalModel, prompt: &str, continuation: &str) -> Vec<(String, f64)> {
+    let pair = model.tokenizer.encode_pair(prompt, continuation).unwrap();
+    let token = |at: usize| {
+        let (hidden, _) =
+            model.evaluate(&pair.text.ids[..at], &Default::default(), &mut Default::default()).unwrap();
+        let logits = model.last_logits(&hidden).unwrap();
+        let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+        let text = continuation[pair.text.spans[at].clone()].to_owned();
+        (text, f64::from(logits[pair.text.ids[at] as usize]) - sum.ln())
+    };
+    (pair.boundary..pair.text.ids.len()).map(token).collect()
+}
+
+fn assert_same(score: &Score, expected: &[(String, f64)], what: &str) {
+    assert_eq!(score.tokens.len(), expected.len(), "{what}");
+    for (found, (text, logprob)) in score.tokens.iter().zip(expected) {
+        assert_eq!(&found.text, text, "{what}");
+        assert!((found.logprob - logprob).abs() < 1e-4, "{what}: {} and not {logprob}", found.logprob);
+    }
+}
+
+#[test]
+fn batches_and_prefixes_give_the_same_scores() {
+    let long = "the other theory ".repeat(4);
+    for name in ["llama", "phi3", "flowgate"] {
+        let model = tiny::model(&tiny::configuration(name));
+        let first = block_on(model.prefix(None, &long)).unwrap();
+        // The next text changes the last token of the prefix.
+        let second = block_on(model.prefix(Some(&first), "\nA document.")).unwrap();
+        let prefixes = [None, Some(&first), Some(&second)];
+        let texts = [
+            ("Who?", " the cat"),
+            ("\nWhat", " a much longer answer, é, with more tokens"),
+            ("", "\n\n"),
+            ("x", ""),
+        ];
+        let requests: Vec<ScoreRequest<'_>> = prefixes
+            .iter()
+            .flat_map(|prefix| {
+                texts.map(|(prompt, continuation)| ScoreRequest {
+                    prefix: *prefix,
+                    prompt,
+                    continuation,
+                    bound: None,
+                })
+            })
+            .collect();
+        let scores = block_on(model.score_batch(&requests)).unwrap();
+        for (request, score) in requests.iter().zip(&scores) {
+            assert!(!score.is_stopped);
+            let expected = slow(&model, &request.whole_prompt(), request.continuation);
+            assert_same(score, &expected, &format!("{name}: {request:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_prefix_of_another_model_is_a_text() {
+    let (one, other) = (tiny::model(&tiny::configuration("llama")), tiny::model(&tiny::configuration("opt")));
+    let prefix = block_on(one.prefix(None, "some text")).unwrap();
+    let request = ScoreRequest { prefix: Some(&prefix), prompt: " and", continuation: " more", bound: None };
+    let score = block_on(other.score_batch(&[request])).unwrap();
+    assert_same(&score[0], &slow(&other, "some text and", " more"), "opt");
+}
+
+#[test]
+fn scoring_stops_below_the_bound() {
+    let model = tiny::model(&tiny::configuration("qwen3"));
+    let continuation = "a continuation of many tokens, which is not scored to its end";
+    let all = slow(&model, "Q", continuation);
+    let sums: Vec<f64> = all
+        .iter()
+        .scan(0.0, |sum, (_, logprob)| {
+            *sum += logprob;
+            Some(*sum)
+        })
+        .collect();
+    for at in [0, 1, 15, 16, 17, all.len() - 1] {
+        let bound = Some(sums[at] + 1e-3);
+        let bounded = ScoreRequest { prompt: "Q", continuation, bound, ..ScoreRequest::default() };
+        let free = ScoreRequest { bound: None, ..bounded };
+        let scores = block_on(model.score_batch(&[free, bounded, free])).unwrap();
+        // A sum only falls, so that the first one below the bound is this one.
+        assert_same(&scores[1], &all[..=at], &format!("{at}"));
+        assert!(scores[1].is_stopped && !scores[0].is_stopped);
+        assert_same(&scores[0], &all, "without a bound");
+        assert_same(&scores[2], &all, "without a bound");
+    }
+}
+
+#[test]
+fn a_continuation_begins_with_a_token() {
+    let model = tiny::model(&tiny::configuration("llama"));
+    let pair = |prompt: &str, continuation: &str| {
+        let pair = model.tokenizer.encode_pair(prompt, continuation).unwrap();
+        let texts: Vec<&str> =
+            pair.text.spans[pair.boundary..].iter().map(|span| &continuation[span.clone()]).collect();
+        (pair.boundary, texts.join("|"))
+    };
+    assert_eq!(pair("the", " the"), (2, " |the".to_owned()));
+    // ` t` is one token of the whole text: its parts are converted by themselves.
+    assert_eq!(pair("the ", "ten"), (3, "t|e|n".to_owned()));
+    assert_eq!(pair("a\n", "\nb"), (3, "\n|b".to_owned()));
+    assert_eq!(pair("", "the"), (1, "the".to_owned()));
+    // Both tokens of the character have its bytes.
+    assert_eq!(pair("x", "é"), (2, "é|é".to_owned()));
+}
+
+#[test]
+fn hidden_states_have_a_layer() {
+    let model = tiny::model(&tiny::configuration("llama"));
+    let text = "a text of more than one piece ".repeat(9);
+    for layer in 0..=2 {
+        let states = model.hidden_states(&text, layer).unwrap();
+        assert_eq!(
+            (states.tokens.len(), states.vectors.len()),
+            (model.count_tokens(&text).unwrap(), states.tokens.len())
+        );
+        assert!(states.tokens.len() > 200 && states.vectors.iter().all(|vector| vector.len() == 32));
+    }
+    let last = model.hidden_states("ab", 2).unwrap();
+    assert_ne!(last.vectors, model.hidden_states("ab", 1).unwrap().vectors);
+    let error = model.hidden_states("ab", 3).unwrap_err().to_string();
+    assert_eq!(error, "the model does not provide hidden states of a layer that it does not have");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn tokens_spell_the_texts(prompt in "[a-eht \n<>|é€]{0,12}", continuation in "[a-eht \n<>|é€]{1,12}") {
+        let model = tiny_tokenizer();
+        let pair = model.encode_pair(&prompt, &continuation).unwrap();
+        let text = model.decode(&pair.text.ids).unwrap();
+        prop_assert_eq!(text, format!("<s>{prompt}{continuation}"));
+        let (before, after) = pair.text.spans.split_at(pair.boundary);
+        prop_assert!(before.iter().all(|span| span.end <= prompt.len()));
+        prop_assert_eq!(after.first().map(|span| span.start), Some(0));
+        prop_assert_eq!(after.last().map(|span| span.end), Some(continuation.len()));
+    }
+}
+
+fn tiny_tokenizer() -> crate::local::tokenizer::TextTokenizer {
+    let folder = tiny::TempFolder::new();
+    folder.write("tokenizer.json", tiny::tokenizer().to_string());
+    crate::local::tokenizer::TextTokenizer::read(&folder.path().join("tokenizer.json")).unwrap()
+}

@@ -1,0 +1,179 @@
+//! Converts texts to tokens and back, and says which bytes of a text each token stands for: [`TextTokenizer`].
+
+mod gguf;
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tokenizers::Tokenizer;
+
+use super::file;
+use super::load_error::LoadError;
+use crate::Error;
+
+/// The limit on `tokenizer.json`. Those of large vocabularies have 10 to 35 MB.
+const FILE_LIMIT: u64 = 128 << 20;
+
+/// A tokenizer.
+pub(super) struct TextTokenizer {
+    tokenizer: Tokenizer,
+    token_count: usize,
+}
+
+impl std::fmt::Debug for TextTokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TextTokenizer").field("token_count", &self.token_count).finish_non_exhaustive()
+    }
+}
+
+/// The tokens of a text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct TokenizedText {
+    pub(super) ids: Vec<u32>,
+    /// For each token the bytes that it stands for; empty for one that the tokenizer adds. Tokens that are parts of one
+    /// character have all its bytes.
+    pub(super) spans: Vec<Range<usize>>,
+}
+
+/// The tokens of a prompt and its continuation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TokenizedPair {
+    /// All tokens. Spans of the continuation are relative to its beginning.
+    pub(super) text: TokenizedText,
+    /// The number of tokens of the prompt.
+    pub(super) boundary: usize,
+}
+
+impl TextTokenizer {
+    /// Reads a `tokenizer.json`.
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+        let bytes = file::read(path, FILE_LIMIT)?;
+        let value = serde_json::from_slice(&bytes)
+            .map_err(|error| LoadError::new(path, format!("it is not JSON: {error}")))?;
+        Self::from_json(path, value)
+    }
+
+    /// Builds the tokenizer that the metadata of a GGUF file describes.
+    pub(super) fn of_gguf(path: &Path, metadata: &Map<String, Value>) -> Result<Self, LoadError> {
+        Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
+    }
+
+    pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
+        if let Some(map) = value.as_object_mut() {
+            // Whole texts are scored; nothing is cut or filled up.
+            map.insert("truncation".to_owned(), Value::Null);
+            map.insert("padding".to_owned(), Value::Null);
+            if let Some(processor) = map.get_mut("post_processor") {
+                keep_spaces(processor, 8);
+            }
+        }
+        let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
+            LoadError::new(path, format!("it is not a tokenizer that can be read: {error}"))
+        })?;
+        // Ids may have gaps.
+        let ids = tokenizer.get_vocab(true);
+        let token_count =
+            ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
+        Ok(Self { tokenizer, token_count })
+    }
+
+    /// Returns the number of tokens: the largest id plus 1.
+    pub(super) fn token_count(&self) -> usize {
+        self.token_count
+    }
+
+    /// Returns the id of a token.
+    pub(super) fn token(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text)
+    }
+
+    /// Converts a text, with the tokens that the tokenizer adds at its beginning.
+    pub(super) fn encode(&self, text: &str) -> Result<TokenizedText, Error> {
+        self.convert(text, true)
+    }
+
+    /// Converts a text in which such tokens are written out, as a chat template does it.
+    pub(super) fn encode_written_out(&self, text: &str) -> Result<TokenizedText, Error> {
+        self.convert(text, false)
+    }
+
+    fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
+        let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
+        let mut ids = encoding.get_ids().to_vec();
+        let mut spans: Vec<Range<usize>> =
+            encoding.get_offsets().iter().map(|&(from, to)| from..to).collect();
+        // A token at the end would say that the text is over.
+        while spans.last().is_some_and(Range::is_empty)
+            && encoding.get_special_tokens_mask().get(ids.len() - 1) == Some(&1)
+        {
+            ids.pop();
+            spans.pop();
+        }
+        // Text that a normaliser removed gives ranges that do not belong to characters.
+        spans.iter_mut().for_each(|span| {
+            if text.get(span.clone()).is_none() {
+                *span = 0..0
+            }
+        });
+        Ok(TokenizedText { ids, spans })
+    }
+
+    /// Converts a prompt with its continuation, so that no token has parts of both.
+    ///
+    /// The tokens are those of the whole text, if one ends with the prompt; otherwise those of each part, if they spell
+    /// the whole text.
+    pub(super) fn encode_pair(&self, prompt: &str, continuation: &str) -> Result<TokenizedPair, Error> {
+        let whole = format!("{prompt}{continuation}");
+        let mut text = self.encode(&whole)?;
+        let boundary = text.spans.iter().position(|span| span.end > prompt.len()).unwrap_or(text.ids.len());
+        let crosses = text.spans.get(boundary).is_some_and(|span| span.start < prompt.len());
+        if !crosses {
+            for span in text.spans.iter_mut().skip(boundary) {
+                *span = span.start.saturating_sub(prompt.len())..span.end.saturating_sub(prompt.len());
+            }
+            return Ok(TokenizedPair { text, boundary });
+        }
+        let (mut parts, second) = (self.encode(prompt)?, self.convert(continuation, false)?);
+        let boundary = parts.ids.len();
+        parts.ids.extend(second.ids);
+        parts.spans.extend(second.spans);
+        if self.decode(&parts.ids)? != self.decode(&text.ids)? {
+            return Err(Error::Unsupported(
+                "the probability of a continuation that begins within a token; end the prompt before the space",
+            ));
+        }
+        Ok(TokenizedPair { text: parts, boundary })
+    }
+
+    /// Returns a function that takes the tokens of a text one by one, and returns the characters that each completes.
+    pub(super) fn stream(&self) -> impl FnMut(u32) -> Result<Option<String>, Error> + Send + '_ {
+        let mut stream = self.tokenizer.decode_stream(false);
+        move |token| stream.step(token).map_err(failed)
+    }
+
+    /// Returns the text of tokens, special ones included.
+    pub(super) fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        self.tokenizer.decode(ids, false).map_err(failed)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn failed(error: tokenizers::Error) -> Error {
+    Error::Failed(format!("its tokenizer: {}", error.to_string().lines().next().unwrap_or_default()))
+}
+
+/// Makes a post-processor count spaces to the tokens that contain them.
+fn keep_spaces(processor: &mut Value, depth: usize) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    match processor {
+        Value::Object(map) => {
+            if let Some(trim) = map.get_mut("trim_offsets") {
+                *trim = Value::Bool(false);
+            }
+            map.values_mut().for_each(|value| keep_spaces(value, depth));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| keep_spaces(value, depth)),
+        _ => {}
+    }
+}

@@ -1,0 +1,234 @@
+//! Describes the tokenizer of a GGUF file in the form of `tokenizer.json`.
+//!
+//! The metadata have the tokens, and either the merges of byte-level BPE, or scores from which merges follow
+//! (SentencePiece).
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::super::load_error::LoadError;
+
+/// The longest token that is built from others. Longer ones are not words.
+const LONGEST_PIECE: usize = 256;
+
+/// Kinds of tokens that the file marks.
+const CONTROL: u64 = 3;
+const USER_DEFINED: u64 = 4;
+
+/// How texts are divided into words, by the name of the division.
+const WORDS: &[(&[&str], &str)] = &[
+    (
+        &["qwen2", "qwen35"],
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    (
+        &["llama-bpe", "llama3", "smaug-bpe"],
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    (&["default", "gpt-2"], r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+];
+
+/// Returns the description.
+pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Result<Value, LoadError> {
+    let file = GgufTokenizer { path, metadata };
+    let tokens = file.texts("tokens")?;
+    let mut vocabulary = Map::new();
+    for (id, token) in tokens.iter().enumerate() {
+        vocabulary.insert((*token).to_owned(), id.into());
+    }
+    let kind = file.get("model").and_then(Value::as_str).unwrap_or_default();
+    let model = match kind {
+        "gpt2" => file.byte_level(&vocabulary)?,
+        "llama" => file.sentence_piece(&tokens, &vocabulary)?,
+        _ => {
+            return Err(file.error(format!(
+                "`tokenizer.ggml.model` is `{kind}`; supported are gpt2 and llama, or a `tokenizer.json` beside the file"
+            )));
+        }
+    };
+    let mut json = model;
+    json.insert("added_tokens".to_owned(), file.added_tokens(&tokens));
+    json.insert("post_processor".to_owned(), file.first_token(&tokens));
+    Ok(Value::Object(json))
+}
+
+struct GgufTokenizer<'a> {
+    path: &'a Path,
+    metadata: &'a Map<String, Value>,
+}
+
+impl<'a> GgufTokenizer<'a> {
+    fn error(&self, problem: String) -> LoadError {
+        LoadError::new(self.path, problem)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.metadata.get(&format!("tokenizer.ggml.{key}"))
+    }
+
+    fn flag(&self, key: &str) -> Option<bool> {
+        self.get(key).and_then(Value::as_bool)
+    }
+
+    fn texts(&self, key: &str) -> Result<Vec<&'a str>, LoadError> {
+        let list = self.get(key).and_then(Value::as_array);
+        let texts = list.and_then(|list| list.iter().map(Value::as_str).collect());
+        texts.ok_or_else(|| {
+            self.error(format!(
+                "`tokenizer.ggml.{key}` is not a list of texts; put a `tokenizer.json` beside the file"
+            ))
+        })
+    }
+
+    fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
+        let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
+        let Some((_, pattern)) = WORDS.iter().find(|(names, _)| names.contains(&division)) else {
+            return Err(self.error(format!(
+                "`tokenizer.ggml.pre` is `{division}`, which is not supported; put a `tokenizer.json` beside the file"
+            )));
+        };
+        let is_qwen = division.starts_with("qwen");
+        Ok(object(json!({
+            "version": "1.0",
+            "normalizer": if is_qwen { json!({"type": "NFC"}) } else { Value::Null },
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+                {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            ]},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "model": {
+                "type": "BPE",
+                "ignore_merges": division.starts_with("llama"),
+                "vocab": vocabulary,
+                "merges": self.texts("merges")?,
+            },
+        })))
+    }
+
+    fn sentence_piece(
+        &self,
+        tokens: &[&str],
+        vocabulary: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, LoadError> {
+        let scores: Option<Vec<f64>> = self
+            .get("scores")
+            .and_then(Value::as_array)
+            .and_then(|list| list.iter().map(Value::as_f64).collect())
+            .filter(|scores: &Vec<f64>| scores.len() == tokens.len());
+        let Some(scores) = scores else {
+            return Err(
+                self.error("`tokenizer.ggml.scores` does not have one number for each token".to_owned())
+            );
+        };
+        let unknown =
+            self.get("unknown_token_id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
+        let prefixes = self.flag("add_space_prefix").unwrap_or(true);
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+        let normalizers = if prefixes {
+            vec![json!({"type": "Prepend", "prepend": "▁"}), replace]
+        } else {
+            vec![replace]
+        };
+        let mut decoders = vec![
+            json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+            json!({"type": "ByteFallback"}),
+            json!({"type": "Fuse"}),
+        ];
+        if prefixes {
+            decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        }
+        Ok(object(json!({
+            "version": "1.0",
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "pre_tokenizer": null,
+            "decoder": {"type": "Sequence", "decoders": decoders},
+            "model": {
+                "type": "BPE",
+                "unk_token": unknown.and_then(|id| tokens.get(id)),
+                "fuse_unk": true,
+                "byte_fallback": true,
+                "merges": merges(tokens, &scores),
+                "vocab": vocabulary,
+            },
+        })))
+    }
+
+    /// Control tokens, and those that the author of the model added.
+    fn added_tokens(&self, tokens: &[&str]) -> Value {
+        let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
+            let is_special = match kind.as_u64() {
+                Some(CONTROL) => true,
+                Some(USER_DEFINED) => false,
+                _ => return None,
+            };
+            Some(json!({
+                "id": id, "content": content, "special": is_special,
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            }))
+        });
+        Value::Array(added.collect())
+    }
+
+    /// The token that begins each text, if there is one.
+    fn first_token(&self, tokens: &[&str]) -> Value {
+        let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
+        if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
+            return Value::Null;
+        }
+        let id = self.get("bos_token_id").and_then(Value::as_u64);
+        let Some((id, token)) = id.and_then(|id| Some((id, *tokens.get(usize::try_from(id).ok()?)?))) else {
+            return Value::Null;
+        };
+        json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {token: {"id": token, "ids": [id], "tokens": [token]}},
+        })
+    }
+}
+
+/// The fields of a JSON object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// The pairs of tokens that make another token, the one with the highest score first.
+fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
+    let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect();
+    let mut found: Vec<(f64, usize, usize)> = Vec::new();
+    for (token, score) in tokens.iter().zip(scores).filter(|(token, _)| token.len() <= LONGEST_PIECE) {
+        let splits = token.char_indices().skip(1).filter_map(|(at, _)| {
+            let (left, right) = token.split_at_checked(at)?;
+            Some((*score, *ids.get(left)?, *ids.get(right)?))
+        });
+        let from = found.len();
+        found.extend(splits);
+        if let Some(new) = found.get_mut(from..) {
+            new.sort_unstable_by_key(|(_, left, right)| (*left, *right));
+        }
+    }
+    // Stable: pairs of one token keep their order.
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let name = |id: usize| tokens.get(id).copied().unwrap_or_default().to_owned();
+    found.into_iter().map(|(_, left, right)| [name(left), name(right)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_become_merges() {
+        let tokens = ["a", "b", "c", "ab", "bc", "abc"];
+        let merges = merges(&tokens, &[0.0, 0.0, 0.0, -2.0, -1.0, -3.0]);
+        let merges: Vec<String> = merges.iter().map(|pair| pair.join("+")).collect();
+        assert_eq!(merges, ["b+c", "a+b", "a+bc", "ab+c"]);
+    }
+}

@@ -1,0 +1,315 @@
+//! Trains Flowgate's own small models: [`Trainer`].
+//!
+//! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed from its folder, and
+//! then gives the same weights, bit for bit, as one that was not stopped. The folder is that of a model: `LocalModel::load` reads it.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `settings.rs` | the shape of a model, and how it is trained |
+//! | `optimizer.rs` | Muon for the matrices of layers, Adam for all others |
+//! | `checkpoint.rs` | the folder of a training |
+//! | `corpus.rs` | generated texts, and what is to be learned of them |
+//! | `vocabulary.rs` | a tokenizer for them |
+
+mod checkpoint;
+mod corpus;
+mod optimizer;
+mod settings;
+mod vocabulary;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use candle_core::{Device, Tensor, Var};
+
+use self::checkpoint::Progress;
+use self::optimizer::Optimizer;
+use super::config::{DecoderConfig, hugging_face};
+use super::decoder::{Decoder, Kernels, KeyValueCache, Probe};
+use super::evaluation::failed;
+use super::inside::token_losses;
+use super::load_error::LoadError;
+use super::tokenizer::TextTokenizer;
+use super::weights::{WeightSource, Weights};
+use crate::Error;
+
+pub use corpus::{Corpus, Example, ExampleKind};
+pub use settings::{ModelShape, TrainingSettings};
+
+/// A training of a small model.
+#[derive(Debug)]
+pub struct Trainer {
+    settings: TrainingSettings,
+    config: serde_json::Map<String, serde_json::Value>,
+    tokenizer_json: serde_json::Value,
+    tokenizer: TextTokenizer,
+    decoder: Decoder,
+    variables: BTreeMap<String, Var>,
+    optimizer: Optimizer,
+    progress: Progress,
+}
+
+impl Trainer {
+    /// Begins a training. The tokenizer is made from the examples, and the weights from the seed.
+    ///
+    /// # Errors
+    /// If the shape does not fit; the error names the size.
+    pub fn new(settings: TrainingSettings, corpus: &Corpus) -> Result<Self, LoadError> {
+        let place = Path::new("settings");
+        let wrong = |error: Error| LoadError::new(place, error.to_string());
+        let tokenizer_json = vocabulary::train(corpus, settings.shape.vocabulary).map_err(wrong)?;
+        let rows = vocabulary::size(&tokenizer_json);
+        let config = settings.shape.config(rows);
+        let shape = hugging_face::read(place, &config, None)?;
+        let variables = settings::initial_weights(&shape, settings.seed)
+            .map_err(|error| LoadError::new(place, error.to_string()))?;
+        Self::assemble(
+            place,
+            settings,
+            config,
+            tokenizer_json,
+            variables,
+            Optimizer::default(),
+            Progress::default(),
+        )
+    }
+
+    /// Continues the training of a folder.
+    ///
+    /// # Errors
+    /// If the folder has no training, or its files do not fit each other.
+    pub fn resume(folder: &Path) -> Result<Self, LoadError> {
+        let saved = checkpoint::read(folder)?;
+        Self::assemble(
+            folder,
+            saved.settings,
+            saved.config,
+            saved.tokenizer,
+            saved.variables,
+            saved.optimizer,
+            saved.progress,
+        )
+    }
+
+    fn assemble(
+        place: &Path,
+        settings: TrainingSettings,
+        config: serde_json::Map<String, serde_json::Value>,
+        tokenizer_json: serde_json::Value,
+        variables: BTreeMap<String, Var>,
+        optimizer: Optimizer,
+        progress: Progress,
+    ) -> Result<Self, LoadError> {
+        let shape: DecoderConfig = hugging_face::read(place, &config, None)?;
+        let tokenizer = TextTokenizer::from_json(place, tokenizer_json.clone())?;
+        // Copies share their storage with the variables, so that the decoder sees each step.
+        let tensors: HashMap<String, Tensor> =
+            variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
+        let weights = Weights {
+            source: WeightSource::Memory(tensors),
+            architecture: shape.architecture,
+            device: Device::Cpu,
+        };
+        let decoder = Decoder::load(shape, &weights)?;
+        Ok(Self { settings, config, tokenizer_json, tokenizer, decoder, variables, optimizer, progress })
+    }
+
+    /// Returns how many steps are done.
+    #[must_use]
+    pub fn steps_done(&self) -> usize {
+        self.progress.losses.len()
+    }
+
+    /// Returns whether all steps of the settings are done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.steps_done() >= self.settings.steps
+    }
+
+    /// Returns the loss of each step so far: the mean negative log-probability of a token, by the weights of the examples.
+    #[must_use]
+    pub fn losses(&self) -> &[f32] {
+        &self.progress.losses
+    }
+
+    /// Returns the number of weights.
+    #[must_use]
+    pub fn weight_count(&self) -> usize {
+        self.variables.values().map(|variable| variable.elem_count()).sum()
+    }
+
+    /// Does one step, on the examples of this step, and returns its loss.
+    ///
+    /// # Errors
+    /// If the loss is not a number: the learning rate is too high.
+    pub fn step(&mut self, corpus: &Corpus) -> Result<f32, Error> {
+        let step = self.steps_done();
+        let first = step * self.settings.batch;
+        let examples: Vec<Example> =
+            (first..first + self.settings.batch).map(|index| corpus.example(index)).collect();
+        let loss = self.loss(&examples)?;
+        let value = loss.to_scalar::<f32>().map_err(failed)?;
+        if !value.is_finite() {
+            return Err(Error::Failed(format!(
+                "the loss of step {step} is not a number; lower the learning rate"
+            )));
+        }
+        let gradients = loss.backward().map_err(failed)?;
+        let rate = self.settings.rate(step);
+        self.optimizer.step(&self.variables, &gradients, rate).map_err(failed)?;
+        self.progress.losses.push(value);
+        Ok(value)
+    }
+
+    /// Returns the loss of examples without learning from them.
+    ///
+    /// # Errors
+    /// If an example is longer than the model reads.
+    pub fn evaluate(&self, examples: &[Example]) -> Result<f32, Error> {
+        self.loss(examples)?.to_scalar().map_err(failed)
+    }
+
+    /// Writes the model, and what is needed to continue.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn save(&self, folder: &Path) -> Result<(), LoadError> {
+        checkpoint::write(folder, self)
+    }
+
+    fn loss(&self, examples: &[Example]) -> Result<Tensor, Error> {
+        let mut rows: Vec<(Vec<u32>, Vec<f32>)> = Vec::with_capacity(examples.len());
+        for example in examples {
+            let (mut ids, mut weights) = (self.tokenizer.encode("")?.ids, Vec::new());
+            weights.resize(ids.len(), 0.0);
+            for (text, weight) in example.parts() {
+                ids.extend(self.tokenizer.encode_written_out(text)?.ids);
+                weights.resize(ids.len(), *weight);
+            }
+            let limit = self.decoder.config().context;
+            if ids.len() > limit {
+                return Err(Error::TooManyTokens { tokens: ids.len(), limit });
+            }
+            rows.push((ids, weights));
+        }
+        let time = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0).saturating_sub(1);
+        let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        for (ids, own) in &rows {
+            let padded = |skip: usize| (skip..skip + time).map(|at| ids.get(at).copied().unwrap_or(0));
+            inputs.extend(padded(0));
+            targets.extend(padded(1));
+            weights.extend((1..=time).map(|at| own.get(at).copied().unwrap_or(0.0)));
+        }
+        let total: f32 = weights.iter().sum();
+        if total <= 0.0 {
+            return Err(Error::Failed("the examples have nothing to learn".to_owned()));
+        }
+        let loss = || {
+            let inputs = Tensor::from_vec(inputs, (rows.len(), time), &Device::Cpu)?;
+            let mut probe = Probe { kernels: Kernels::Differentiable, ..Probe::default() };
+            let (hidden, _) = self.decoder.forward(&inputs, &KeyValueCache::default(), &mut probe)?;
+            // Only tokens that count, for the sake of the vocabulary.
+            let kept: Vec<usize> = (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
+            let places: Vec<u32> = kept.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
+            let pick = |list: &[f32]| kept.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
+            let chosen: Vec<u32> = kept.iter().filter_map(|&at| targets.get(at).copied()).collect();
+            let places = Tensor::new(places, &Device::Cpu)?;
+            let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&places, 0)?)?;
+            let losses = token_losses(&logits, &Tensor::new(chosen, &Device::Cpu)?)?;
+            (losses * Tensor::new(pick(&weights), &Device::Cpu)?)?.sum_all()? / f64::from(total)
+        };
+        loss().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::tests::TempFolder;
+    use crate::{ScoringModel, block_on};
+
+    fn settings() -> TrainingSettings {
+        let shape = ModelShape {
+            vocabulary: 300,
+            width: 32,
+            layers: 2,
+            heads: 4,
+            key_heads: 2,
+            ..ModelShape::default()
+        };
+        TrainingSettings { shape, steps: 6, batch: 1, warm_up: 2, ..TrainingSettings::default() }
+    }
+
+    fn weights(trainer: &Trainer) -> Vec<u32> {
+        let values =
+            trainer.variables.values().map(|variable| variable.flatten_all().unwrap().to_vec1::<f32>());
+        values.flat_map(Result::unwrap).map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn a_resumed_training_gives_the_same_bits() {
+        let corpus = Corpus::new(7);
+        let mut whole = Trainer::new(settings(), &corpus).unwrap();
+        while !whole.is_done() {
+            whole.step(&corpus).unwrap();
+        }
+        let folder = TempFolder::new();
+        let mut stopped = Trainer::new(settings(), &corpus).unwrap();
+        for _ in 0..3 {
+            stopped.step(&corpus).unwrap();
+        }
+        stopped.save(folder.path()).unwrap();
+        let mut resumed = Trainer::resume(folder.path()).unwrap();
+        assert_eq!(resumed.steps_done(), 3);
+        while !resumed.is_done() {
+            resumed.step(&corpus).unwrap();
+        }
+        assert_eq!(resumed.losses(), whole.losses());
+        assert_eq!(weights(&resumed), weights(&whole));
+        // On the same examples, since single steps differ.
+        let examples: Vec<Example> = (0..4).map(|index| corpus.example(index)).collect();
+        let first = Trainer::new(settings(), &corpus).unwrap().evaluate(&examples).unwrap();
+        let last = whole.evaluate(&examples).unwrap();
+        assert!(last < first - 0.1, "it learns: {last} after {first}");
+        // The folder is a model: its score is the loss of the same text.
+        let model = crate::LocalModel::load(folder.path(), &crate::local::LocalSettings::default()).unwrap();
+        let scored = block_on(model.score("The agent", " pays.")).unwrap();
+        assert!(scored.len() > 1 && scored.iter().all(|token| token.logprob < 0.0));
+    }
+
+    #[test]
+    fn other_seeds_are_other_trainings() {
+        let corpus = Corpus::new(7);
+        let other = TrainingSettings { seed: 2, ..settings() };
+        let (a, b) = (Trainer::new(settings(), &corpus).unwrap(), Trainer::new(other, &corpus).unwrap());
+        assert_ne!(weights(&a), weights(&b));
+        assert_eq!(weights(&a), weights(&Trainer::new(settings(), &corpus).unwrap()));
+    }
+
+    #[test]
+    fn damaged_folders_are_errors() {
+        let corpus = Corpus::new(7);
+        let folder = TempFolder::new();
+        Trainer::new(settings(), &corpus).unwrap().save(folder.path()).unwrap();
+        let check = |file: &str, content: &[u8], expected: &str| {
+            let path = folder.path().join(file);
+            let whole = std::fs::read(&path).unwrap();
+            std::fs::write(&path, content).unwrap();
+            let error = Trainer::resume(folder.path()).unwrap_err().to_string();
+            let error = error.replace(folder.path().to_str().unwrap(), "M");
+            assert_eq!(error, format!("cannot load the model from {expected}"));
+            std::fs::write(&path, whole).unwrap();
+        };
+        check(
+            "training.json",
+            b"{}",
+            "`M/training.json`: it is not the expected JSON: missing field `settings` at line 1 column 2",
+        );
+        check(
+            "training.safetensors",
+            b"12",
+            "`M/training.safetensors`: it is cut off: it is shorter than its header says; download it again",
+        );
+        Trainer::resume(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! Changes weights by their gradients: [`Optimizer`].
+//!
+//! The matrices of layers are changed by Muon: the gradient with momentum, made nearly orthogonal by five steps of a
+//! Newton-Schulz iteration, so that all directions of a matrix learn equally fast. All other weights are changed by Adam.
+
+use std::collections::BTreeMap;
+
+use candle_core::backprop::GradStore;
+use candle_core::{Result, Tensor, Var};
+
+/// The momentum of Muon.
+const MOMENTUM: f64 = 0.95;
+/// The decay of Adam's means of gradients, and of their squares.
+const DECAYS: (f64, f64) = (0.9, 0.95);
+/// Adam's learning rate as a share of Muon's.
+const ADAM_SHARE: f64 = 0.15;
+/// Longer gradients are shortened to this length.
+const MAX_NORM: f64 = 1.0;
+
+/// The state of an optimiser.
+#[derive(Debug, Default)]
+pub(super) struct Optimizer {
+    pub(super) steps: usize,
+    /// The means of gradients, by the name of the weights; of their squares, by the name with `SQUARES`.
+    pub(super) moments: BTreeMap<String, Tensor>,
+}
+
+/// The end of the names of means of squares.
+const SQUARES: &str = "/squares";
+
+impl Optimizer {
+    /// Changes all variables once.
+    pub(super) fn step(
+        &mut self,
+        variables: &BTreeMap<String, Var>,
+        gradients: &GradStore,
+        rate: f64,
+    ) -> Result<()> {
+        self.steps += 1;
+        let mut squares = 0.0;
+        for variable in variables.values() {
+            if let Some(gradient) = gradients.get(variable) {
+                squares += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
+            }
+        }
+        let scale = (MAX_NORM / squares.sqrt().max(1e-12)).min(1.0);
+        for (name, variable) in variables {
+            let Some(gradient) = gradients.get(variable) else { continue };
+            let gradient = (gradient.detach() * scale)?;
+            let is_matrix = variable.rank() == 2 && name.contains("_proj.");
+            let change = if is_matrix { self.muon(name, &gradient)? } else { self.adam(name, &gradient)? };
+            let rate = if is_matrix { rate } else { rate * ADAM_SHARE };
+            variable.set(&(variable.as_tensor().detach() - (change * rate)?)?)?;
+        }
+        Ok(())
+    }
+
+    fn mean(&mut self, name: String, value: &Tensor, decay: f64, share: f64) -> Result<Tensor> {
+        let mean = match self.moments.get(&name) {
+            Some(mean) => ((mean * decay)? + (value * share)?)?,
+            None => (value * share)?,
+        };
+        self.moments.insert(name, mean.clone());
+        Ok(mean)
+    }
+
+    fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
+        let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
+        let ahead = (gradient + (momentum * MOMENTUM)?)?;
+        let (rows, columns) = ahead.dims2()?;
+        #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+        let scale = (rows as f64 / columns as f64).max(1.0).sqrt();
+        orthogonal(&ahead)? * scale
+    }
+
+    fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
+        let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
+        let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
+        // The means begin at 0, and are corrected for it.
+        let steps = i32::try_from(self.steps).unwrap_or(i32::MAX);
+        let mean = (mean / (1.0 - DECAYS.0.powi(steps)))?;
+        let squares = (squares / (1.0 - DECAYS.1.powi(steps)))?;
+        mean / (squares.sqrt()? + 1e-10)?
+    }
+}
+
+/// Returns a matrix with the same directions and nearly equal singular values (between about 0.7 and 1.2).
+fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
+    let (rows, columns) = matrix.dims2()?;
+    let is_tall = rows > columns;
+    let norm = f64::from(matrix.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt();
+    let mut x = (matrix / (norm + 1e-7))?;
+    if is_tall {
+        x = x.t()?.contiguous()?;
+    }
+    for _ in 0..5 {
+        let square = x.matmul(&x.t()?)?;
+        let polynomial = ((&square * -4.775)? + (square.matmul(&square)? * 2.0315)?)?;
+        x = ((&x * 3.4445)? + polynomial.matmul(&x)?)?;
+    }
+    if is_tall { x.t()?.contiguous() } else { Ok(x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn matrices_become_nearly_orthogonal() {
+        for (rows, columns) in [(3, 5), (5, 3), (4, 4)] {
+            let values: Vec<f32> =
+                (0..rows * columns).map(|index| ((index * 7 + 3) % 11) as f32 - 5.0).collect();
+            let matrix = Tensor::from_vec(values, (rows, columns), &Device::Cpu).unwrap();
+            let x = orthogonal(&matrix).unwrap();
+            let x = if rows > columns { x.t().unwrap() } else { x };
+            let product: Vec<Vec<f32>> = x.matmul(&x.t().unwrap()).unwrap().to_vec2().unwrap();
+            for (row, values) in product.iter().enumerate() {
+                for (column, value) in values.iter().enumerate() {
+                    let expected = if row == column { 0.5..1.5 } else { -0.4..0.4 };
+                    assert!(expected.contains(value), "{rows} x {columns}: {product:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn adam_finds_the_minimum() {
+        let variable = Var::from_tensor(&Tensor::new(&[3.0_f32, -2.0], &Device::Cpu).unwrap()).unwrap();
+        let variables = BTreeMap::from([("x".to_owned(), variable.clone())]);
+        let mut optimizer = Optimizer::default();
+        for step in 0..400 {
+            let loss = variable.sqr().unwrap().sum_all().unwrap();
+            let rate = 0.5 * (1.0 - f64::from(step) / 400.0);
+            optimizer.step(&variables, &loss.backward().unwrap(), rate).unwrap();
+        }
+        let found: Vec<f32> = variable.to_vec1().unwrap();
+        assert!(found.iter().all(|value| value.abs() < 0.05), "{found:?}");
+    }
+}

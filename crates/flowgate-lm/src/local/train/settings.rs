@@ -1,0 +1,179 @@
+//! The shape of a small model, how it is trained, and its first weights.
+
+use std::collections::BTreeMap;
+
+use candle_core::{Device, Result, Tensor, Var};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::super::config::DecoderConfig;
+use super::super::sampler::SplitMix;
+use super::super::weights::{LayerRole, TensorRole};
+
+/// The shape of a small model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelShape {
+    /// The most tokens of its vocabulary.
+    pub vocabulary: usize,
+    /// The width of its layers.
+    pub width: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// The number of heads; they divide the width.
+    pub heads: usize,
+    /// The number of heads of keys and values; they divide the heads.
+    pub key_heads: usize,
+    /// The width between the projections of the feed-forward part.
+    pub inner_width: usize,
+    /// How many earlier tokens the convolution before attention adds. With 3 of them a model learns to copy after a tenth of the
+    /// tokens that it needs without.
+    pub convolution: usize,
+    /// The most tokens of a text.
+    pub context: usize,
+}
+
+impl Default for ModelShape {
+    fn default() -> Self {
+        Self {
+            vocabulary: 1024,
+            width: 128,
+            layers: 3,
+            heads: 4,
+            key_heads: 2,
+            inner_width: 352,
+            convolution: 3,
+            context: 4096,
+        }
+    }
+}
+
+/// How a model is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainingSettings {
+    /// The shape of the model.
+    pub shape: ModelShape,
+    /// What the first weights are drawn from.
+    pub seed: u64,
+    /// The number of steps.
+    pub steps: usize,
+    /// How many examples a step learns from.
+    pub batch: usize,
+    /// How many steps the learning rate takes to reach its height.
+    pub warm_up: usize,
+    /// The share of the steps, at the end, in which the learning rate falls to 0: a model copies reliably only after them.
+    pub decay: f64,
+    /// The learning rate of matrices; all other weights have 0.15 times as much.
+    pub rate: f64,
+}
+
+impl Default for TrainingSettings {
+    fn default() -> Self {
+        Self {
+            shape: ModelShape::default(),
+            seed: 1,
+            steps: 2000,
+            batch: 16,
+            warm_up: 20,
+            decay: 0.4,
+            rate: 0.02,
+        }
+    }
+}
+
+impl TrainingSettings {
+    /// Returns the learning rate of a step.
+    #[expect(clippy::cast_precision_loss, reason = "steps are few")]
+    pub(super) fn rate(&self, step: usize) -> f64 {
+        let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
+        let left = self.steps.saturating_sub(step) as f64;
+        let falling = left / (self.steps as f64 * self.decay).max(1.0);
+        self.rate * rising.min(falling).min(1.0)
+    }
+}
+
+impl ModelShape {
+    /// Returns the `config.json` of a model with `rows` tokens.
+    pub(super) fn config(&self, rows: usize) -> Map<String, Value> {
+        let config = json!({
+            "model_type": "flowgate",
+            "vocab_size": rows,
+            "hidden_size": self.width,
+            "intermediate_size": self.inner_width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.key_heads,
+            "max_position_embeddings": self.context,
+            "convolution": self.convolution,
+            // The embeddings have a standard deviation of 1 / 25.
+            "embedding_scale": 25.0,
+            "tie_word_embeddings": true,
+        });
+        match config {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// Draws the first weights: normalisations are 1, the convolution 0, and all others have mean 0.
+pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
+    let mut random = SplitMix::new(seed);
+    let (width, inner) = (shape.width, shape.inner_width);
+    let mut weights = BTreeMap::new();
+    let mut add = |role: TensorRole, dims: &[usize], deviation: Option<f64>| -> Result<()> {
+        let count: usize = dims.iter().product();
+        #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]
+        let values: Vec<f32> = match deviation {
+            // The sum of twelve uniform numbers is nearly normal.
+            Some(deviation) => (0..count)
+                .map(|_| (((0..12).map(|_| random.uniform()).sum::<f64>() - 6.0) * deviation) as f32)
+                .collect(),
+            None => vec![1.0; count],
+        };
+        let name = role.hugging_face_name(shape.architecture).unwrap_or_default();
+        weights.insert(name, Var::from_tensor(&Tensor::from_vec(values, dims, &Device::Cpu)?)?);
+        Ok(())
+    };
+    add(TensorRole::Embedding, &[shape.vocabulary, width], Some(1.0 / 25.0))?;
+    #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+    let deviation = |columns: usize| Some((1.0 / columns as f64).sqrt());
+    for layer in 0..shape.layers {
+        let of = |role| TensorRole::OfLayer(layer, role);
+        add(of(LayerRole::AttentionNorm), &[width], None)?;
+        add(of(LayerRole::FeedForwardNorm), &[width], None)?;
+        add(of(LayerRole::QueryNorm), &[shape.head_width], None)?;
+        add(of(LayerRole::KeyNorm), &[shape.head_width], None)?;
+        add(of(LayerRole::Query), &[shape.query_width(), width], deviation(width))?;
+        add(of(LayerRole::Key), &[shape.key_width(), width], deviation(width))?;
+        add(of(LayerRole::Value), &[shape.key_width(), width], deviation(width))?;
+        // A layer begins as one that changes nothing.
+        add(of(LayerRole::AttentionOutput), &[width, shape.query_width()], Some(0.0))?;
+        add(of(LayerRole::Gate), &[inner, width], deviation(width))?;
+        add(of(LayerRole::Up), &[inner, width], deviation(width))?;
+        add(of(LayerRole::Down), &[width, inner], Some(0.0))?;
+        if shape.convolution > 0 {
+            add(of(LayerRole::Convolution), &[shape.convolution, width], Some(0.0))?;
+        }
+    }
+    add(TensorRole::FinalNorm, &[width], None)?;
+    Ok(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_rises_stays_and_falls() {
+        let settings = TrainingSettings {
+            steps: 100,
+            warm_up: 10,
+            decay: 0.4,
+            rate: 2.0,
+            ..TrainingSettings::default()
+        };
+        for (step, expected) in [(0, 0.2), (9, 2.0), (59, 2.0), (60, 2.0), (80, 1.0), (99, 0.05)] {
+            assert!((settings.rate(step) - expected).abs() < 1e-9, "{step}: {}", settings.rate(step));
+        }
+    }
+}

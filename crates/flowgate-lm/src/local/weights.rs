@@ -1,0 +1,116 @@
+//! Gives the decoder its tensors, by role, from the files of a model.
+//!
+//! A tensor is compared with the shape that the configuration asks for before its content is read, so that memory is
+//! bounded by the size of the files.
+
+pub(crate) mod gguf;
+mod names;
+pub(crate) mod safetensors;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::quantized::QMatMul;
+use candle_core::{Device, Tensor};
+
+use self::gguf::GgufFile;
+use self::safetensors::SafetensorsFolder;
+use super::config::Architecture;
+use super::load_error::LoadError;
+
+pub(crate) use names::{LayerRole, TensorRole};
+
+/// Where the tensors of a model come from.
+#[derive(Debug)]
+pub(crate) enum WeightSource {
+    Safetensors(SafetensorsFolder),
+    Gguf(GgufFile),
+    /// Tensors in memory: those that are being trained, and those of tests.
+    Memory(HashMap<String, Tensor>),
+}
+
+/// The tensors of a model, by role.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    pub(crate) source: WeightSource,
+    pub(crate) architecture: Architecture,
+    pub(crate) device: Device,
+}
+
+/// A matrix that maps vectors of `columns` entries to vectors of `rows` entries.
+#[derive(Debug, Clone)]
+pub(crate) enum Matrix {
+    /// In single precision, rows first.
+    Dense(Tensor),
+    Quantized(Arc<QMatMul>),
+}
+
+impl Weights {
+    /// Returns a tensor in single precision.
+    pub(crate) fn tensor(&self, role: TensorRole, shape: &[usize]) -> Result<Tensor, LoadError> {
+        let name = self.name(role)?;
+        match &self.source {
+            WeightSource::Safetensors(folder) => folder.tensor(&name, shape, &self.device),
+            WeightSource::Gguf(file) => {
+                let quantized = file.tensor(&name, shape, &self.device)?;
+                quantized.dequantize(&self.device).map_err(|error| {
+                    LoadError::of_tensor(file.path(), &name, format_args!("cannot be converted: {error}"))
+                })
+            }
+            WeightSource::Memory(tensors) => {
+                let place = PathBuf::from("memory");
+                let tensor =
+                    tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&place, &name, "is missing"))?;
+                check_shape(&place, &name, tensor.dims(), shape)?;
+                Ok(tensor.clone())
+            }
+        }
+    }
+
+    /// Returns a matrix, quantised if the file has it so.
+    pub(crate) fn matrix(&self, role: TensorRole, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
+        let WeightSource::Gguf(file) = &self.source else {
+            return self.tensor(role, &[rows, columns]).map(Matrix::Dense);
+        };
+        let name = self.name(role)?;
+        let quantized = file.tensor(&name, &[rows, columns], &self.device)?;
+        QMatMul::from_arc(Arc::new(quantized)).map(|matrix| Matrix::Quantized(Arc::new(matrix))).map_err(
+            |error| LoadError::of_tensor(file.path(), &name, format_args!("cannot be converted: {error}")),
+        )
+    }
+
+    /// Returns whether the files have a tensor.
+    pub(crate) fn has(&self, role: TensorRole) -> bool {
+        self.name(role).is_ok_and(|name| match &self.source {
+            WeightSource::Safetensors(folder) => folder.has(&name),
+            WeightSource::Gguf(file) => file.shape(&name).is_some(),
+            WeightSource::Memory(tensors) => tensors.contains_key(&name),
+        })
+    }
+
+    fn name(&self, role: TensorRole) -> Result<String, LoadError> {
+        let (name, place) = match &self.source {
+            WeightSource::Gguf(file) => (role.gguf_name(), file.path()),
+            WeightSource::Safetensors(folder) => (role.hugging_face_name(self.architecture), folder.path()),
+            WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
+        };
+        name.ok_or_else(|| {
+            LoadError::new(
+                place,
+                format!("this kind of file has no tensor for {role:?}; convert the model to safetensors"),
+            )
+        })
+    }
+}
+
+/// Compares the shape of a tensor with that of the configuration.
+fn check_shape(file: &Path, name: &str, shape: &[usize], expected: &[usize]) -> Result<(), LoadError> {
+    if shape == expected {
+        return Ok(());
+    }
+    let problem = format!(
+        "has the shape {shape:?}, and the configuration asks for {expected:?}; use the configuration of these weights"
+    );
+    Err(LoadError::of_tensor(file, name, problem))
+}

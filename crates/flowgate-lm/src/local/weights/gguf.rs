@@ -1,0 +1,260 @@
+//! Reads GGUF files: the header with metadata and places of tensors, and the contents tensor by tensor.
+//!
+//! The reader of the engine allocates what the counts of a header ask for; this one grows with what it has read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use candle_core::quantized::{GgmlDType, QTensor, ggml_file};
+use serde_json::{Map, Number, Value};
+
+use super::super::file;
+use super::super::load_error::LoadError;
+use super::check_shape;
+
+/// The limit on a text of the metadata. The longest are chat templates.
+const TEXT_LIMIT: u64 = 1 << 20;
+/// The limit on values of the metadata, items of lists included.
+const VALUE_LIMIT: u64 = 1 << 22;
+/// The limit on tensors.
+const TENSOR_LIMIT: u64 = 1 << 16;
+
+/// A GGUF file.
+#[derive(Debug)]
+pub(crate) struct GgufFile {
+    path: PathBuf,
+    /// The metadata, as JSON.
+    pub(crate) metadata: Map<String, Value>,
+    tensors: BTreeMap<String, TensorPlace>,
+    size: u64,
+}
+
+/// Where a tensor is, and how it is quantised.
+#[derive(Debug)]
+struct TensorPlace {
+    data_type: GgmlDType,
+    /// Rows first, as in safetensors; the file has the opposite order.
+    shape: Vec<usize>,
+    start: u64,
+}
+
+impl GgufFile {
+    /// Reads the header of a file.
+    pub(crate) fn open(path: &Path) -> Result<Self, LoadError> {
+        let (file, size) = file::open(path)?;
+        let mut header = HeaderReader { path, input: BufReader::new(file), read: 0, values: 0 };
+        if &header.bytes::<4>()? != b"GGUF" {
+            return Err(header.error("it is not a GGUF file"));
+        }
+        let version = header.u32()?;
+        if !(2..=3).contains(&version) {
+            return Err(header.error(format!("it has the version {version} of GGUF; supported are 2 and 3")));
+        }
+        let (tensor_count, metadata_count) = (header.u64()?, header.u64()?);
+        if tensor_count > TENSOR_LIMIT {
+            return Err(
+                header.error(format!("it has {tensor_count} tensors, and at most {TENSOR_LIMIT} are read"))
+            );
+        }
+        let mut metadata = Map::new();
+        for _ in 0..metadata_count {
+            let key = header.text()?;
+            let kind = header.u32()?;
+            let value = header.value(kind, true)?;
+            metadata.insert(key, value);
+        }
+        let mut tensors = BTreeMap::new();
+        for _ in 0..tensor_count {
+            let (name, place) = header.tensor_place()?;
+            if tensors.contains_key(&name) {
+                return Err(LoadError::of_tensor(path, &name, "is listed twice"));
+            }
+            tensors.insert(name, place);
+        }
+        let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
+        let Some(start) = header.read.checked_next_multiple_of(alignment) else {
+            return Err(header.error(format!("`general.alignment` is {alignment}")));
+        };
+        for (name, place) in &mut tensors {
+            let end = place.bytes().and_then(|bytes| start.checked_add(place.start)?.checked_add(bytes));
+            if end.is_none_or(|end| end > size) {
+                let problem = "reaches beyond the end of the file; the file is cut off: download it again";
+                return Err(LoadError::of_tensor(path, name, problem));
+            }
+            place.start += start;
+        }
+        Ok(Self { path: path.to_owned(), metadata, tensors, size })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|place| place.shape.as_slice())
+    }
+
+    /// Reads a tensor as it is.
+    pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<QTensor, LoadError> {
+        let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(&self.path, name, problem);
+        let Some(place) = self.tensors.get(name) else {
+            return Err(wrong(&"is missing; the file is incomplete, or of another kind of model"));
+        };
+        check_shape(&self.path, name, &place.shape, shape)?;
+        // The size was checked against that of the file.
+        let bytes = place.bytes().filter(|&bytes| bytes <= self.size).unwrap_or(0);
+        let (mut file, _) = file::open(&self.path)?;
+        let mut content = Vec::new();
+        file.seek(SeekFrom::Start(place.start))
+            .and_then(|_| file.take(bytes).read_to_end(&mut content))
+            .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
+        if u64::try_from(content.len()) != Ok(bytes) {
+            return Err(wrong(&"is cut off"));
+        }
+        ggml_file::qtensor_from_ggml(place.data_type, &content, shape.to_vec(), device)
+            .map_err(|error| wrong(&format_args!("cannot be read: {error}")))
+    }
+}
+
+impl TensorPlace {
+    /// The size of the content; `None` if it is no whole number of blocks, or more than a file can have.
+    fn bytes(&self) -> Option<u64> {
+        let block = self.data_type.block_size();
+        let row = *self.shape.last()?;
+        if !row.is_multiple_of(block) {
+            return None;
+        }
+        let entries = self.shape.iter().try_fold(1_usize, |entries, &length| entries.checked_mul(length))?;
+        u64::try_from((entries / block).checked_mul(self.data_type.type_size())?).ok()
+    }
+}
+
+/// Reads the header piece by piece.
+struct HeaderReader<'a> {
+    path: &'a Path,
+    input: BufReader<File>,
+    read: u64,
+    values: u64,
+}
+
+impl HeaderReader<'_> {
+    fn error(&self, problem: impl Into<String>) -> LoadError {
+        LoadError::new(self.path, problem)
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], LoadError> {
+        let mut bytes = [0; N];
+        self.input
+            .read_exact(&mut bytes)
+            .map_err(|_| self.error("it is cut off within its header; download it again"))?;
+        self.read += N as u64;
+        Ok(bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, LoadError> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, LoadError> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String, LoadError> {
+        let length = self.u64()?;
+        if length > TEXT_LIMIT {
+            return Err(self.error(format!(
+                "a text of its header has {length} bytes, and at most {TEXT_LIMIT} are read"
+            )));
+        }
+        let mut text = Vec::new();
+        let count = self.input.by_ref().take(length).read_to_end(&mut text);
+        if count.ok().and_then(|count| u64::try_from(count).ok()) != Some(length) {
+            return Err(self.error("it is cut off within its header; download it again"));
+        }
+        self.read += length;
+        // Some files have tokens that are not valid UTF-8.
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// A value of the metadata. Lists of lists do not occur.
+    fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
+        self.values += 1;
+        if self.values > VALUE_LIMIT {
+            return Err(self.error(format!("its metadata has more than {VALUE_LIMIT} values")));
+        }
+        Ok(match kind {
+            0 => u8::from_le_bytes(self.bytes()?).into(),
+            1 => i8::from_le_bytes(self.bytes()?).into(),
+            2 => u16::from_le_bytes(self.bytes()?).into(),
+            3 => i16::from_le_bytes(self.bytes()?).into(),
+            4 => self.u32()?.into(),
+            5 => i32::from_le_bytes(self.bytes()?).into(),
+            6 => number(f32::from_le_bytes(self.bytes()?).into()),
+            7 => Value::Bool(self.bytes::<1>()? != [0]),
+            8 => Value::String(self.text()?),
+            9 if may_be_list => {
+                let kind = self.u32()?;
+                let count = self.u64()?;
+                let mut list = Vec::new();
+                for _ in 0..count {
+                    list.push(self.value(kind, false)?);
+                }
+                Value::Array(list)
+            }
+            10 => self.u64()?.into(),
+            11 => i64::from_le_bytes(self.bytes()?).into(),
+            12 => number(f64::from_le_bytes(self.bytes()?)),
+            _ => return Err(self.error(format!("its metadata has a value of the unknown type {kind}"))),
+        })
+    }
+
+    fn tensor_place(&mut self) -> Result<(String, TensorPlace), LoadError> {
+        let name = self.text()?;
+        let dimensions = self.u32()?;
+        if !(1..=4).contains(&dimensions) {
+            let problem = format_args!("has {dimensions} dimensions, and GGUF has 1 to 4");
+            return Err(LoadError::of_tensor(self.path, &name, problem));
+        }
+        let mut shape = Vec::new();
+        for _ in 0..dimensions {
+            let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
+            shape.insert(0, length);
+        }
+        let kind = self.u32()?;
+        let data_type = data_type(kind).ok_or_else(|| {
+            let problem = format_args!(
+                "has the unsupported quantisation {kind}; use Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32"
+            );
+            LoadError::of_tensor(self.path, &name, problem)
+        })?;
+        Ok((name, TensorPlace { data_type, shape, start: self.u64()? }))
+    }
+}
+
+/// Numbers that JSON lacks are null, and count as missing.
+fn number(value: f64) -> Value {
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+fn data_type(kind: u32) -> Option<GgmlDType> {
+    Some(match kind {
+        0 => GgmlDType::F32,
+        1 => GgmlDType::F16,
+        2 => GgmlDType::Q4_0,
+        3 => GgmlDType::Q4_1,
+        6 => GgmlDType::Q5_0,
+        7 => GgmlDType::Q5_1,
+        8 => GgmlDType::Q8_0,
+        10 => GgmlDType::Q2K,
+        11 => GgmlDType::Q3K,
+        12 => GgmlDType::Q4K,
+        13 => GgmlDType::Q5K,
+        14 => GgmlDType::Q6K,
+        15 => GgmlDType::Q8K,
+        30 => GgmlDType::BF16,
+        _ => return None,
+    })
+}

@@ -1,0 +1,164 @@
+//! The names of tensors in Hugging Face's files and in GGUF files.
+
+use super::super::config::Architecture;
+
+/// What a tensor is for. Layers count from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorRole {
+    Embedding,
+    Positions,
+    ProjectIn,
+    ProjectOut,
+    FinalNorm,
+    FinalNormBias,
+    Output,
+    /// Divisors of the wavelengths of rotary positions: of a GGUF file alone.
+    RotaryDivisors,
+    RotaryDivisorsShort,
+    RotaryDivisorsLong,
+    OfLayer(usize, LayerRole),
+}
+
+/// What a tensor of a layer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LayerRole {
+    AttentionNorm,
+    AttentionNormBias,
+    Query,
+    QueryBias,
+    Key,
+    KeyBias,
+    Value,
+    ValueBias,
+    QueryKeyValue,
+    AttentionOutput,
+    AttentionOutputBias,
+    QueryNorm,
+    KeyNorm,
+    Convolution,
+    FeedForwardNorm,
+    FeedForwardNormBias,
+    Gate,
+    GateBias,
+    Up,
+    UpBias,
+    GateUp,
+    Down,
+    DownBias,
+}
+
+impl TensorRole {
+    /// The name in a file in Hugging Face's form; `None` if such a model has no such tensor.
+    pub(crate) fn hugging_face_name(self, architecture: Architecture) -> Option<String> {
+        let is_opt = architecture == Architecture::Opt;
+        let root = if is_opt { "model.decoder" } else { "model" };
+        let name = match self {
+            Self::Embedding => format!("{root}.embed_tokens.weight"),
+            Self::Positions => format!("{root}.embed_positions.weight"),
+            Self::ProjectIn => format!("{root}.project_in.weight"),
+            Self::ProjectOut => format!("{root}.project_out.weight"),
+            Self::FinalNorm if is_opt => format!("{root}.final_layer_norm.weight"),
+            Self::FinalNormBias if is_opt => format!("{root}.final_layer_norm.bias"),
+            Self::FinalNorm => format!("{root}.norm.weight"),
+            Self::Output => "lm_head.weight".to_owned(),
+            Self::OfLayer(layer, role) => {
+                let part = if is_opt { opt_part(role) } else { llama_part(role) }?;
+                format!("{root}.layers.{layer}.{part}")
+            }
+            Self::FinalNormBias
+            | Self::RotaryDivisors
+            | Self::RotaryDivisorsShort
+            | Self::RotaryDivisorsLong => {
+                return None;
+            }
+        };
+        Some(name)
+    }
+
+    /// The name in a GGUF file; `None` if there is none.
+    pub(crate) fn gguf_name(self) -> Option<String> {
+        let name = match self {
+            Self::Embedding => "token_embd.weight",
+            Self::FinalNorm => "output_norm.weight",
+            Self::Output => "output.weight",
+            Self::RotaryDivisors => "rope_freqs.weight",
+            Self::RotaryDivisorsShort => "rope_factors_short.weight",
+            Self::RotaryDivisorsLong => "rope_factors_long.weight",
+            Self::OfLayer(layer, role) => return Some(format!("blk.{layer}.{}", gguf_part(role)?)),
+            Self::Positions | Self::ProjectIn | Self::ProjectOut | Self::FinalNormBias => return None,
+        };
+        Some(name.to_owned())
+    }
+}
+
+fn llama_part(role: LayerRole) -> Option<&'static str> {
+    Some(match role {
+        LayerRole::AttentionNorm => "input_layernorm.weight",
+        LayerRole::Query => "self_attn.q_proj.weight",
+        LayerRole::QueryBias => "self_attn.q_proj.bias",
+        LayerRole::Key => "self_attn.k_proj.weight",
+        LayerRole::KeyBias => "self_attn.k_proj.bias",
+        LayerRole::Value => "self_attn.v_proj.weight",
+        LayerRole::ValueBias => "self_attn.v_proj.bias",
+        LayerRole::QueryKeyValue => "self_attn.qkv_proj.weight",
+        LayerRole::AttentionOutput => "self_attn.o_proj.weight",
+        LayerRole::AttentionOutputBias => "self_attn.o_proj.bias",
+        LayerRole::QueryNorm => "self_attn.q_norm.weight",
+        LayerRole::KeyNorm => "self_attn.k_norm.weight",
+        LayerRole::Convolution => "self_attn.convolution.weight",
+        LayerRole::FeedForwardNorm => "post_attention_layernorm.weight",
+        LayerRole::Gate => "mlp.gate_proj.weight",
+        LayerRole::GateBias => "mlp.gate_proj.bias",
+        LayerRole::Up => "mlp.up_proj.weight",
+        LayerRole::UpBias => "mlp.up_proj.bias",
+        LayerRole::GateUp => "mlp.gate_up_proj.weight",
+        LayerRole::Down => "mlp.down_proj.weight",
+        LayerRole::DownBias => "mlp.down_proj.bias",
+        LayerRole::AttentionNormBias | LayerRole::FeedForwardNormBias => return None,
+    })
+}
+
+fn opt_part(role: LayerRole) -> Option<&'static str> {
+    Some(match role {
+        LayerRole::AttentionNorm => "self_attn_layer_norm.weight",
+        LayerRole::AttentionNormBias => "self_attn_layer_norm.bias",
+        LayerRole::AttentionOutput => "self_attn.out_proj.weight",
+        LayerRole::AttentionOutputBias => "self_attn.out_proj.bias",
+        LayerRole::FeedForwardNorm => "final_layer_norm.weight",
+        LayerRole::FeedForwardNormBias => "final_layer_norm.bias",
+        LayerRole::Up => "fc1.weight",
+        LayerRole::UpBias => "fc1.bias",
+        LayerRole::Down => "fc2.weight",
+        LayerRole::DownBias => "fc2.bias",
+        LayerRole::Query
+        | LayerRole::QueryBias
+        | LayerRole::Key
+        | LayerRole::KeyBias
+        | LayerRole::Value
+        | LayerRole::ValueBias => return llama_part(role),
+        _ => return None,
+    })
+}
+
+fn gguf_part(role: LayerRole) -> Option<&'static str> {
+    Some(match role {
+        LayerRole::AttentionNorm => "attn_norm.weight",
+        LayerRole::Query => "attn_q.weight",
+        LayerRole::QueryBias => "attn_q.bias",
+        LayerRole::Key => "attn_k.weight",
+        LayerRole::KeyBias => "attn_k.bias",
+        LayerRole::Value => "attn_v.weight",
+        LayerRole::ValueBias => "attn_v.bias",
+        LayerRole::QueryKeyValue => "attn_qkv.weight",
+        LayerRole::AttentionOutput => "attn_output.weight",
+        LayerRole::AttentionOutputBias => "attn_output.bias",
+        LayerRole::QueryNorm => "attn_q_norm.weight",
+        LayerRole::KeyNorm => "attn_k_norm.weight",
+        LayerRole::FeedForwardNorm => "ffn_norm.weight",
+        LayerRole::Gate => "ffn_gate.weight",
+        // Phi-3 has gate and input in one matrix under the name of the input.
+        LayerRole::Up | LayerRole::GateUp => "ffn_up.weight",
+        LayerRole::Down => "ffn_down.weight",
+        _ => return None,
+    })
+}

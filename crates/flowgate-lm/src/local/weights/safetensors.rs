@@ -1,0 +1,224 @@
+//! Reads safetensors files, one or several shards, tensor by tensor.
+//!
+//! A file has a length (8 bytes), a header in JSON of that length, and the contents. Reading each tensor from its place,
+//! without mapping the file (which would be unsafe) or holding it whole, needs hardly more memory than the tensors.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use serde::Deserialize;
+
+use super::super::file;
+use super::super::load_error::LoadError;
+use super::check_shape;
+
+/// The limit on the header of a file.
+const HEADER_LIMIT: u64 = 64 << 20;
+
+/// The safetensors files of a folder.
+#[derive(Debug)]
+pub(crate) struct SafetensorsFolder {
+    folder: PathBuf,
+    shards: Vec<PathBuf>,
+    tensors: HashMap<String, TensorPlace>,
+}
+
+/// Where a tensor is.
+#[derive(Debug)]
+struct TensorPlace {
+    shard: usize,
+    data_type: DType,
+    shape: Vec<usize>,
+    start: u64,
+    bytes: u64,
+}
+
+/// The index of a model in several shards.
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The entry of a tensor in the header.
+#[derive(Deserialize)]
+struct HeaderEntry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (u64, u64),
+}
+
+impl SafetensorsFolder {
+    /// Reads the headers of `model.safetensors`, or of the shards that `model.safetensors.index.json` names.
+    pub(crate) fn open(folder: &Path) -> Result<Self, LoadError> {
+        let single = folder.join("model.safetensors");
+        let index_file = folder.join("model.safetensors.index.json");
+        let mut opened = Self { folder: folder.to_owned(), shards: Vec::new(), tensors: HashMap::new() };
+        let Some(index) = file::read_optional_json::<ShardIndex>(&index_file)? else {
+            if !single.try_exists().unwrap_or(true) {
+                return Err(LoadError::new(
+                    folder,
+                    "it has neither `model.safetensors` nor `model.safetensors.index.json`; convert other weights to \
+                    safetensors with `save_pretrained` of transformers, or name a GGUF file",
+                ));
+            }
+            opened.read_header(single)?;
+            return Ok(opened);
+        };
+        let mut names: Vec<&String> = index.weight_map.values().collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let is_plain =
+                matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
+            if !is_plain {
+                return Err(LoadError::new(
+                    &index_file,
+                    format!("`{name}` is not the name of a file of the folder"),
+                ));
+            }
+            opened.read_header(folder.join(name))?;
+        }
+        for (tensor, name) in &index.weight_map {
+            let place = opened.tensors.get(tensor);
+            if place.and_then(|place| opened.shards.get(place.shard)) != Some(&folder.join(name)) {
+                let problem = format_args!("is not in `{name}`, where the index expects it");
+                return Err(LoadError::of_tensor(&index_file, tensor, problem));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Reads the header of one file.
+    pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
+        let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
+        opened.read_header(path)?;
+        Ok(opened)
+    }
+
+    /// Reads all tensors, with the shapes that the files say.
+    pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
+        let mut names: Vec<&String> = self.tensors.keys().collect();
+        names.sort_unstable();
+        let read = |name: &String| {
+            let shape = self.tensors.get(name).map(|place| place.shape.clone()).unwrap_or_default();
+            Ok((name.clone(), self.tensor(name, &shape, &Device::Cpu)?))
+        };
+        names.into_iter().map(read).collect()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Reads a tensor in single precision.
+    pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
+        let found = self.tensors.get(name).and_then(|place| Some((place, self.shards.get(place.shard)?)));
+        let Some((place, shard)) = found else {
+            let problem =
+                "is missing; the folder is incomplete, or the configuration is that of another model";
+            return Err(LoadError::of_tensor(&self.folder, name, problem));
+        };
+        check_shape(shard, name, &place.shape, shape)?;
+        let failed = |error: &dyn std::fmt::Display| {
+            LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}"))
+        };
+        let (mut file, _) = file::open(shard)?;
+        file.seek(SeekFrom::Start(place.start)).map_err(|error| failed(&error))?;
+        let mut content = Vec::new();
+        file.take(place.bytes).read_to_end(&mut content).map_err(|error| failed(&error))?;
+        if u64::try_from(content.len()) != Ok(place.bytes) {
+            return Err(LoadError::of_tensor(shard, name, "is cut off"));
+        }
+        Tensor::from_raw_buffer(&content, place.data_type, shape, &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(DType::F32)?.to_device(device))
+            .map_err(|error| failed(&error))
+    }
+
+    fn read_header(&mut self, path: PathBuf) -> Result<(), LoadError> {
+        let (mut file, size) = file::open(&path)?;
+        let cut =
+            || LoadError::new(&path, "it is cut off: it is shorter than its header says; download it again");
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(|_| cut())?;
+        let length = u64::from_le_bytes(length);
+        let start = length.checked_add(8).ok_or_else(cut)?;
+        if length > HEADER_LIMIT {
+            return Err(LoadError::new(
+                &path,
+                format!("its header has {length} bytes, and at most {HEADER_LIMIT} are read"),
+            ));
+        }
+        if start > size {
+            return Err(cut());
+        }
+        let mut header = Vec::new();
+        file.take(length)
+            .read_to_end(&mut header)
+            .map_err(|error| LoadError::new(&path, format!("it cannot be read: {error}")))?;
+        let header: BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(&header).map_err(|error| {
+                LoadError::new(&path, format!("its header is not the expected JSON: {error}"))
+            })?;
+        let shard = self.shards.len();
+        for (name, entry) in header {
+            if name == "__metadata__" {
+                continue;
+            }
+            let place = place(shard, &path, &name, entry, start, size)?;
+            if self.tensors.insert(name.clone(), place).is_some() {
+                return Err(LoadError::of_tensor(&path, &name, "is in another shard as well"));
+            }
+        }
+        self.shards.push(path);
+        Ok(())
+    }
+}
+
+/// Checks the entry of a tensor: a known type, and as many bytes as its shape needs, within the file.
+fn place(
+    shard: usize,
+    path: &Path,
+    name: &str,
+    entry: serde_json::Value,
+    start: u64,
+    size: u64,
+) -> Result<TensorPlace, LoadError> {
+    let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(path, name, problem);
+    let entry: HeaderEntry = serde_json::from_value(entry)
+        .map_err(|error| wrong(&format_args!("has a header that is not the expected JSON: {error}")))?;
+    let data_type = match entry.dtype.as_str() {
+        "F64" => DType::F64,
+        "F32" => DType::F32,
+        "F16" => DType::F16,
+        "BF16" => DType::BF16,
+        // Not read unless the decoder asks for it, and then refused by its shape or here.
+        "I64" => DType::I64,
+        "U8" | "BOOL" => DType::U8,
+        other => {
+            return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16")));
+        }
+    };
+    let (from, to) = entry.data_offsets;
+    let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
+    let needed =
+        entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
+    if to.checked_sub(from).is_none() || to.checked_sub(from) != needed {
+        return Err(wrong(&format_args!(
+            "has the bytes {from} to {to}, which do not fit its shape {:?}",
+            entry.shape
+        )));
+    }
+    let end = start.checked_add(to).filter(|&end| end <= size);
+    match (start.checked_add(from), end) {
+        (Some(start), Some(_)) => {
+            Ok(TensorPlace { shard, data_type, shape: entry.shape, start, bytes: to - from })
+        }
+        _ => Err(wrong(&"reaches beyond the end of the file; the file is cut off: download it again")),
+    }
+}

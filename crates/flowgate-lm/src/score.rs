@@ -1,0 +1,180 @@
+//! Defines models that return the probability of a given text: [`ScoringModel`] and what it is asked.
+//!
+//! Searches over contexts ask for the same continuation after many prompts that share their beginning. A
+//! [`Prefix`] keeps what a model has computed for a beginning; requests are answered in batches, and a request
+//! whose bound is lost is given up early.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{BoxFuture, Error};
+
+/// A model that returns the probability of a given text.
+pub trait ScoringModel: Send + Sync {
+    /// Scores each request. The scores are in the order of the requests.
+    ///
+    /// # Errors
+    /// If a request cannot be scored: the model does not return log-probabilities, a text is too long, or a token
+    /// spans the end of the prompt.
+    fn score_batch<'a>(
+        &'a self,
+        requests: &'a [ScoreRequest<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Score>, Error>>;
+
+    /// Prepares a text that many prompts begin with: `parent`, if there is one, followed by `text`.
+    ///
+    /// A model that keeps nothing for a prefix only remembers the text.
+    ///
+    /// # Errors
+    /// If the text is too long for the model.
+    fn prefix<'a>(
+        &'a self,
+        parent: Option<&'a Prefix>,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<Prefix, Error>> {
+        Box::pin(std::future::ready(Ok(Prefix::new(parent, text, None))))
+    }
+
+    /// Returns the tokens of `continuation`, each with its natural log-probability after `prompt` and the preceding
+    /// tokens.
+    ///
+    /// # Errors
+    /// As for [`ScoringModel::score_batch`].
+    fn score<'a>(
+        &'a self,
+        prompt: &'a str,
+        continuation: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>> {
+        Box::pin(async move {
+            let request = ScoreRequest { prompt, continuation, ..ScoreRequest::default() };
+            let scores = self.score_batch(std::slice::from_ref(&request)).await?;
+            Ok(scores.into_iter().next().map(|score| score.tokens).unwrap_or_default())
+        })
+    }
+}
+
+/// A text to score, and what comes before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ScoreRequest<'a> {
+    /// What the prompt begins with, as [`ScoringModel::prefix`] returned it.
+    pub prefix: Option<&'a Prefix>,
+    /// The prompt after the prefix.
+    pub prompt: &'a str,
+    /// The text to score.
+    pub continuation: &'a str,
+    /// The sum of log-probabilities below which the caller does not need the score: the model may stop as soon as the
+    /// tokens so far have less.
+    pub bound: Option<f64>,
+}
+
+impl ScoreRequest<'_> {
+    /// Returns the whole prompt: the prefix and the prompt.
+    #[must_use]
+    pub fn whole_prompt(&self) -> String {
+        let prefix = self.prefix.map_or("", Prefix::text);
+        format!("{prefix}{}", self.prompt)
+    }
+}
+
+/// The score of a continuation.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Score {
+    /// Its tokens with their log-probabilities; if scoring stopped, only those that were scored.
+    pub tokens: Vec<ScoredToken>,
+    /// Whether scoring stopped early because the sum is below the bound of the request.
+    pub is_stopped: bool,
+}
+
+impl Score {
+    /// Returns the log-probability of the tokens: their sum.
+    #[must_use]
+    pub fn logprob(&self) -> f64 {
+        self.tokens.iter().map(|token| token.logprob).sum()
+    }
+
+    /// Returns the perplexity: the exponential of the mean negative log-probability of the tokens; 1 without tokens.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a text has fewer than 2^52 tokens")]
+    pub fn perplexity(&self) -> f64 {
+        match self.tokens.len() {
+            0 => 1.0,
+            count => (-self.logprob() / count as f64).exp(),
+        }
+    }
+}
+
+/// A token with its log-probability.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoredToken {
+    /// The text of the token.
+    pub text: String,
+    /// The natural logarithm of its probability.
+    pub logprob: f64,
+}
+
+/// The beginning of prompts, with what a model has computed for it.
+///
+/// Copies share what was computed. Only the model that returned it uses it; for another model it is a text.
+#[derive(Clone)]
+pub struct Prefix {
+    text: Arc<str>,
+    state: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Prefix {
+    /// Creates a prefix: the text of `parent`, followed by `text`. `state` is what the model has computed for both, which
+    /// [`Prefix::state`] returns.
+    #[must_use]
+    pub fn new(parent: Option<&Self>, text: &str, state: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        let before = parent.map_or("", Self::text);
+        Self { text: Arc::from(format!("{before}{text}")), state }
+    }
+
+    /// Returns the whole text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns what the model has computed, if it is of type `T`.
+    #[must_use]
+    pub fn state<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.state.as_deref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prefix").field("bytes", &self.text.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_extend_each_other() {
+        let first = Prefix::new(None, "ab", Some(Arc::new(7_u8)));
+        let second = Prefix::new(Some(&first), "cd", None);
+        assert_eq!((first.text(), second.text()), ("ab", "abcd"));
+        assert_eq!((first.state::<u8>(), first.state::<u16>(), second.state::<u8>()), (Some(&7), None, None));
+        let request = ScoreRequest { prefix: Some(&second), prompt: "ef", ..ScoreRequest::default() };
+        assert_eq!(request.whole_prompt(), "abcdef");
+    }
+
+    #[test]
+    fn sums_and_perplexity() {
+        let check = |logprobs: &[f64], sum: f64, perplexity: f64| {
+            let tokens =
+                logprobs.iter().map(|&logprob| ScoredToken { text: String::new(), logprob }).collect();
+            let score = Score { tokens, is_stopped: false };
+            assert!((score.logprob() - sum).abs() < 1e-12, "{logprobs:?}");
+            assert!((score.perplexity() - perplexity).abs() < 1e-12, "{logprobs:?}");
+        };
+        check(&[], 0.0, 1.0);
+        check(&[-0.5_f64.ln().abs(); 3], 3.0 * 0.5_f64.ln(), 2.0);
+        check(&[0.25_f64.ln(), 0.0], 0.25_f64.ln(), 2.0);
+    }
+}
