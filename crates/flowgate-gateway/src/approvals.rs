@@ -1,5 +1,5 @@
 //! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes
-//! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call [`ApprovalService`].
+//! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call `ApprovalService`.
 //!
 //! A question is a row of the [database](crate::database). It outlives the gateway and the request that asked it, is
 //! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
