@@ -1,4 +1,4 @@
-//! Runs the command that the arguments name: `main` calls [`run`], which dispatches to one file for each command.
+//! Runs the command that the arguments name: `main` calls `run`, which dispatches to one file for each command.
 
 mod analyze;
 #[cfg(feature = "gateway")]
