@@ -86,7 +86,7 @@ fn literal_body(literal: &str) -> &str {
 
 /// Returns the value of a text literal. An unknown escape is kept unchanged, so that `"\d"` has its literal meaning.
 ///
-/// In the dialect of the paper's analyzer only quotation marks are unescaped, and multi-line texts are not unescaped
+/// In the dialect of invariant-ai only quotation marks are unescaped, and multi-line texts are not unescaped
 /// at all.
 pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     let body = literal_body(literal);
