@@ -224,6 +224,11 @@ impl Conversation {
             judgement.reasons.iter().any(is_about_endorsed).then_some((message, advice))
         });
         let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
+        let refusal = match failed {
+            Some(_) => Some(judgement.decided.join(&slots_label)),
+            None => Some(judgement.decided).filter(|_| outcome == Outcome::Deny),
+        };
+        self.labels.count_from_call(&label, refusal.as_ref());
         let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);
         self.turn.outcome.judged.push(CallVerdict {
             tool: tool.clone(),

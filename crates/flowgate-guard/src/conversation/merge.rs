@@ -43,6 +43,7 @@ impl Conversation {
     ) -> Result<MergeSummary, PushError> {
         self.memorize_session(memory, history);
         let own = history.own.clone();
+        self.labels.run_calls_elsewhere();
         self.handed.revoke();
         // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
@@ -157,8 +158,6 @@ impl Conversation {
         history.memorized.1 = self.items.len();
         self.memorize_session(memory, history);
         if is_resumed && !self.labels.is_ended() {
-            // Each answer resets the count of steps: the caller decides how many messages a task takes.
-            self.labels.reset_step_count();
             self.phase = ConversationPhase::Generate;
         } else {
             self.begin_turn();

@@ -21,8 +21,16 @@ pub(super) struct StepLevel {
     pub(super) label: Label,
     /// Whether the level below continues when this one ends.
     then_return: bool,
-    /// The number of steps so far.
+    /// The number of steps so far, or since a call that the caller runs.
     pub(super) steps: usize,
+    /// Whether the level has no step yet.
+    is_fresh: bool,
+}
+
+impl StepLevel {
+    fn new(label: Label, then_return: bool) -> Self {
+        Self { label, then_return, steps: 0, is_fresh: true }
+    }
 }
 
 /// The labels of the steps of a turn.
@@ -50,6 +58,8 @@ pub(super) struct StepLabels {
     has_steps: bool,
     /// Whether a step was shown more than the base label allows.
     has_raised: bool,
+    /// Whether the caller runs the calls, and so decides how many messages a task takes.
+    are_calls_run_elsewhere: bool,
 }
 
 impl StepLabels {
@@ -67,7 +77,14 @@ impl StepLabels {
             has_new_tools: false,
             has_steps: false,
             has_raised: false,
+            are_calls_run_elsewhere: false,
         }
+    }
+
+    /// Records that the caller runs the calls. The limit on the messages of a level then applies to the messages since
+    /// the last call.
+    pub(super) fn run_calls_elsewhere(&mut self) {
+        self.are_calls_run_elsewhere = true;
     }
 
     /// Returns the least label of a step with this bound, if its label floats. Then the step carries the join of that and
@@ -121,7 +138,7 @@ impl StepLabels {
 
     /// Leaves one level, at the base label.
     pub(super) fn restart_levels(&mut self) {
-        self.levels = vec![StepLevel { label: self.base, then_return: false, steps: 0 }];
+        self.levels = vec![StepLevel::new(self.base, false)];
     }
 
     /// Sets the base label of the following turns, in which other tools are on offer.
@@ -168,13 +185,20 @@ impl StepLabels {
     pub(super) fn count_step(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.steps += 1;
+            level.is_fresh = false;
         }
     }
 
-    /// Counts the steps of the current level from zero again. The counts of the levels below stay: that something happened on
-    /// this level, such as a call that the caller runs, is hidden from them.
-    pub(super) fn reset_step_count(&mut self) {
-        if let Some(level) = self.levels.last_mut() {
+    /// Counts the steps of the current level from zero again after a call that the caller runs, or that the level cannot
+    /// know not to run: `refusal` is the label of the refusal of a refused call, and `step` that of the step with the call.
+    ///
+    /// If a hidden refusal counted otherwise than a permit, the limit would reveal it. The counts of the levels below stay:
+    /// what happened on this level is hidden from them.
+    pub(super) fn count_from_call(&mut self, step: &Label, refusal: Option<&Label>) {
+        let is_known_refusal = refusal.is_some_and(|refusal| refusal.flows_to(step));
+        if let Some(level) =
+            self.levels.last_mut().filter(|_| self.are_calls_run_elsewhere && !is_known_refusal)
+        {
             level.steps = 0;
         }
     }
@@ -201,7 +225,7 @@ impl StepLabels {
                 level.label = level.label.join(&label);
                 level.then_return |= then_return;
             }
-            None => self.levels.push(StepLevel { label, then_return, steps: 0 }),
+            None => self.levels.push(StepLevel::new(label, then_return)),
         }
     }
 
@@ -222,7 +246,7 @@ impl StepLabels {
 
     /// Whether the current level has no step yet.
     fn is_fresh(&self) -> bool {
-        self.levels.last().is_some_and(|level| level.steps == 0)
+        self.levels.last().is_some_and(|level| level.is_fresh)
     }
 }
 
@@ -254,14 +278,51 @@ mod tests {
     #[test]
     fn the_steps_of_a_level_are_counted_whatever_happens_above_it() {
         let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
+        labels.run_calls_elsewhere();
         labels.begin_turn();
         labels.count_step();
         labels.add_look(Label::BOTTOM, true);
         labels.count_step();
-        labels.reset_step_count();
+        labels.count_from_call(&Label::BOTTOM, None);
         assert_eq!(labels.level().map(|level| level.steps), Some(0));
         assert!(labels.end_level());
         assert_eq!(labels.level().map(|level| level.steps), Some(1));
+    }
+
+    #[test]
+    fn a_look_after_a_call_of_the_same_message_is_a_level_above() {
+        let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
+        labels.run_calls_elsewhere();
+        labels.begin_turn();
+        labels.count_step();
+        labels.count_from_call(&Label::BOTTOM, None);
+        labels.add_look(Label::BOTTOM, true);
+        assert_eq!(labels.levels.len(), 2);
+    }
+
+    /// Rows: whether the caller runs the calls, whether the call is refused, whether the step may know that, whether the
+    /// steps are counted from zero.
+    #[test]
+    fn the_steps_since_a_call_do_not_depend_on_a_hidden_verdict() {
+        let policy = Policy::parse("lattice secrecy: public < private\n").unwrap();
+        let private = policy.space().element("secrecy", "private").unwrap().label;
+        for (elsewhere, refusal, is_counted_anew) in [
+            (false, None, false),
+            (false, Some(private), false),
+            (true, None, true),
+            (true, Some(private), true),
+            (true, Some(Label::BOTTOM), false),
+        ] {
+            let mut labels = StepLabels::new(Label::BOTTOM, StepLabelling::Floating);
+            if elsewhere {
+                labels.run_calls_elsewhere();
+            }
+            labels.begin_turn();
+            labels.count_step();
+            labels.count_from_call(&Label::BOTTOM, refusal.as_ref());
+            let steps = labels.level().map(|level| level.steps);
+            assert_eq!(steps, Some(usize::from(!is_counted_anew)), "{elsewhere} {refusal:?}");
+        }
     }
 
     #[test]

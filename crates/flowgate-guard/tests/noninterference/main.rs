@@ -159,8 +159,8 @@ fn what_never_look_hides_decides_nothing() {
 }
 
 /// Cases in which something hidden showed once: the form of one field in the labels of others, a part of an answer in
-/// what a question carries, whether a question could be granted, which regions a question about an endorsed value names (twice), and
-/// that a call above a step ran.
+/// what a question carries, whether a question could be granted, which regions a question about an endorsed value names (twice),
+/// that a call above a step ran, and that a call with a hidden verdict was permitted (by the limit on steps, twice).
 #[test]
 fn what_showed_once_shows_no_more() {
     let seeds = [
@@ -172,6 +172,7 @@ fn what_showed_once_shows_no_more() {
         (Method::LowestFirst, 3_012_767),
         (Method::LowestFirst, 3_025_162),
         (Method::LowestFirst, 8_008_101),
+        (Method::LowestFirst, 11_020_936),
     ];
     for (method, seed) in seeds {
         let case = NoninterferenceCase::case(seed, method);
