@@ -7,42 +7,41 @@
 //!
 //! * `people`: who may see, decide and freeze.
 //! * `clearance`: what they may read.
-//! * `freeze_targets`: what can be frozen; `freeze_kind`: its kinds.
+//! * `freezes`: what is frozen; `freeze_targets`: what can be; `freeze_kind`: its kinds.
+//! * `question_content`: what the database stores of a question, and what a person sees.
 //! * `routes`: the HTTP routes by which people list and decide questions.
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;
 pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
+pub(crate) mod freezes;
 pub(crate) mod people;
+pub(crate) mod question_content;
 pub(crate) mod routes;
 pub(crate) mod webhook;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 use flowgate_guard::approve::{ApprovalRequest, Decision};
-use flowgate_guard::conversation::{Conversation, VoidedCall};
+use flowgate_guard::conversation::VoidedCall;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, Freeze, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits,
-    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
+    AskOutcome, Database, DatabaseError, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState,
+    StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
 use crate::http::client_presence::ClientPresence;
-use crate::http::request_error::RequestError;
 use crate::log::{self, Limit, OperatorLog};
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
 use flowgate_audit::AuditEvent;
-use freeze_kind::FreezeKind;
 use freeze_targets::FreezeTargets;
 use people::People;
+use question_content::{TIMES, remove_times, shown_content, stored_content};
 use webhook::Webhook;
 
 /// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
@@ -51,10 +50,6 @@ const MAX_DESCRIPTION: usize = 64 << 10;
 /// The interval at which the store is polled for decisions made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The member of a question's content that says how many equal calls it is about, if there are several.
-const TIMES: &str = "times";
-/// The members in which questions about one call and about several equal ones differ.
-const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
 /// The longest time in milliseconds that the store adds to a date.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 
@@ -88,7 +83,7 @@ pub(crate) struct ApprovalReference {
     /// The digest of the call.
     pub(crate) digest: String,
     pub(crate) tool: String,
-    /// What is stored of the question, without [`WITH_TIMES`].
+    /// What is stored of the question, without the members in which questions about several equal calls differ.
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
@@ -439,103 +434,6 @@ impl ApprovalService {
         ApprovalOutcome { decision, asked: Some(asked) }
     }
 
-    /// Rejects requests of a frozen client or conversation.
-    pub(crate) async fn check_frozen(
-        &self,
-        client: &ClientSettings,
-        conversation: &str,
-    ) -> Result<(), RequestError> {
-        let full = format!("{}/{conversation}", client.name);
-        let is_stopped = |freeze: &Freeze| {
-            freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
-                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == full
-        };
-        match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
-            None => Ok(()),
-            Some(freeze) => {
-                let message = format!("an admin has frozen this {}", freeze.kind);
-                Err(RequestError::new(StatusCode::FORBIDDEN, message))
-            }
-        }
-    }
-
-    /// Returns the lines of the standing consents that are frozen in a client's policy. A freeze names a consent as
-    /// `CLIENT:LINE-DIGEST`. The consent is matched by its digest, so edits elsewhere in the policy do not thaw it.
-    pub(crate) async fn frozen_consents(
-        &self,
-        client: &ClientSettings,
-    ) -> Result<BTreeSet<usize>, DatabaseError> {
-        let freezes = self.store.freezes().await?;
-        let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
-        let is_consent_of_client = |freeze: &&Freeze| {
-            freeze.kind == FreezeKind::Consent.name()
-                && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
-        };
-        let digests =
-            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in(&freeze.what));
-        let frozen: BTreeSet<String> = digests.collect();
-        if frozen.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let is_frozen =
-            |(name, _): &(String, usize)| digest_in(name).is_some_and(|digest| frozen.contains(&digest));
-        Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
-    }
-
-    /// Whether an admin has withdrawn what people approve for the rest of a conversation.
-    pub(crate) async fn are_grants_frozen(
-        &self,
-        client: &ClientSettings,
-        conversation: &str,
-    ) -> Result<bool, DatabaseError> {
-        let full = format!("{}/{conversation}", client.name);
-        let is_it = |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == full;
-        Ok(self.store.freezes().await?.iter().any(is_it))
-    }
-
-    /// Withdraws from a conversation the standing consents and the approvals for its rest that an admin has frozen. Returns
-    /// whether something changed.
-    pub(crate) async fn withdraw_frozen(
-        &self,
-        client: &ClientSettings,
-        name: &str,
-        conversation: &mut Conversation,
-    ) -> Result<bool, DatabaseError> {
-        let consents = self.frozen_consents(client).await?;
-        let are_frozen = self.are_grants_frozen(client, name).await?;
-        let has_changed = conversation.withdraw_consents(&consents);
-        Ok(are_frozen && conversation.withdraw_grants() || has_changed)
-    }
-
-    /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
-    pub(crate) async fn freeze_reason(
-        &self,
-        client: &ClientSettings,
-        conversation: &str,
-        tool: &str,
-    ) -> Option<String> {
-        if let Err(failure) = self.check_frozen(client, conversation).await {
-            return Some(failure.message);
-        }
-        let server = tool.split_once('/').map_or("", |(server, _)| server);
-        let stops_call = |freeze: &Freeze| {
-            freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
-                || freeze.kind == FreezeKind::Server.name() && freeze.what == server
-        };
-        match self.store.freezes().await {
-            Ok(freezes) => {
-                let stopped = freezes.iter().find(|freeze| stops_call(freeze));
-                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
-            }
-            Err(error) => {
-                let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
-                let sentence = format!("the freezes cannot be read, so the call does not run: {error}");
-                self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
-                Some(error.client_message().to_owned())
-            }
-        }
-    }
-
     /// Voids the questions of a conversation that continues without the answers, except those whose approvals are used.
     pub(crate) async fn void_questions(
         &self,
@@ -598,69 +496,6 @@ impl ApprovalService {
 /// Returns a time in milliseconds, at most the longest.
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).map_or(MAX_MILLIS, |time| time.min(MAX_MILLIS))
-}
-
-/// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that
-/// of the statement's text.
-pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (String, usize)> + '_ {
-    client.policy.consents().map(|(line, text)| {
-        let digest = random::hex(&Sha256::digest(text));
-        (format!("{}:{line}-{}", client.name, digest.get(..8).unwrap_or_default()), line)
-    })
-}
-
-/// Removes what differs between a question about one call and about several equal ones.
-fn remove_times(content: &mut Value) {
-    if let Some(members) = content.as_object_mut() {
-        WITH_TIMES.iter().for_each(|name| drop(members.remove(*name)));
-    }
-}
-
-/// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
-/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts of the
-/// question are withheld from people with a lower clearance, and which decisions are permitted.
-fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
-    let mut stored = shown_content(ask);
-    if let Some(stored) = stored.as_object_mut() {
-        let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
-        let reasons: Vec<Value> =
-            reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
-        let hidden = json!({
-            "state": ask.state,
-            "carries": ask.carries,
-            "reasons": reasons,
-            "may_grant": may_grant,
-            "changeable": ask.changeable,
-        });
-        stored.insert(HIDDEN_MEMBER.to_owned(), hidden);
-    }
-    stored
-}
-
-/// Returns what a person is shown of a question: everything that the decision depends on.
-pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
-    let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
-    reasons.dedup();
-    let summary = match ask.times {
-        ..=1 => ask.summary.clone(),
-        times => {
-            format!("{} The model makes this call {times} times; the answer is for all of them.", ask.summary)
-        }
-    };
-    let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});
-    let mut shown = json!({
-        "tool": ask.tool.to_string(),
-        "arguments": ask.arguments,
-        "summary": summary,
-        "evidence": ask.evidence,
-        "label": ask.label,
-        "reasons": reasons,
-        "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
-    });
-    if let (Some(shown), 2..) = (shown.as_object_mut(), ask.times) {
-        shown.insert(TIMES.to_owned(), ask.times.into());
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub(crate) mod headers;
 mod maintenance;
 mod model_list;
 mod model_request;
+mod person_approver;
 mod prefix_cache;
 mod quotations;
 pub mod recheck;
@@ -43,6 +44,7 @@ mod request_quota;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
+mod tool_choice_model;
 mod turn;
 mod upstream_model;
 

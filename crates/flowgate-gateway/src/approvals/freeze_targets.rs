@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::consents_of;
 use super::freeze_kind::FreezeKind;
+use super::freezes::consents_of;
 use crate::config::ClientSettings;
 use crate::database::{Database, DatabaseError};
 

@@ -7,25 +7,27 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
-use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
+use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Stop, ToolCall, ToolSpec};
 use flowgate_lm::wire;
-use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+use flowgate_lm::{BoxFuture, Error};
 
 use super::clients::ClientState;
 use super::conversations::ConversationState;
+use super::person_approver::PersonApprover;
 use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
+use super::tool_choice_model::ToolChoiceModel;
 use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
@@ -188,7 +190,7 @@ pub(crate) async fn run(
     }
     drop(history);
     let upstream_micros = AtomicU64::new(0);
-    let model = ToolChoiceModel { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
+    let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
     let mut streamer =
         TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
@@ -421,106 +423,6 @@ fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
         parameters: Arc::clone(&tool.parameters),
         output: None,
         words: DescriptionAuthor::Server,
-    }
-}
-
-/// Asks people about calls, and keeps the approvals that the turn uses.
-struct PersonApprover<'a> {
-    approvals: &'a ApprovalService,
-    context: ApprovalContext<'a>,
-    /// The approvals that the turn has used.
-    used: Vec<ApprovalReference>,
-    /// The questions that a person answered with no.
-    refused: Vec<ApprovalReference>,
-    /// The question for which the turn waits.
-    question: Option<ApprovalReference>,
-    /// How many more questions were announced with it.
-    upcoming: usize,
-    /// Whether questions were announced before their calls were judged.
-    announced: bool,
-    /// The reason why a question could not be asked; the turn then fails.
-    failure: Option<DatabaseError>,
-}
-
-impl<'a> PersonApprover<'a> {
-    fn new(approvals: &'a ApprovalService, context: ApprovalContext<'a>) -> Self {
-        Self {
-            approvals,
-            context,
-            used: Vec::new(),
-            refused: Vec::new(),
-            question: None,
-            upcoming: 0,
-            announced: false,
-            failure: None,
-        }
-    }
-}
-
-impl Approver for PersonApprover<'_> {
-    /// Asks a person, and notes the outcome for `run`: the approvals that were used, and the question that is still
-    /// open.
-    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
-        Box::pin(async move {
-            if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-                return Decision::Allow;
-            }
-            if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-                return Decision::Refuse;
-            }
-            self.announced |= !ask.upcoming.is_empty();
-            let ApprovalOutcome { decision, asked } =
-                match self.approvals.ask(self.context, ask, &self.used).await {
-                    Ok(answered) => answered,
-                    Err(error) => {
-                        self.failure = Some(error);
-                        // `run` returns the error, and nothing of the turn is stored.
-                        return Decision::Later;
-                    }
-                };
-            match decision {
-                Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
-                Decision::Later => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
-                Decision::Refuse => self.refused.extend(asked),
-                Decision::Silent | Decision::Unasked => {}
-            }
-            decision
-        })
-    }
-}
-
-/// A model to whose first request of a turn the client's `tool_choice` applies.
-struct ToolChoiceModel<'a> {
-    model: &'a dyn ChatModel,
-    choice: &'a ToolChoice,
-    is_first: AtomicBool,
-}
-
-impl ChatModel for ToolChoiceModel<'_> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a Request,
-        listener: &'a mut dyn Listener,
-    ) -> BoxFuture<'a, Result<Completion, Error>> {
-        let is_choice_possible = match self.choice {
-            ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
-            ToolChoice::Any => !request.tools.is_empty(),
-            ToolChoice::Auto | ToolChoice::None => true,
-        };
-        // The choice applies to the first message only: a later message answers a denied call, and may have to explain
-        // the denial in text.
-        if !self.is_first.swap(false, Ordering::Relaxed)
-            || !is_choice_possible
-            || request.choice == *self.choice
-        {
-            return self.model.complete(request, listener);
-        }
-        let request = Request { choice: self.choice.clone(), ..request.clone() };
-        Box::pin(async move { self.model.complete(&request, listener).await })
     }
 }
 

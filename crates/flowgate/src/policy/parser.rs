@@ -4,6 +4,7 @@
 //! line that it understood only where that is safe: an incomplete statement is left out, since without a condition it
 //! would apply too widely.
 
+mod body;
 mod expression;
 mod statement;
 mod text;

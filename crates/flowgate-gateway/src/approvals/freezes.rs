@@ -1,0 +1,124 @@
+//! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw standing
+//! consents and the approvals for the rest of a conversation. The routes check them before a turn and before each call.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use flowgate_guard::conversation::Conversation;
+use sha2::{Digest as _, Sha256};
+
+use super::ApprovalService;
+use super::freeze_kind::FreezeKind;
+use crate::config::ClientSettings;
+use crate::database::{DatabaseError, Freeze};
+use crate::http::request_error::RequestError;
+use crate::log;
+use crate::random;
+
+impl ApprovalService {
+    /// Rejects requests of a frozen client or conversation.
+    pub(crate) async fn check_frozen(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+    ) -> Result<(), RequestError> {
+        let full = format!("{}/{conversation}", client.name);
+        let is_stopped = |freeze: &Freeze| {
+            freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
+                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == full
+        };
+        match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
+            None => Ok(()),
+            Some(freeze) => {
+                let message = format!("an admin has frozen this {}", freeze.kind);
+                Err(RequestError::new(StatusCode::FORBIDDEN, message))
+            }
+        }
+    }
+
+    /// Returns the lines of the standing consents that are frozen in a client's policy. A freeze names a consent as
+    /// `CLIENT:LINE-DIGEST`. The consent is matched by its digest, so edits elsewhere in the policy do not thaw it.
+    pub(crate) async fn frozen_consents(
+        &self,
+        client: &ClientSettings,
+    ) -> Result<BTreeSet<usize>, DatabaseError> {
+        let freezes = self.store.freezes().await?;
+        let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
+        let is_consent_of_client = |freeze: &&Freeze| {
+            freeze.kind == FreezeKind::Consent.name()
+                && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
+        };
+        let digests =
+            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in(&freeze.what));
+        let frozen: BTreeSet<String> = digests.collect();
+        if frozen.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let is_frozen =
+            |(name, _): &(String, usize)| digest_in(name).is_some_and(|digest| frozen.contains(&digest));
+        Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
+    }
+
+    /// Whether an admin has withdrawn what people approve for the rest of a conversation.
+    pub(crate) async fn are_grants_frozen(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+    ) -> Result<bool, DatabaseError> {
+        let full = format!("{}/{conversation}", client.name);
+        let is_it = |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == full;
+        Ok(self.store.freezes().await?.iter().any(is_it))
+    }
+
+    /// Withdraws from a conversation the standing consents and the approvals for its rest that an admin has frozen. Returns
+    /// whether something changed.
+    pub(crate) async fn withdraw_frozen(
+        &self,
+        client: &ClientSettings,
+        name: &str,
+        conversation: &mut Conversation,
+    ) -> Result<bool, DatabaseError> {
+        let consents = self.frozen_consents(client).await?;
+        let are_frozen = self.are_grants_frozen(client, name).await?;
+        let has_changed = conversation.withdraw_consents(&consents);
+        Ok(are_frozen && conversation.withdraw_grants() || has_changed)
+    }
+
+    /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
+    pub(crate) async fn freeze_reason(
+        &self,
+        client: &ClientSettings,
+        conversation: &str,
+        tool: &str,
+    ) -> Option<String> {
+        if let Err(failure) = self.check_frozen(client, conversation).await {
+            return Some(failure.message);
+        }
+        let server = tool.split_once('/').map_or("", |(server, _)| server);
+        let stops_call = |freeze: &Freeze| {
+            freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
+                || freeze.kind == FreezeKind::Server.name() && freeze.what == server
+        };
+        match self.store.freezes().await {
+            Ok(freezes) => {
+                let stopped = freezes.iter().find(|freeze| stops_call(freeze));
+                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
+            }
+            Err(error) => {
+                let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
+                let sentence = format!("the freezes cannot be read, so the call does not run: {error}");
+                self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
+                Some(error.client_message().to_owned())
+            }
+        }
+    }
+}
+
+/// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that
+/// of the statement's text.
+pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (String, usize)> + '_ {
+    client.policy.consents().map(|(line, text)| {
+        let digest = random::hex(&Sha256::digest(text));
+        (format!("{}:{line}-{}", client.name, digest.get(..8).unwrap_or_default()), line)
+    })
+}

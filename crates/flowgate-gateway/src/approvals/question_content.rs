@@ -1,0 +1,65 @@
+//! Writes the content of a question: what the database stores of it, and what a person is shown.
+
+use flowgate_guard::approve::ApprovalRequest;
+use serde_json::{Value, json};
+
+use crate::database::HIDDEN_MEMBER;
+
+/// The member of a question's content that says how many equal calls it is about, if there are several.
+pub(super) const TIMES: &str = "times";
+/// The members in which questions about one call and about several equal ones differ.
+const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
+
+/// Removes what differs between a question about one call and about several equal ones.
+pub(super) fn remove_times(content: &mut Value) {
+    if let Some(members) = content.as_object_mut() {
+        WITH_TIMES.iter().for_each(|name| drop(members.remove(*name)));
+    }
+}
+
+/// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
+/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts of the
+/// question are withheld from people with a lower clearance, and which decisions are permitted.
+pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
+    let mut stored = shown_content(ask);
+    if let Some(stored) = stored.as_object_mut() {
+        let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
+        let reasons: Vec<Value> =
+            reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
+        let hidden = json!({
+            "state": ask.state,
+            "carries": ask.carries,
+            "reasons": reasons,
+            "may_grant": may_grant,
+            "changeable": ask.changeable,
+        });
+        stored.insert(HIDDEN_MEMBER.to_owned(), hidden);
+    }
+    stored
+}
+
+/// Returns what a person is shown of a question: everything that the decision depends on.
+pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
+    let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
+    reasons.dedup();
+    let summary = match ask.times {
+        ..=1 => ask.summary.clone(),
+        times => {
+            format!("{} The model makes this call {times} times; the answer is for all of them.", ask.summary)
+        }
+    };
+    let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});
+    let mut shown = json!({
+        "tool": ask.tool.to_string(),
+        "arguments": ask.arguments,
+        "summary": summary,
+        "evidence": ask.evidence,
+        "label": ask.label,
+        "reasons": reasons,
+        "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
+    });
+    if let (Some(shown), 2..) = (shown.as_object_mut(), ask.times) {
+        shown.insert(TIMES.to_owned(), ask.times.into());
+    }
+    shown
+}

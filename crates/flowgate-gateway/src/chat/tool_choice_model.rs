@@ -1,0 +1,48 @@
+//! Passes the `tool_choice` of a client on to the model, for the first message of a turn. [`super::turn`] creates it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flowgate_lm::chat::{Completion, Request, ToolChoice};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+
+/// A model to whose first request of a turn the client's `tool_choice` applies.
+pub(super) struct ToolChoiceModel<'a> {
+    model: &'a dyn ChatModel,
+    choice: &'a ToolChoice,
+    is_first: AtomicBool,
+}
+
+impl<'a> ToolChoiceModel<'a> {
+    /// Applies `choice` to the first request to `model`.
+    pub(super) fn new(model: &'a dyn ChatModel, choice: &'a ToolChoice) -> Self {
+        Self { model, choice, is_first: AtomicBool::new(true) }
+    }
+}
+
+impl ChatModel for ToolChoiceModel<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        let is_choice_possible = match self.choice {
+            ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
+            ToolChoice::Any => !request.tools.is_empty(),
+            ToolChoice::Auto | ToolChoice::None => true,
+        };
+        // The choice applies to the first message only: a later message answers a denied call, and may have to explain
+        // the denial in text.
+        if !self.is_first.swap(false, Ordering::Relaxed)
+            || !is_choice_possible
+            || request.choice == *self.choice
+        {
+            return self.model.complete(request, listener);
+        }
+        let request = Request { choice: self.choice.clone(), ..request.clone() };
+        Box::pin(async move { self.model.complete(&request, listener).await })
+    }
+}

@@ -1,0 +1,151 @@
+//! Parses the body of a statement: the lines of its conditions, definitions of names, and blocks such as `forall:`.
+//! [`super::statement`] calls it after the head of a statement.
+
+use super::super::diagnostic::Diagnostic;
+use super::super::lexer::Token;
+use super::super::syntax::{BodyLine, ConditionBody, Expr, ExprKind, Quantifier};
+use super::{ParseResult, Parser, ReportedParseError};
+
+impl Parser<'_> {
+    /// Parses `if:` and the conditions.
+    pub(super) fn body(&mut self) -> ParseResult<ConditionBody> {
+        self.expect_word("if", "write `if:` at the end of the line, and the conditions below it")?;
+        if !self.eat(Token::Colon) {
+            return Err(self.expected("`:`", Some("end the first line of the statement with `if:`")));
+        }
+        self.block_or_line()
+    }
+
+    pub(super) fn block_or_line(&mut self) -> ParseResult<ConditionBody> {
+        let mut body = ConditionBody::default();
+        if self.peek() != Token::Newline {
+            body.lines.push(self.body_line()?);
+            return Ok(body);
+        }
+        self.advance();
+        if !self.eat(Token::Indent) {
+            let diagnostic =
+                Diagnostic::error("no-conditions", self.next_span(), "the statement has no conditions")
+                    .help("write its conditions on the following lines, indented more than the statement");
+            return Err(self.report(diagnostic));
+        }
+        let mut deeper = 0;
+        loop {
+            match self.peek() {
+                Token::End => break,
+                Token::Dedent if deeper == 0 => break,
+                Token::Dedent => {
+                    deeper -= 1;
+                    self.advance();
+                    continue;
+                }
+                Token::Indent => {
+                    let here = self.next_span();
+                    let message = "the line is indented more than the one above, which begins no block";
+                    let warning = Diagnostic::warning("indentation", here, message)
+                        .help("it counts as one more condition; indent it like the line above");
+                    self.report(warning);
+                    deeper += 1;
+                    self.advance();
+                    continue;
+                }
+                _ => {}
+            }
+            let line = self.body_line();
+            match line {
+                Ok(line) => body.lines.push(line),
+                Err(ReportedParseError) => {
+                    self.skip_line();
+                    while self.eat(Token::Indent) {
+                        self.skip_line();
+                    }
+                }
+            }
+        }
+        self.eat(Token::Dedent);
+        Ok(body)
+    }
+
+    fn body_line(&mut self) -> ParseResult<BodyLine> {
+        if self.peek() == Token::Name && self.peek_at(1) == Token::Define {
+            let name = self.name("a name")?;
+            self.advance();
+            let block = self.peek() == Token::Newline && self.peek_at(1) == Token::Indent;
+            if block {
+                self.advance();
+                self.advance();
+            }
+            let value = self.expression()?;
+            self.end_of_line()?;
+            if block && !self.eat(Token::Dedent) {
+                return Err(self.expected("the end of the block", Some("write one expression after `:=`")));
+            }
+            return Ok(BodyLine::Let(name, value));
+        }
+        if self.peek_word() == "not" && self.peek_at(1) == Token::Colon {
+            // `not:` with a block: no assignment satisfies the block.
+            let start = self.advance().start;
+            self.advance();
+            let body = self.with_depth(Self::block_or_line)?;
+            let none = self.node(start, ExprKind::Int(0))?;
+            let quantifier = Quantifier::Count { min: None, max: Some(none) };
+            return self.node(start, ExprKind::Quantified(quantifier, body)).map(BodyLine::Condition);
+        }
+        let condition = self.expression()?;
+        if self.peek() == Token::Colon {
+            return self.quantified(condition).map(BodyLine::Condition);
+        }
+        self.end_of_line()?;
+        Ok(BodyLine::Condition(condition))
+    }
+
+    /// Parses the block of `forall:`, `count(min=1):` or one of them with `not`.
+    fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
+        let start = head.span.start;
+        let named = |expr: &Expr| match &*expr.kind {
+            ExprKind::Name(name) => name.clone(),
+            _ => String::new(),
+        };
+        let quantifier = match *head.kind {
+            ExprKind::Not(inner) => {
+                let inner = self.quantified(inner)?;
+                return self.node(start, ExprKind::Not(inner));
+            }
+            ExprKind::Name(name) if name == "forall" => Quantifier::ForAll,
+            ExprKind::Name(name) if name == "count" => Quantifier::Count { min: None, max: None },
+            ExprKind::Call(function, arguments, bounds)
+                if named(&function) == "count"
+                    && arguments.is_empty()
+                    && bounds.iter().all(|(name, _)| matches!(name.text.as_str(), "min" | "max")) =>
+            {
+                let bound = |which: &str| {
+                    bounds.iter().find(|(name, _)| name.text == which).map(|(_, bound)| bound.clone())
+                };
+                Quantifier::Count { min: bound("min"), max: bound("max") }
+            }
+            _ => {
+                let help = "only `forall:`, `count(min=1, max=2):`, `not:`, `not forall:` and `not \
+                    count(...):` begin a block; remove the colon, or write one of them";
+                return Err(self.expected("the end of the line", Some(help)));
+            }
+        };
+        self.advance();
+        let body = self.with_depth(Self::block_or_line)?;
+        self.node(start, ExprKind::Quantified(quantifier, body))
+    }
+
+    pub(super) fn end_of_line(&mut self) -> ParseResult<()> {
+        match self.peek() {
+            Token::Newline => {
+                self.advance();
+                Ok(())
+            }
+            Token::End | Token::Dedent => Ok(()),
+            Token::Assign => Err(self.expected("the end of the line", Some("`==` compares, `:=` defines"))),
+            _ => {
+                let help = "write each condition on a line of its own, or join two with `and` or `or`";
+                Err(self.expected("the end of the line", Some(help)))
+            }
+        }
+    }
+}
