@@ -111,6 +111,8 @@ pub struct Event {
     /// For a call, the label of its verdict: the label of the call joined with everything that rules could read when
     /// they permitted it. The label of its output is at least this label.
     pub decided: Label,
+    /// For a call, the label of what rules could read of other events when they permitted it.
+    pub(crate) observed: Label,
     /// The stores that it was read from, each with the number of calls that had written to the store at that time.
     pub(crate) read_from: Vec<(usize, usize)>,
     /// Fields that the reader does not know, unchanged.
@@ -366,6 +368,7 @@ impl Trace {
             influence,
             hidden: 0,
             decided: Label::BOTTOM,
+            observed: Label::BOTTOM,
             extra,
             sequence,
             clock,

@@ -188,6 +188,10 @@ impl Conversation {
             .values()
             .map(|bits| usize::try_from(*bits).unwrap_or(usize::MAX).saturating_add(1))
             .sum::<usize>();
+        if !sources.is_empty() && self.monitor.has_independent_output(&tool) {
+            // The part of the answer that depends on no argument reveals that the slots could be filled.
+            self.turn.outcome.spent.bits += 1;
+        }
         let slots_label = sources.iter().fold(Label::BOTTOM, |joined, (.., label)| joined.join(label));
         // A slot can copy a whole object; that its names are ambiguous must not be revealed below the label of the
         // slot.

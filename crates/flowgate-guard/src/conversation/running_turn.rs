@@ -30,6 +30,11 @@ impl RunningTurn {
         &self.outcome.replies
     }
 
+    /// The calls that were judged so far.
+    pub fn judged_calls(&self) -> &[CallVerdict] {
+        &self.outcome.judged
+    }
+
     /// Takes the judged calls of an aborted turn.
     pub fn take_judged_calls(&mut self) -> Vec<CallVerdict> {
         std::mem::take(&mut self.outcome.judged)

@@ -2,12 +2,13 @@
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::{EventBody, EventId, Tool};
-use flowgate_guard::conversation::ToolAnswer;
+use flowgate_guard::conversation::{CallVerdict, ToolAnswer};
 use flowgate_lm::chat::Request;
 use serde_json::Value;
 
 use crate::changed_answers::{self, FirstAnswer};
 use crate::model::{filled, typed};
+use crate::observed_run::RELEASES;
 use crate::random::Random;
 use crate::run::RunState;
 use crate::session::{ObservedSession, VisibleAnswer};
@@ -65,7 +66,7 @@ impl RunState<'_> {
         call: &AuthorizedCall,
         first: Option<&ObservedSession>,
     ) {
-        let exists = self.runs(session, call);
+        let exists = self.runs(session, call) || self.shows_part_of_answer(session, call);
         let tool = &call.call().tool;
         let before = VisibleAnswer::before(first, exists.then_some(session.answers.len()));
         if self.case.tools.is_agent(tool) && session.followed.floor.is_none() {
@@ -87,6 +88,25 @@ impl RunState<'_> {
             self.log(format!("runs {} {tool} {arguments}", call.call().id));
         }
         exists
+    }
+
+    /// Whether the observer may see a part of the answer that depends on no argument, although the arguments are hidden.
+    pub(crate) fn shows_part_of_answer(&self, session: &ObservedSession, call: &AuthorizedCall) -> bool {
+        let event = session.trace().event(call.event()).expect("it is there");
+        self.case.declared.has_independent_part(&call.call().tool) && self.sees(&event.document.frame_label())
+    }
+
+    /// Logs the outcome of a call with slots if a part of the answer depends on no argument: the part reveals that the call
+    /// ran, and so that the slots could be filled.
+    pub(crate) fn releases_outcome(&mut self, session: &ObservedSession, verdict: &CallVerdict) {
+        let Some(wrote) = &session.followed.wrote else { return };
+        let has_slots = wrote.completion.calls.iter().any(|call| call.arguments.contains("$slot"));
+        if has_slots
+            && wrote.level.flows_to(&self.case.level)
+            && self.case.declared.has_independent_part(&verdict.tool)
+        {
+            self.log(format!("{RELEASES} that {} was called: {}", verdict.tool, verdict.outcome.name()));
+        }
     }
 
     /// Returns the answer of a tool: random in the first run, and in the second run the same with everything

@@ -51,7 +51,7 @@ struct ClientRunCall {
     arguments: Map<String, Value>,
     /// The arguments as they were printed.
     print: String,
-    /// Whether the observer may see the call.
+    /// Whether the observer may see the call, or a part of its answer.
     exists: bool,
 }
 
@@ -244,7 +244,7 @@ impl RunState<'_> {
 
     /// Hands a permitted call over to the client.
     pub(crate) fn hand(&mut self, session: &mut ObservedSession, call: AuthorizedCall) {
-        let exists = self.runs(session, &call);
+        let exists = self.runs(session, &call) || self.shows_part_of_answer(session, &call);
         let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
         let chat = held(session);
         chat.says(&level);

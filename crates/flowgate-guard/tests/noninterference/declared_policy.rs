@@ -51,6 +51,8 @@ pub(crate) struct LabelDeclaration {
     pub(crate) capture: Option<&'static str>,
     pub(crate) grant: DeclaredGrant,
     pub(crate) condition: DeclaredCondition,
+    /// Whether the part depends on no argument of the call.
+    pub(crate) is_independent: bool,
 }
 
 /// A `store` statement.
@@ -83,6 +85,11 @@ pub(crate) struct DeclaredPolicy {
 }
 
 impl DeclaredPolicy {
+    /// Whether a part of the answers of a tool depends on no argument of the call.
+    pub(crate) fn has_independent_part(&self, tool: &Tool) -> bool {
+        self.answers.iter().any(|labels| labels.is_independent && Self::speaks_of(&labels.pattern, tool))
+    }
+
     /// Whether a pattern matches a tool.
     pub(crate) fn speaks_of(pattern: &str, tool: &Tool) -> bool {
         match pattern.split_once('/') {

@@ -57,16 +57,29 @@ impl PolicyWriter<'_> {
         label: WrittenLabel,
         (texts, condition): (&[&str], DeclaredCondition),
     ) {
+        // Not drawn from the same source, so that the other cases stay what they are.
+        let is_independent = capture.is_some() && {
+            let of = format!("{place} {tool} {}", self.text);
+            crate::random::Random::of(&of).chance(50)
+        };
+        let independence = if is_independent { " independent of arguments" } else { "" };
         let head = match capture {
             None => format!("label {place} as {}", label.text),
             Some((pattern, group)) => {
-                format!("label capture({place}, r\"{pattern}\", \"{group}\") as {}", label.text)
+                format!("label capture({place}, r\"{pattern}\", \"{group}\") as {}{independence}", label.text)
             }
         };
         let pattern = self.of_tool(tool, &head, "out: ToolOutput", texts);
         let capture = capture.map(|(_, group)| group);
         let (target, grant) = (way.to_vec(), label.grant);
-        self.declared.answers.push(LabelDeclaration { pattern, target, capture, grant, condition });
+        self.declared.answers.push(LabelDeclaration {
+            pattern,
+            target,
+            capture,
+            grant,
+            condition,
+            is_independent,
+        });
     }
 
     pub(crate) fn answers(&mut self, tool: usize) {

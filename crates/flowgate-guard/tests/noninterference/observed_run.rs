@@ -122,6 +122,10 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
         });
         if shown_in_hidden {
             met.insert("a part shown of a hidden text");
+            let call = event.call.and_then(|call| session.trace().event(call));
+            if call.is_some_and(|call| shows(&call.document.frame_label()) && !shows(&call.label)) {
+                met.insert("a part of an answer to a call with hidden arguments");
+            }
         }
         match &event.body {
             EventBody::Call(call) => {

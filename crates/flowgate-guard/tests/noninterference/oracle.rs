@@ -138,7 +138,7 @@ impl<'d> Oracle<'d> {
         tool: &Tool,
         event: &Event,
         is_error: bool,
-        call: &OracleLabel,
+        (decision, call): (&OracleLabel, &OracleLabel),
         carries: &OracleLabel,
     ) -> LabelBounds {
         // A statement applies to errors only if it mentions them, and errors are top whatever the default is.
@@ -146,7 +146,11 @@ impl<'d> Oracle<'d> {
         let speaks =
             |labels: &LabelDeclaration| !is_error || labels.condition == DeclaredCondition::MentionsError;
         let mut bounds = self.labelled(&self.declared.answers, tool, event, &base, speaks);
-        bounds.raise(call);
+        for (id, level) in bounds.parts.iter_mut().enumerate() {
+            let is_independent = self.is_independent(tool, &event.document, id, speaks);
+            let floor = if is_independent { decision } else { call };
+            level.iter_mut().for_each(|level| *level = level.join(floor));
+        }
         bounds.raise(carries);
         for store in self.declared.stores_of(tool).1 {
             if let Some(level) = self.stores.get(&(self.account, store)) {
@@ -154,6 +158,26 @@ impl<'d> Oracle<'d> {
             }
         }
         bounds
+    }
+
+    /// Whether a statement captures the part and says that it depends on no argument of the call.
+    fn is_independent(
+        &self,
+        tool: &Tool,
+        document: &Document,
+        id: NodeId,
+        speaks: impl Fn(&LabelDeclaration) -> bool,
+    ) -> bool {
+        let Some(node) = document.node(id) else { return false };
+        let PathStep::Capture(name) = &node.step else { return false };
+        self.declared.answers.iter().any(|labels| {
+            labels.is_independent
+                && labels.capture == Some(&**name)
+                && DeclaredPolicy::speaks_of(&labels.pattern, tool)
+                && speaks(labels)
+                && !self.declared.is_ambiguous(&labels.pattern)
+                && targets(document, &labels.target).contains(&node.parent)
+        })
     }
 
     /// Whether a store that a tool reads carries more than this level.

@@ -176,7 +176,14 @@ impl PolicyWriter<'_> {
         };
         let pattern = self.of_tool(tool, &format!("label {place} as {}", label.text), "t: Tool", texts);
         let (target, grant, capture) = (way.to_vec(), label.grant, None);
-        self.declared.descriptions.push(LabelDeclaration { pattern, target, capture, grant, condition });
+        self.declared.descriptions.push(LabelDeclaration {
+            pattern,
+            target,
+            capture,
+            grant,
+            condition,
+            is_independent: false,
+        });
     }
 
     /// Decides by chance, more rarely where the tools are to accept much.

@@ -194,7 +194,9 @@ impl<'d> TaintTracker<'d> {
                     self.met.insert("an answer that is passed on in other words");
                     carries = carries.join(&followed.bounds[*before].of(0, &bottom));
                 }
-                self.oracle.output(&tool, event, output.is_error == Some(true), &level, &carries)
+                let decision = followed.bounds[call.0].parts[0][0].clone();
+                let is_error = output.is_error == Some(true);
+                self.oracle.output(&tool, event, is_error, (&decision, &level), &carries)
             }
         }
     }

@@ -131,6 +131,7 @@ impl RunState<'_> {
         let mut written = Vec::new();
         let mut is_visible = self.sees_turns(session);
         self.taint.follow(&mut session.followed, &session.conversation);
+        let mut judged = 0;
         loop {
             let steps = session.labels.last().map_or(0, Vec::len);
             if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
@@ -140,6 +141,14 @@ impl RunState<'_> {
             }
             let need = session.conversation.need();
             self.taint.follow(&mut session.followed, &session.conversation);
+            let verdicts = match &need {
+                Need::User(turn) => turn.judged.clone(),
+                _ => session.conversation.running_turn().judged_calls().to_vec(),
+            };
+            for verdict in verdicts.iter().skip(judged) {
+                self.releases_outcome(session, verdict);
+            }
+            judged = verdicts.len();
             match need {
                 Need::User(turn) => {
                     is_visible &= self.case.is_strict();

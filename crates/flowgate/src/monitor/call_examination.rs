@@ -128,14 +128,15 @@ impl Monitor {
         } else {
             ObservedEvents::Nothing
         };
-        judgement.decided = match observed {
-            ObservedEvents::Nothing => label,
+        let observed = match observed {
+            ObservedEvents::Nothing => Label::BOTTOM,
             // The absence of such events is information, too, so the label covers what could have been there.
-            ObservedEvents::Calls => label.join(&self.trace.calls_context()),
+            ObservedEvents::Calls => self.trace.calls_context(),
             ObservedEvents::Everything => self.policy.space().top(),
         };
+        judgement.decided = label.join(&observed);
         if let Some(call) = self.trace.event_mut(event) {
-            call.decided = judgement.decided;
+            (call.decided, call.observed) = (judgement.decided, observed);
         }
         if let EventBody::Call(call) = &original.body {
             self.apply_grants(call, &mut judgement);

@@ -23,6 +23,8 @@ struct LabelGrant {
     capture: Option<(String, std::ops::Range<usize>)>,
     label: PartialLabel,
     read_label: Label,
+    /// Whether the region depends on no argument of the call.
+    is_independent: bool,
 }
 
 /// The grants of a statement, and whether a value that it needs was missing; or why it cannot be evaluated.
@@ -55,7 +57,8 @@ impl Monitor {
     ///
     /// `base` is the label of a part that no statement mentions, and `floor` what every part carries at least: what the
     /// model had seen, or the call and the stores that the tool has read. A statement can lower `base`, and never below
-    /// `floor`.
+    /// `floor`; a part that the policy declares independent of the arguments carries the decision to call in place of the
+    /// call.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -70,7 +73,7 @@ impl Monitor {
         let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
         let seen = place.context;
         let mut reasons = Vec::new();
-        let (mut base, mut floor) = (unlabelled, Label::BOTTOM);
+        let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
         let mut call = None;
         let mut tool: Option<Tool> = None;
         let mut influence = PossibleInfluence::Of(Vec::new());
@@ -110,14 +113,16 @@ impl Monitor {
                     influence = PossibleInfluence::All;
                 }
                 if let Some(call) = call {
-                    floor = self
-                        .trace
-                        .event(call)
-                        .map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
+                    let called = self.trace.event(call);
+                    floor = called.map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
+                    let decision = called.map(|event| event.document.frame_label().join(&event.observed));
+                    let mut read_label = Label::BOTTOM;
                     if let Some(access) = self.accesses.get(&call) {
-                        floor = floor.join(&self.stores.label(&access.reads));
+                        read_label = self.stores.label(&access.reads);
                         reads.clone_from(&access.reads);
                     }
+                    floor = floor.join(&read_label);
+                    independent_floor = decision.map(|decision| decision.join(&read_label));
                     influence = PossibleInfluence::Of(vec![call]);
                     tool = self.trace.event(call).and_then(|e| e.tool()).cloned();
                     if let Some(tool) = &tool {
@@ -181,7 +186,8 @@ impl Monitor {
         if let Some(event) = self.trace.event_mut(id) {
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
-            event.document.raise(&floor.join(&given.whole));
+            let independent_floor = independent_floor.unwrap_or(floor);
+            event.document.raise_outcome(&floor.join(&given.whole), &independent_floor.join(&given.whole));
             event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(given.whole));
         }
         self.trace.update_labels(id, &seen);
@@ -479,7 +485,8 @@ impl Monitor {
                     }
                 };
                 let read_label = evaluator.read_label();
-                grants.push(LabelGrant { node, capture, label, read_label });
+                let is_independent = statement.is_independent;
+                grants.push(LabelGrant { node, capture, label, read_label, is_independent });
             }
             // A granted label reveals what it was computed from, and the absence of a grant reveals what was
             // read.
@@ -519,6 +526,9 @@ impl Monitor {
             // In the other dimensions, the choice of the label reveals what was read.
             let rest = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
             raised |= event.document.raise_subtree(node, &rest);
+            if grant.is_independent {
+                event.document.mark_independent(node);
+            }
         }
         raised
     }

@@ -62,6 +62,14 @@ impl Monitor {
         !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
+    /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call. That such a
+    /// part exists reveals that the call ran.
+    pub fn has_independent_output(&self, tool: &Tool) -> bool {
+        let statements = applicable_statements::statements_for_tool(&self.policy.plan, tool).labels;
+        let mut statements = statements.iter().filter_map(|index| self.policy.plan.labels.get(*index));
+        statements.any(|statement| statement.is_independent)
+    }
+
     /// Returns whether a statement of the policy may label the description of a tool.
     pub fn labels_description(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;

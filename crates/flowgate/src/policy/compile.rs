@@ -5,6 +5,7 @@
 
 mod body;
 mod call;
+mod capture_position;
 mod endorsement;
 mod expression;
 mod imports;
@@ -270,7 +271,7 @@ impl<'a> Compiler<'a> {
                     ),
                 }
             }
-            StatementKind::Label { target, label, body } => {
+            StatementKind::Label { target, label, is_independent, body } => {
                 self.require_lattice(&span)?;
                 self.check_single_event(body, &span)?;
                 let mut scope = self.single_event_scope(
@@ -283,6 +284,9 @@ impl<'a> Compiler<'a> {
                 self.mark_quiet_iteration(&mut scope, target_plan.root);
                 let mut query = self.finish(scope);
                 query.ops = query.order(1);
+                if *is_independent {
+                    self.check_independence(&target_plan, &query, &target.span)?;
+                }
                 let reads =
                     !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
                 let mentions_error = body::mentions(body, "is_error");
@@ -293,6 +297,7 @@ impl<'a> Compiler<'a> {
                     query,
                     reads,
                     mentions_error,
+                    is_independent: *is_independent,
                 });
                 Ok(())
             }

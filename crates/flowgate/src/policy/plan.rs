@@ -105,6 +105,8 @@ pub(crate) struct LabelStatement {
     pub(crate) reads: bool,
     /// Whether the statement reads the error flag; other statements do not label a tool's error text.
     pub(crate) mentions_error: bool,
+    /// Whether the region depends on no argument of the call: it carries the label of the decision, not of the arguments.
+    pub(crate) is_independent: bool,
 }
 
 #[derive(Debug)]
@@ -591,6 +593,11 @@ impl CompiledQuery {
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &CompiledExpr> {
         let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
         domains.chain(self.items.iter().map(QueryItem::ex))
+    }
+
+    /// Whether each of its conditions only tests which tool the event is about.
+    pub(crate) fn is_about_tool_only(&self) -> bool {
+        self.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))))
     }
 
     /// Returns the operations once the slots in `bound` have a value.

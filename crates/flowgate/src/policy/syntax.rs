@@ -30,8 +30,8 @@ pub(crate) enum StatementKind {
     Store { name: Name, written: Vec<Expr>, read: Vec<Expr> },
     /// `default trusted, public`
     Default { label: Vec<Expr> },
-    /// `label TARGET as LABEL if: ...`
-    Label { target: Expr, label: Vec<Expr>, body: ConditionBody },
+    /// `label TARGET as LABEL [independent of arguments] if: ...`
+    Label { target: Expr, label: Vec<Expr>, is_independent: bool, body: ConditionBody },
     /// `require LABEL [for TARGET] [decided by everything] [grant conversation] [else deny] if: ...`
     Require {
         label: Vec<Expr>,
@@ -335,7 +335,7 @@ impl Statement {
             body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));
         };
         match &self.kind {
-            StatementKind::Label { target, label, body }
+            StatementKind::Label { target, label, body, .. }
             | StatementKind::Endorse { target, label, body, .. } => {
                 target.walk(visit);
                 label.iter().for_each(|expr| expr.walk(visit));

@@ -56,6 +56,8 @@ pub struct DocumentNode {
     declared: DimensionSet,
     /// Whether a declaration that was applied has read the node.
     read: bool,
+    /// Whether the policy declares that the region depends on no argument of the call.
+    is_independent: bool,
     /// The part of the label that no declaration can lower.
     floor: Label,
 }
@@ -267,6 +269,21 @@ impl Document {
         }
     }
 
+    /// Joins `floor` into every label, and `independent` into those of regions that depend on no argument of the call.
+    pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
+        for node in &mut self.nodes {
+            node.label = node.label.join(if node.is_independent { independent } else { floor });
+        }
+    }
+
+    /// Marks a region and what it contains as depending on no argument of the call.
+    pub(crate) fn mark_independent(&mut self, id: NodeId) {
+        let end = self.nodes.get(id).map_or(id, |node| node.end);
+        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
+            node.is_independent = true;
+        }
+    }
+
     /// Joins `floor` permanently into every label of the subtree. Returns whether this raised a label that a
     /// declaration has relied on.
     pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
@@ -365,6 +382,7 @@ impl Document {
             span,
             label,
             declared: DimensionSet::NONE,
+            is_independent: false,
             read: false,
             floor,
         })

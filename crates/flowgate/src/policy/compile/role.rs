@@ -2,7 +2,7 @@
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};
-use super::super::plan::{CompiledExpr, CompiledQuery, DeclaredRole, QueryItem, Type};
+use super::super::plan::{CompiledQuery, DeclaredRole, Type};
 use super::super::syntax::{ConditionBody, Expr, Name};
 use super::target::argument_name;
 use super::{CompileResult, Compiler};
@@ -13,9 +13,7 @@ impl Compiler<'_> {
         let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
         let argument = self.argument(target, &scope)?;
         let query = self.finish(scope);
-        let is_about_tools =
-            query.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))));
-        if !is_about_tools {
+        if !query.is_about_tool_only() {
             let help = "keep only conditions on the tool, such as `(call: ToolCall) is tool:NAME`";
             let message = "the role depends on more than the tool, but an argument has the same role in \
                 every call of its tool";

@@ -2,10 +2,11 @@
 //! such as `out.content[*].note`.
 
 use super::super::argument_role::{ArgumentRole, suggested_role};
-use super::super::diagnostic::Diagnostic;
-use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep, Type};
 use super::super::syntax::{Expr, ExprKind};
 use super::body::Scope;
+use super::capture_position::{self, CaptureReliance};
 use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
 
@@ -13,12 +14,16 @@ impl Compiler<'_> {
     /// Compiles a region: a path from a variable, or the part of its text that a pattern group matches.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
-        let is_capture = matches!(&*function.kind, ExprKind::Name(name) if name == "capture");
+        let reliance = match &*function.kind {
+            ExprKind::Name(name) if name == "capture" => Some(CaptureReliance::Nothing),
+            ExprKind::Name(name) if name == "capture_line" => Some(CaptureReliance::Lines),
+            _ => None,
+        };
         let [region, pattern, group] = arguments.as_slice() else {
             return self.not_a_region(expr);
         };
-        let (ExprKind::Str(pattern_text), ExprKind::Str(group_name), true) =
-            (&*pattern.kind, &*group.kind, is_capture)
+        let (ExprKind::Str(pattern_text), ExprKind::Str(group_name), Some(reliance)) =
+            (&*pattern.kind, &*group.kind, reliance)
         else {
             return self.not_a_region(expr);
         };
@@ -39,22 +44,34 @@ impl Compiler<'_> {
                 help,
             );
         }
-        if !is_determined(pattern_text, group_name) {
-            let help = "the part before the group must have a fixed length, and the group a maximum length: the author of an \
-                        open-ended part could choose what the group is";
-            return self.fail(
-                "open-capture",
-                &pattern.span,
-                format!("the position of the group `{group_name}` in the text is not fixed"),
-                help,
-            );
+        if let Err(help) = capture_position::check(pattern_text, group_name, reliance) {
+            let message = format!("the position of the group `{group_name}` in the text is not fixed");
+            return self.fail("open-capture", &pattern.span, message, help);
         }
         target.capture = Some((regex, group_name.clone()));
         Ok(target)
     }
 
+    /// Checks that a region which is independent of the arguments is a region of an output, whatever the output contains.
+    pub(super) fn check_independence(
+        &mut self,
+        target: &TargetPath,
+        query: &CompiledQuery,
+        span: &Span,
+    ) -> CompileResult<()> {
+        let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
+        if is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only() {
+            return Ok(());
+        }
+        let message =
+            "`independent of arguments` is about a region of a tool's output, whatever the output contains";
+        let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
+        self.fail("independence", span, message, help)
+    }
+
     fn not_a_region<T>(&mut self, expr: &Expr) -> CompileResult<T> {
-        let help = "write a path such as `out.content[*].subject`, or `capture(PATH, r\"...(?<name>...)\", \"name\")`";
+        let help = "write a path such as `out.content[*].subject`, `capture(PATH, r\"...(?<name>...)\", \"name\")`, or \
+                    `capture_line` with the same arguments";
         self.fail("region", &expr.span, "the expression is not a region", help)
     }
 
@@ -157,25 +174,5 @@ pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
             Some((slot, keys))
         }
         _ => None,
-    }
-}
-
-/// Returns whether only the author of the pattern determines where the group begins and its maximum length.
-fn is_determined(pattern: &str, group: &str) -> bool {
-    use regex_syntax::hir::{Capture, HirKind};
-    let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
-    let Ok(hir) = parser.parse(pattern) else { return false };
-    let is_group = |kind: &HirKind| matches!(kind, HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
-    match hir.kind() {
-        HirKind::Concat(parts) => {
-            let mut before = parts.iter().take_while(|part| !is_group(part.kind()));
-            let group = parts.iter().find(|part| is_group(part.kind()));
-            group.is_some_and(|group| group.properties().maximum_len().is_some())
-                && before.all(|part| {
-                    let length = part.properties().minimum_len();
-                    length.is_some() && length == part.properties().maximum_len()
-                })
-        }
-        kind => is_group(kind) && hir.properties().maximum_len().is_some(),
     }
 }

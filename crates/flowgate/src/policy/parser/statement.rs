@@ -55,10 +55,12 @@ impl Parser<'_> {
                 self.advance();
                 let targets = self.targets("what to label")?;
                 self.expect_word("as", "write `label REGION as LABEL if:`")?;
-                let (label, body) = (self.label_expression()?, self.body()?);
+                let (label, is_independent) = (self.label_expression()?, self.independence()?);
+                let body = self.body()?;
                 Ok(for_each(targets, |target| StatementKind::Label {
                     target,
                     label: label.clone(),
+                    is_independent,
                     body: body.clone(),
                 }))
             }
@@ -422,6 +424,17 @@ impl Parser<'_> {
             )?;
         }
         Ok(is_grantable)
+    }
+
+    /// Parses `independent of arguments`, if it is there.
+    fn independence(&mut self) -> ParseResult<bool> {
+        let is_independent = self.eat_word("independent");
+        if is_independent {
+            for word in ["of", "arguments"] {
+                self.expect_word(word, "write `label REGION as LABEL independent of arguments if:`")?;
+            }
+        }
+        Ok(is_independent)
     }
 
     /// Parses a region: a postfix expression.

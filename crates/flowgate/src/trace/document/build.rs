@@ -129,6 +129,7 @@ impl Document {
             label,
             declared,
             read,
+            is_independent: false,
             floor,
         });
         id

@@ -1,0 +1,155 @@
+//! Decides whether the author of a pattern alone determines where a captured group is, so that no author of the text can
+//! choose another part to be captured. The compiler of [targets](super::target) calls [`check`].
+//!
+//! `capture` relies on nothing: the part before the group has a fixed length. `capture_line` relies on the tool to write each
+//! value on one line: the number of lines before the group, or after it, is fixed.
+
+use regex_syntax::hir::{Capture, Hir, HirKind};
+
+/// What a capture relies on the tool for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CaptureReliance {
+    /// Nothing: every byte before the group is counted.
+    Nothing,
+    /// The tool writes no line break into the values around the group.
+    Lines,
+}
+
+const FIXED_LENGTH: &str = "the part before the group must have a fixed length, and the group a maximum length: the author of an \
+                            open-ended part could choose what the group is; if the tool writes each value on a line of its own, \
+                            `capture_line` counts lines";
+const FIXED_LINES: &str = "the lines before the group or those after it must be fixed in number, so write `[^\\n]*` and not `.*` in them; \
+                           on its own line the group needs a fixed beginning, a maximum length, and no line break";
+
+/// Checks that the position of `group` in a text that matches the pattern is fixed.
+///
+/// # Errors
+/// How to write the pattern instead.
+pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Result<(), &'static str> {
+    let help = match reliance {
+        CaptureReliance::Nothing => FIXED_LENGTH,
+        CaptureReliance::Lines => FIXED_LINES,
+    };
+    let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
+    let pattern = parser.parse(pattern).map_err(|_| help)?;
+    let is_group = |part: &Hir| matches!(part.kind(), HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
+    let parts = match pattern.kind() {
+        HirKind::Concat(parts) => parts.as_slice(),
+        _ => std::slice::from_ref(&pattern),
+    };
+    let position = parts.iter().position(is_group).ok_or(help)?;
+    let (before, rest) = parts.split_at(position);
+    let (group, after) = rest.split_first().ok_or(help)?;
+    let is_fixed = match reliance {
+        CaptureReliance::Nothing => before.iter().all(has_fixed_length),
+        CaptureReliance::Lines => {
+            let is_counted = |parts: &[Hir]| parts.iter().all(|part| line_breaks(part).is_some());
+            (is_counted(before) || is_counted(after))
+                && line_breaks(group) == Some(0)
+                && has_fixed_beginning_of_line(before)
+        }
+    };
+    match is_fixed && group.properties().maximum_len().is_some() {
+        true => Ok(()),
+        false => Err(help),
+    }
+}
+
+fn has_fixed_length(part: &Hir) -> bool {
+    let length = part.properties().minimum_len();
+    length.is_some() && length == part.properties().maximum_len()
+}
+
+/// Whether the parts before a group end with a fixed text on the group's own line.
+fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
+    let own_line = before.iter().rposition(|part| line_breaks(part) != Some(0)).unwrap_or(0);
+    before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
+}
+
+/// Returns the number of line breaks in every text that the part of a pattern matches; `None` if the number differs.
+fn line_breaks(part: &Hir) -> Option<usize> {
+    match part.kind() {
+        HirKind::Empty | HirKind::Look(_) => Some(0),
+        HirKind::Literal(literal) => Some(literal.0.iter().filter(|byte| **byte == b'\n').count()),
+        HirKind::Class(_) => match matches_line_break(part) {
+            false => Some(0),
+            true => (part.properties().maximum_len() == Some(1) && is_line_break_only(part)).then_some(1),
+        },
+        HirKind::Capture(capture) => line_breaks(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(line_breaks).sum(),
+        HirKind::Alternation(parts) => {
+            let mut counts = parts.iter().map(line_breaks);
+            let first = counts.next()??;
+            counts.all(|count| count == Some(first)).then_some(first)
+        }
+        HirKind::Repetition(repetition) => match line_breaks(&repetition.sub)? {
+            0 => Some(0),
+            count if repetition.max == Some(repetition.min) => {
+                count.checked_mul(usize::try_from(repetition.min).ok()?)
+            }
+            _ => None,
+        },
+    }
+}
+
+fn ranges_of(part: &Hir) -> Vec<(u32, u32)> {
+    match part.kind() {
+        HirKind::Class(regex_syntax::hir::Class::Unicode(class)) => {
+            class.ranges().iter().map(|range| (range.start().into(), range.end().into())).collect()
+        }
+        HirKind::Class(regex_syntax::hir::Class::Bytes(class)) => {
+            class.ranges().iter().map(|range| (range.start().into(), range.end().into())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn matches_line_break(class: &Hir) -> bool {
+    let line_break = u32::from('\n');
+    ranges_of(class).iter().any(|(first, last)| (*first..=*last).contains(&line_break))
+}
+
+fn is_line_break_only(class: &Hir) -> bool {
+    let line_break = u32::from('\n');
+    ranges_of(class) == [(line_break, line_break)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_author_of_the_pattern_determines_where_the_group_is() {
+        let check = |pattern: &str, by_length: bool, by_lines: bool| {
+            let is_fixed = |reliance| super::check(pattern, "g", reliance).is_ok();
+            assert_eq!(is_fixed(CaptureReliance::Nothing), by_length, "{pattern} by length");
+            assert_eq!(is_fixed(CaptureReliance::Lines), by_lines, "{pattern} by lines");
+        };
+        check(r"Rating: (?<g>[0-9])\n.*", true, true);
+        check(r"(?<g>[0-9]{1,9})", true, true);
+        // An open-ended value before the group, on a line of its own.
+        check(r"Name: [^\n]*\nRating: (?<g>[0-9])\n.*", false, true);
+        check(r"Name: [^\n]*\n(Stars: [^\n]*|Price: [0-9]+)\nRating: (?<g>[0-9])\n.*", false, true);
+        // The lines after the group are counted.
+        check(r".*\nid: (?<g>[0-9]{1,9})\nowner: [^\n]*\nsize: [0-9]+", false, true);
+        check(r".*\nid: (?<g>[0-9]{1,9})(\n[^\n]*){3}", false, true);
+        // Neither is counted.
+        check(r"Name: .*\nRating: (?<g>[0-9])\n.*", false, false);
+        check(r".*\nid: (?<g>[0-9])\n.*", false, false);
+        check(r".*\nid: (?<g>[0-9])(\n[^\n]*)*", false, false);
+        check(r"(a\n|b)*\nRating: (?<g>[0-9])\n.*", false, false);
+        check(r"(a\n|b)x: (?<g>[0-9])\n.*", false, false);
+        // The author of the value on the group's own line could choose it.
+        check(r"Name: [^\n]*(?<g>[0-9])\n.*", false, false);
+        check(r"Name: [^\n]*, (?<g>[0-9])\nsize: [0-9]+", false, false);
+        // The group itself has no end, or contains a line break.
+        check(r"Rating: (?<g>[0-9]+)", false, false);
+        check(r"Rating: (?<g>.{1,9})\nx", true, false);
+        check(r"Rating: (?<g>[0-9]\n?)x", true, false);
+        // A line break by another name.
+        check(r"Name: \P{L}*\nRating: (?<g>[0-9])\n.*", false, false);
+        check(r"Name: [^\n]*\x0ARating: (?<g>[0-9])\n.*", false, true);
+        check(r"Name: [^\n]*[\n]Rating: (?<g>[0-9])\n.*", false, true);
+        check(r"Name: [a-z\s]*\nRating: (?<g>[0-9])\n.*", false, false);
+    }
+}
