@@ -10,7 +10,9 @@ use std::collections::VecDeque;
 
 use flowgate::label::Label;
 use flowgate::trace::read::RecordedRun;
-use flowgate::trace::{Call, EventBody, EventId, NodeContent, NodeId, Trace, TraceEntry};
+use flowgate::trace::{
+    Call, DocumentNode, EventBody, EventId, NodeContent, NodeId, PathStep, Trace, TraceEntry,
+};
 use flowgate_lm::chat::{Completion, ToolCall};
 use serde_json::{Map, Value, json};
 
@@ -317,6 +319,17 @@ fn missing_region(
     let unavailable = MissingRegions { names: Vec::new(), is_unavailable: true };
     let Some(document) = trace.event(event).map(|event| &event.document) else { return unavailable };
     let covers = |outer: NodeId| document.node(outer).is_some_and(|it| outer <= node && node < it.end);
+    // A view shows the captured parts of a hidden text that flow to its bound.
+    let is_text = |text: NodeId| {
+        let is_it = |region: &HiddenRegion| matches!(region.content, HiddenContent::Region(of, outer) if (of, outer) == (event, text));
+        hidden.all().iter().any(is_it)
+    };
+    let is_shown_part = |part: &DocumentNode| {
+        matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound) && is_text(part.parent)
+    };
+    if document.node(node).is_some_and(is_shown_part) {
+        return MissingRegions::default();
+    }
     let is_named = |region: &&HiddenRegion| matches!(&region.content, HiddenContent::Region(of, outer) if *of == event && covers(*outer));
     if let Some(region) = hidden.all().iter().find(is_named) {
         return MissingRegions { names: vec![region.name.clone()], is_unavailable: false };
