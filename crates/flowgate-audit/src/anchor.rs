@@ -68,8 +68,11 @@ impl<'f> UnopenedLog<'f> {
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
-            let record = AuditRecord::read(&line)
-                .map_err(|flaw| AuditErrorKind::End(format!("a line of the log is {flaw}")))?;
+            let record = AuditRecord::read(&line).map_err(|flaw| {
+                AuditErrorKind::End(format!(
+                    "the log contains a line that is {flaw}; `flowgate audit verify` names it"
+                ))
+            })?;
             if record.seq <= seq {
                 return Ok((record.seq == seq).then(|| LineHash::of_line(&line)));
             }

@@ -27,7 +27,10 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[Stri
     if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {
         advice.push("call the tool before looking at hidden text, with what the user said".to_owned());
         if !slots.is_empty() {
-            advice.push(format!("use a $slot for hidden text; it can fill {}", slots.join(", ")));
+            advice.push(format!(
+                "to pass on hidden text without reading it, write a $slot as the value of {}",
+                slots.join(", ")
+            ));
         }
     }
     if judgement.reasons.iter().any(|reason| reason.kind == ReasonKind::Rule) {

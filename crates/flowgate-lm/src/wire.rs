@@ -319,7 +319,7 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if url.starts_with("https://") || url.starts_with("http://") {
         return Ok(Part::ImageUrl(url.to_owned()));
     }
-    Err("is neither an `http://` or `https://` URL nor a data URL")
+    Err("must be an `http://` URL, an `https://` URL or a data URL")
 }
 
 /// Whether a media type can be part of a data URL.

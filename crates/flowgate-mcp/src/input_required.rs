@@ -282,7 +282,9 @@ impl Proxy {
                         Ok((_, findings)) if !has_objection(&findings) => {}
                         _ => {
                             self.rounds.retain(|round| round.name != name);
-                            return Err("the policy does not permit sending these responses to the server");
+                            return Err(
+                                "the policy does not permit sending the answers to the requested inputs to the server",
+                            );
                         }
                     }
                 }
@@ -297,7 +299,9 @@ impl Proxy {
             (TraceEntry::from(call), Attribution::everything())
         });
         if !session.monitor().would_permit(continued_calls) {
-            return Err("the policy does not permit sending these responses to the server");
+            return Err(
+                "the policy does not permit sending the answers to the requested inputs to the server",
+            );
         }
         if !responses.is_empty() {
             arguments.insert(RESPONSES.to_owned(), Value::Object(responses));
@@ -335,7 +339,7 @@ fn decode_inputs(
     let none = Map::new();
     let requests = match answer.get(REQUESTS) {
         Some(Value::Object(requests)) => requests,
-        Some(_) => return Err("the `inputRequests` in the server's answer are not a JSON object"),
+        Some(_) => return Err("`inputRequests` in the server's answer is not a JSON object"),
         None if state.is_some() => &none,
         None => {
             return Err(
@@ -345,7 +349,7 @@ fn decode_inputs(
     };
     if requests.len() > MAX_INPUTS || sent.rounds >= MAX_ROUNDS {
         return Err(
-            "the server requests more than 16 inputs, or requests input more than 16 times for one call",
+            "the server requests too many inputs: at most 16 at once, and input at most 16 times for one call",
         );
     }
     let inputs = requests.iter().map(|(key, request)| {

@@ -318,7 +318,7 @@ impl Proxy {
         match monitor.push(self.description_entry(name, tool)) {
             Ok((_, findings)) if has_objection(&findings) => {
                 let why = first_objection(&findings).unwrap_or_default();
-                Err(format!("a rule of the policy denies the description of it: {why}").into())
+                Err(format!("a rule of the policy denies the description of this tool: {why}").into())
             }
             Ok((event, _)) if !is_cleared(monitor, event) => Err(
                 "the label of its description exceeds the clearance of `model`; if you trust the server, \

@@ -138,7 +138,7 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
         Err(_) => values::to_json(body, "request")?.to_string(),
     };
     let json = Json::parse(&text)
-        .map_err(|error| PyValueError::new_err(format!("the request is not JSON: {error}")))?;
+        .map_err(|error| PyValueError::new_err(format!("the request is not valid JSON: {error}")))?;
     api.decode_request(&json)
         .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
 }

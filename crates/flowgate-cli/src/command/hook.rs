@@ -137,13 +137,11 @@ fn read_input() -> Result<Map<String, Value>, String> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
         return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| "standard input is not valid UTF-8".to_owned())?;
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(asked)) => Ok(asked),
         Ok(_) => Err("the standard input is not a JSON object; see `flowgate hook --help`".to_owned()),
-        Err(error) => {
-            Err(format!("the standard input is not valid JSON: {error}; see `flowgate hook --help`"))
-        }
+        Err(error) => Err(format!("standard input is not valid JSON: {error}; see `flowgate hook --help`")),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
             Some(source) => Ok(Some(source)),
             None => {
                 let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
-                Err(format!("the header `{SOURCE}` has another value than one of: {}", names.join(", ")))
+                Err(format!("the value of the header `{SOURCE}` must be one of: {}", names.join(", ")))
             }
         },
     }

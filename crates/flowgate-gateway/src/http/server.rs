@@ -226,7 +226,7 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
     match rlimit::increase_nofile_limit(wanted.saturating_add(OTHER_FILES)) {
         Ok(most) if most < wanted => {
             let sentence = format!(
-                "the process may open {most} files, and --max-connections may take {wanted}: raise the limit (ulimit -n), or lower --max-connections"
+                "the process may open at most {most} files, but --max-connections can require {wanted}: raise the limit (ulimit -n), or lower --max-connections"
             );
             log.write(LogEvent::Remark, "", Vec::new(), &sentence);
         }

@@ -66,7 +66,7 @@ impl PredicateSource for HttpPredicateSource {
             .to_owned());
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
-            return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
+            return Err(format!("the answer of the service is longer than {MAX_ANSWER} bytes"));
         }
         match json::parse(&text, Numbers::Any) {
             Ok(Value::Object(mut answer)) if answer.len() == 1 => answer
@@ -154,7 +154,7 @@ mod tests {
         let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
         check(Some(elsewhere), &no("the service answered with the HTTP status 302"));
         let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
-        check(Some(&reply("200 OK", &long)), &no("the answer is longer than 65536 bytes"));
+        check(Some(&reply("200 OK", &long)), &no("the answer of the service is longer than 65536 bytes"));
         check(Some("no HTTP at all"), &no("the service cannot be reached"));
         check(None, &no("the service did not answer within the time limit"));
     }

@@ -159,7 +159,7 @@ impl std::fmt::Display for WasmCallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Outside => f.write_str("the module returned an answer that is outside its memory"),
-            Self::Long => write!(f, "the answer is longer than {MAX_ANSWER} bytes"),
+            Self::Long => write!(f, "the answer of the service is longer than {MAX_ANSWER} bytes"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer")
@@ -217,7 +217,7 @@ mod tests {
             "i64.const 0x0000fffe_00000004",
             &no("the module returned an answer that is outside its memory"),
         );
-        check("i64.const 0x00020000", &no("the answer is longer than 65536 bytes"));
+        check("i64.const 0x00020000", &no("the answer of the service is longer than 65536 bytes"));
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
     }
 

@@ -202,7 +202,7 @@ fn a_source_that_is_none_is_refused() {
     };
     let hello = r#"{"role":"user","content":"Hello."}"#;
     let named =
-        "the header `x-flowgate-source` has another value than one of: typed, file, tool, retrieved, program";
+        "the value of the header `x-flowgate-source` must be one of: typed, file, tool, retrieved, program";
     check(&[("x-flowgate-source", "me")], hello, named);
     let twice = [("x-flowgate-source", "typed"), ("x-flowgate-source", "file")];
     check(&twice, hello, "occurs twice");

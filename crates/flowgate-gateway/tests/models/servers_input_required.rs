@@ -125,7 +125,10 @@ fn a_response_carries_what_was_shown_before_it() {
     one.begin("web");
     one.call("web", "read", &json!({}));
     let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
-    assert!(told.to_string().contains("does not permit sending these responses"), "{told}");
+    assert!(
+        told.to_string().contains("does not permit sending the answers to the requested inputs"),
+        "{told}"
+    );
     assert_eq!(bank.calls().len(), 1);
 }
 

@@ -30,7 +30,7 @@ fn a_read_text_is_hidden_until_the_model_looks() {
                  {\"kind\":\"requirement\",\"says\":\"arguments.to carries untrusted, and may carry at most trusted\",\
                  \"part\":\"arguments.to\",\"carries\":[\"untrusted\"],\"may_carry\":[\"trusted\"]}],\
                  \"try\":[\"call the tool before looking at hidden text, with what the user said\",\
-                 \"use a $slot for hidden text; it can fill body\"]}",
+                 \"to pass on hidden text without reading it, write a $slot as the value of body\"]}",
         ]
     );
     assert_eq!(turn.replies[0].label, ["untrusted", "public"]);

@@ -64,7 +64,7 @@ impl AttentionModel for LocalModel {
             [layers, heads, steps, first + steps].iter().try_fold(1_usize, |a, &b| a.checked_mul(b));
         if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
             return Err(Error::Failed(format!(
-                "the attention of {steps} tokens to {} is too large; divide the continuation",
+                "the attention matrix of {steps} by {} tokens is too large; split the continuation into shorter parts",
                 first + steps
             )));
         }

@@ -68,9 +68,8 @@ impl TextTokenizer {
                 keep_spaces(processor, 8);
             }
         }
-        let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
-            LoadError::new(path, format!("it is not a tokenizer that can be read: {error}"))
-        })?;
+        let tokenizer: Tokenizer = serde_json::from_value(value)
+            .map_err(|error| LoadError::new(path, format!("the tokenizer cannot be loaded: {error}")))?;
         // Ids may have gaps.
         let ids = tokenizer.get_vocab(true);
         let token_count =

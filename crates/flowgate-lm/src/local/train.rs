@@ -151,7 +151,7 @@ impl Trainer {
         let value = loss.to_scalar::<f32>().map_err(failed)?;
         if !value.is_finite() {
             return Err(Error::Failed(format!(
-                "the loss of step {step} is not a number; lower the learning rate"
+                "the loss at step {step} is not a number; lower the learning rate"
             )));
         }
         let gradients = loss.backward().map_err(failed)?;

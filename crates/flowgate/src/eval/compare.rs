@@ -338,7 +338,7 @@ pub(super) fn repeat_count(n: i64) -> usize {
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(
-            "this operator does not apply to {} and {}",
+            "the operator cannot be applied to values of the types {} and {}",
             left.type_name(),
             right.type_name()
         ))

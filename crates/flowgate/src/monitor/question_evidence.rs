@@ -143,7 +143,9 @@ impl Occurrences {
         match (clauses.as_slice(), is_complete) {
             ([], true) => format!("{value:?} is in no text that this question may show."),
             ([], false) => {
-                format!("{value:?} was not found in the texts that were searched, which are not all.")
+                format!(
+                    "{value:?} was not found in the texts that were searched; other texts were not searched."
+                )
             }
             (clauses, true) => format!("{value:?} {}.", clauses.join(" and ")),
             (clauses, false) => format!("{value:?} {}; not all texts were searched.", clauses.join(" and ")),

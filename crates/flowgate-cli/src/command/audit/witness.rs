@@ -30,7 +30,7 @@ pub(super) fn check_heads(
     }
     if witness.rejected_lines().len() > MAX_NAMED {
         output.line(&format!(
-            "{mark} {name}: {} more lines that are not valid",
+            "{mark} {name}: {} more invalid lines",
             witness.rejected_lines().len() - MAX_NAMED
         ));
     }

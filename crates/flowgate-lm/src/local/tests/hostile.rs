@@ -177,7 +177,7 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("tokenizer.json", "{}"),
-        "`M/tokenizer.json`: it is not a tokenizer that can be read: Model missing.",
+        "`M/tokenizer.json`: the tokenizer cannot be loaded: Model missing.",
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
