@@ -159,9 +159,10 @@ impl Redactor<'_> {
     pub fn redacted_content(&self, names: &mut HiddenRegions) -> Value {
         let document = &self.event.document;
         let root = document.key(0, "content").unwrap_or(0);
-        // A view that may not show the structure of the event shows one placeholder for all of its content.
+        // A view that may not show the structure of the event shows one placeholder for all of its content. Parts that are
+        // captured from a text are shown, which the policy allows with their labels.
         if !self.shows(0) {
-            return Value::String(self.placeholder(0, root, names));
+            return Value::String(self.typed_placeholder(root, self.schema, names));
         }
         match self.render(root, self.schema, names) {
             Some(changed) => changed,
@@ -211,7 +212,7 @@ impl Redactor<'_> {
         }
         let node = self.document().node(id)?;
         if !node.label.flows_to(self.label) {
-            return Some(Value::String(self.typed_placeholder(id, id, schema, names)));
+            return Some(Value::String(self.typed_placeholder(id, schema, names)));
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
@@ -275,22 +276,16 @@ impl Redactor<'_> {
             let schema = child_schema(schema, &node.step);
             match &node.span {
                 Some(span) if !node.label.flows_to(self.label) => {
-                    edits.push((span.clone(), self.typed_placeholder(child, child, schema, names)));
+                    edits.push((span.clone(), self.typed_placeholder(child, schema, names)));
                 }
                 _ => self.collect_edits(child, schema, names, edits),
             }
         }
     }
 
-    /// Names the hidden region `region`, and returns its placeholder with the type from the schema. Captured parts of
-    /// the node `id` that the view shows are written into the placeholder.
-    fn typed_placeholder(
-        &self,
-        id: NodeId,
-        region: NodeId,
-        schema: Option<&Value>,
-        names: &mut HiddenRegions,
-    ) -> String {
+    /// Names the hidden region `region`, and returns its placeholder with the type from the schema. Parts captured from it that
+    /// the view shows are written into the placeholder.
+    fn typed_placeholder(&self, region: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {
             let value = self.document().to_value(region);
@@ -299,7 +294,7 @@ impl Redactor<'_> {
         let mut placeholder =
             names.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
         // Parts that the policy captures from the text and labels on their own.
-        let captures = self.document().children(id).filter(|child| self.shows(*child));
+        let captures = self.document().children(region).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures
             .filter_map(|child| match &self.document().node(child)?.step {
                 PathStep::Capture(name) => Some(format!("{name}: {}", self.document().to_value(child))),
@@ -311,11 +306,6 @@ impl Redactor<'_> {
             placeholder = format!("{placeholder}; {}]", shown.join(", "));
         }
         placeholder
-    }
-
-    /// Returns the placeholder for a whole answer.
-    fn placeholder(&self, id: NodeId, region: NodeId, names: &mut HiddenRegions) -> String {
-        self.typed_placeholder(id, region, self.schema, names)
     }
 }
 

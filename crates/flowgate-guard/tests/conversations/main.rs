@@ -16,6 +16,7 @@ mod floating;
 mod grants;
 mod handed;
 mod histories;
+mod independent;
 mod links;
 mod memory;
 mod methods;

@@ -93,7 +93,11 @@ impl RunState<'_> {
     /// Whether the observer may see a part of the answer that depends on no argument, although the arguments are hidden.
     pub(crate) fn shows_part_of_answer(&self, session: &ObservedSession, call: &AuthorizedCall) -> bool {
         let event = session.trace().event(call.event()).expect("it is there");
-        self.case.declared.has_independent_part(&call.call().tool) && self.sees(&event.document.frame_label())
+        // Otherwise the part carries what rules have read of other events.
+        let observes_nothing = event.decided.flows_to(&event.label);
+        observes_nothing
+            && self.case.declared.has_independent_part(&call.call().tool)
+            && self.sees(&event.document.frame_label())
     }
 
     /// Logs the outcome of a call with slots if a part of the answer depends on no argument: the part reveals that the call
