@@ -1,14 +1,12 @@
-//! Reports the items that are hidden from the models of clients, why they are hidden, and the statement of the policy
-//! or the setting that would show them.
+//! Reports which messages, tools and tool outputs the policy hides from a client's model, and the statement of the policy or
+//! the setting that would show them. If a statement would make third-party text trusted, the report names the risk.
 //!
-//! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
-//! in an answer's header for clients that request it. If a statement would make text of others trusted, the report
-//! names the risk.
+//! The report appears at startup, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and in
+//! a response header for clients that request it.
 //!
-//! The log is the operator's, and contains all of the report. The header is the client's: it contains what follows
-//! from the configuration, the policy and the client's own request (the roles of its messages, the names of its
-//! tools) and from nothing else, so that it reveals nothing of what other conversations hold, of what stores carry,
-//! or of how answers are labelled. See `SECURITY.md`.
+//! The operator's log contains the whole report. The client's header contains only what follows from the configuration, the
+//! policy and the client's own request (the roles of its messages, the names of its tools). So it reveals nothing of other
+//! conversations, of the labels of external state, or of the labels of tool outputs. See `SECURITY.md`.
 
 use std::collections::{BTreeSet, HashSet};
 

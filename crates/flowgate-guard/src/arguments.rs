@@ -1,7 +1,7 @@
 //! Rejects argument names that another parser could confuse with declared names.
 //!
 //! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
-//! and uses the last of both; a parser of protocol buffers accepts `userId` for `user_id`. The call that runs would
+//! and uses whichever comes last; a Protobuf JSON parser accepts `userId` for `user_id`. The call that runs would
 //! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
 //! there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
 

@@ -1,11 +1,11 @@
 //! Defines `look` and slots, the two ways in which a model works with regions that it may not see.
 //!
 //! With the tool `look` a model requests hidden regions by name; that raises the label of the step. In an argument that
-//! the policy declares payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
-//! or passed to a second generation that has no tools and sees only the call and those regions. The list of calls,
-//! their order, their tools and all other arguments are fixed before anything hidden is read.
+//! the policy declares as payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
+//! or passed to a second, isolated generation that has no tools and sees only the call and those regions. With slots, the list
+//! of calls, their order, their tools and all other arguments are fixed before anything hidden is read.
 //!
-//! A placeholder that the model writes as text where a slot is allowed refers to the region: the surrounding text is
+//! A placeholder (the text shown in place of a hidden region) that the model writes as text where a slot is allowed refers to the region: the surrounding text is
 //! kept, the region is copied into its place, and the argument is judged as a slot.
 
 use serde_json::{Map, Value, json};

@@ -1,4 +1,5 @@
-//! Defines models that write the next message of a chat, and the errors of all models.
+//! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Error`], the error type of every
+//! kind of model.
 
 use std::fmt;
 use std::ops::ControlFlow;

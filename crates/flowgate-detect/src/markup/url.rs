@@ -1,6 +1,5 @@
-//! Finds web addresses in a plain text, and detects addresses that have the form of one that carries data to its host,
-//! such as `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through
-//! it.
+//! Finds URLs in plain text, and detects URLs that look as if they carry data to their host, such as
+//! `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through `markup`.
 
 use std::ops::Range;
 use std::sync::LazyLock;

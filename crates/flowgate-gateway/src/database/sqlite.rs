@@ -2,12 +2,12 @@
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
 //! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in
-//! memory has no such readers, so one thread runs all operations.
+//! memory has a single connection, so one thread runs all operations.
 //!
 //! * `connection`: a connection, and its transactions.
 //! * `thread`: a thread with a connection.
-//! * `checkpoints`: the thread that keeps the write-ahead log short.
-//! * `migrations`: the tables.
+//! * `checkpoints`: the thread that checkpoints the write-ahead log.
+//! * `migrations`: the schema and its migrations.
 //! * `file`: ownership, permissions and identity of the file.
 
 mod checkpoints;

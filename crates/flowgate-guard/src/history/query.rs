@@ -1,8 +1,9 @@
-//! Normalises the texts that are compared with remembered ones: adjacent parts and messages of one client.
+//! Prepares the messages of a client for the comparison with texts that the client was shown, so that a text which the client
+//! sends back keeps its label.
 //!
-//! A page whose lines are too short to be recognised alone is recognised when they are joined. A client may insert its
-//! own words between them, so the lines are also joined without every second one, without two of every three, and
-//! without the prefix or number that each begins with.
+//! Adjacent parts and messages are joined: a page whose lines are too short to be recognised alone is recognised as a
+//! whole. A client may insert its own words between the lines. Therefore the lines are also joined with only every second
+//! one kept, with only every third one kept, and without the prefix or number that each begins with.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Implements the screener *introspection*: the model cites the regions that its next message would be based on
-//! (Permissive Information-Flow Analysis, section 5). It needs no tool calls, so it works with models without tool
-//! support.
+//! Implements the screener *introspection* (Permissive Information-Flow Analysis, section 5): a model cites the hidden
+//! regions on which its next message would be based, and the step is then shown these. The answer is plain text, so the
+//! model needs no support for tools.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice};
 

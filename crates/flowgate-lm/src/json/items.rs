@@ -1,7 +1,8 @@
-//! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way,
-//! to parse only those that are new.
+//! Locates the elements of an array in a JSON text without parsing them. The gateway finds the messages of a chat this way,
+//! and parses only those that it has not received before.
 //!
-//! The result is exact for valid JSON and unspecified otherwise: the caller parses the remaining text strictly.
+//! The result is exact for valid JSON and unspecified otherwise. The caller therefore skips only elements whose bytes it has
+//! parsed before, as their digest shows, and parses all other text strictly.
 
 use std::ops::Range;
 

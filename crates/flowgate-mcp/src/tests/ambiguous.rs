@@ -1,4 +1,4 @@
-//! Tests of field names that a server with a case-insensitive parser takes for other names.
+//! Tests that messages are refused if a parser that ignores case would confuse one of their field names with another.
 
 use serde_json::{Value, json};
 

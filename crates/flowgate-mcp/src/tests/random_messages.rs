@@ -1,5 +1,5 @@
-//! Tests, with random sequences of messages of both sides, that free text of a server reaches the client only through
-//! the trace, where it has a label, and that the open requests stay within their limit.
+//! Tests, with random sequences of messages from client and server, that free text of a server reaches the client only
+//! through the trace, where it has a label, and that the number of pending requests stays within its limit.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Implements the built-in functions of lists and maps: `any`, `all`, `sum`, `keys` and similar functions.
+//! Implements the policy language's built-in functions on lists and maps: `any`, `all`, `sum`, `keys` and similar functions.
 
 use super::{Function, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};

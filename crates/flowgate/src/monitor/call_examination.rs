@@ -92,7 +92,12 @@ impl Monitor {
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         let influence = possible_influence(attribution);
-        let (original, mut entry_kept) = (entry.clone(), entry.clone());
+        // Endorsed arguments are replaced by their one spelling, but a grant is for the call as it was written.
+        let original = match &entry.body {
+            EventBody::Call(call) if !self.grants.is_empty() => Some(call.clone()),
+            _ => None,
+        };
+        let mut entry_kept = entry.clone();
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
 
         if let Some(call) = self.trace.event_mut(event) {
@@ -138,7 +143,7 @@ impl Monitor {
         if let Some(call) = self.trace.event_mut(event) {
             (call.decided, call.observed) = (judgement.decided, observed);
         }
-        if let EventBody::Call(call) = &original.body {
+        if let Some(call) = &original {
             self.apply_grants(call, &mut judgement);
         }
         let greatest_permitted = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);

@@ -1,7 +1,8 @@
-//! Finds the regions that a reason names: those that a call depends on and whose labels exceed a requirement.
+//! Finds the regions that the reason of a denial or of a question names: those on which the call depends and whose labels
+//! exceed a requirement. [`super::requirement`] calls it for each reason.
 //!
-//! The search is bounded, and what its recipient may not see affects neither which events are searched nor which
-//! regions are named. [`super::requirement`] calls it for each reason.
+//! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched nor
+//! which regions are named.
 
 use super::{CallDependency, Monitor};
 use crate::label::{DimensionSet, Label};

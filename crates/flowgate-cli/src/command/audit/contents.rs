@@ -1,5 +1,5 @@
-//! Opens `LOG.content`, the file in which an audit log keeps the contents of its events. The operations `show` and
-//! `verify` of `flowgate audit` call this.
+//! Opens `LOG.content`, the file in which an audit log keeps the contents of its events. The subcommands `show` and
+//! `verify` of `flowgate audit` use it.
 
 use std::ffi::OsString;
 use std::io::BufRead;

@@ -1,4 +1,4 @@
-//! Loads a conversation: opens the conversation in the database, and replays the turns that are not in memory.
+//! Loads a conversation: opens it in the database, and replays the turns that are not in memory through its monitor.
 //!
 //! [`Conversations::lock`] loads the conversation of a request, and `recheck` replays every stored conversation.
 

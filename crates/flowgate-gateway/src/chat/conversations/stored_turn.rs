@@ -1,5 +1,5 @@
-//! Converts the inputs of a conversation to their stored form and back: those of its chat and those of the proxies of
-//! its MCP servers, in order. `persist` writes this form, and `load` replays it.
+//! Converts the inputs of a turn to their stored form and back: those of the chat and those of the MCP proxies, in the order
+//! in which they arrived. `persist` writes this form, and `load` replays it.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;

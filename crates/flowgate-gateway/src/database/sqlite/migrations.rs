@@ -1,5 +1,5 @@
-//! Migrates the tables of a SQLite database, and keeps the records of migrations that sqlx keeps: earlier versions of
-//! the gateway migrated with sqlx.
+//! Applies the migrations of the schema to a SQLite database. It records them in the table and the format of sqlx, with which
+//! earlier versions of the gateway migrated.
 
 use std::collections::BTreeMap;
 

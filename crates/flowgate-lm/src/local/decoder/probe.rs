@@ -1,4 +1,5 @@
-//! Says what a caller wants to see of the inside of a decoder, and collects it: [`Probe`].
+//! Defines [`Probe`], with which a caller selects intermediate values of a forward pass of the decoder (the hidden states
+//! of a layer, the attention matrices) and receives them.
 
 use candle_core::Tensor;
 

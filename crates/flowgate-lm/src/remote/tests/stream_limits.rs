@@ -1,4 +1,4 @@
-//! Tests of servers that limit the requests that are open on one HTTP/2 connection.
+//! Tests that requests wait if a server limits the concurrent streams of an HTTP/2 connection.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,8 @@
-//! Determines which tools a rule may exempt by their names, such as the one in `not (call is tool:NAME)`. The compiler
-//! records them in the plan.
+//! Finds the tools that a rule exempts by name: `not (call is tool:NAME)` exempts `NAME`. The compiler records the patterns
+//! in the plan.
 //!
-//! A name that two servers offer must not exempt the tool of the wrong server, however the rule is written.
+//! If two servers offer a tool of that name, the rule exempts neither, and the monitor denies calls of both: an exemption must
+//! not apply to the tool of the wrong server.
 
 use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryItem};
 

@@ -1,4 +1,4 @@
-//! Resolves plain YAML scalars to values: `true` is a truth value, `0x1` a number. It follows the core schema of YAML
+//! Resolves plain YAML scalars to values: `true` is a Boolean, `0x1` a number. It follows the core schema of YAML
 //! 1.2.
 
 use super::super::LocatedNodeKind;
