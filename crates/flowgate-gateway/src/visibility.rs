@@ -107,7 +107,8 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     advice_list
 }
 
-/// Returns a conversation of a client in which the tools that its policy names are offered.
+/// Creates a conversation that no model is shown, to find out what the policy of a client hides. An example of each tool that
+/// the policy names is on offer, or a made-up one. `None` if there is no room for them.
 fn probe(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,

@@ -90,7 +90,8 @@ pub(crate) fn push(
     push_entry(py, session, entry, names.as_ref())
 }
 
-/// Adds an event that carries at least the label with these names.
+/// Appends an event to the trace of a session, and returns it with the findings of the policy. `names` describes a label, by the
+/// elements of each dimension, that the event carries at least.
 pub(crate) fn push_entry(
     py: Python<'_>,
     session: &Arc<Session>,

@@ -98,7 +98,8 @@ impl Occurrences {
         unknown.map(|role| role.chars().take(40).collect::<String>().escape_debug().to_string()).collect()
     }
 
-    /// Returns a warning for each name in a policy that does not occur, in order of position.
+    /// Returns a warning for each name in a policy that does not occur in the recorded traces, in order of position. Without
+    /// traces, and if the record is full and may lack names, there are no warnings.
     pub fn warnings(&self, policy: &Policy) -> Vec<Diagnostic> {
         if self.is_empty() || !self.has_room() {
             return Vec::new();

@@ -174,7 +174,8 @@ impl Value {
         }
     }
 
-    /// Returns whether the value, with its parts resolved, counts as true.
+    /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part that is
+    /// not resolved counts as true.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None | Self::Silent => false,

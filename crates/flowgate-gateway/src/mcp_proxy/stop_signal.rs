@@ -53,10 +53,10 @@ impl StopSignal<'_> {
         }
     }
 
-    /// Waits for a result, which counts even if the wait is over when it is there.
+    /// Awaits `work` until nobody waits for its result any more. If both happen at once, the result is returned.
     ///
     /// # Errors
-    /// If the wait is over before.
+    /// If nobody waits for the result any more.
     pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
         let mut work = pin!(work);
         loop {
@@ -65,7 +65,8 @@ impl StopSignal<'_> {
                 done = work.as_mut() => return Ok(done),
                 () = self.next_event() => {}
             }
-            // A check is never dropped half done, however fast the parts of an answer arrive.
+            // Outside of `select!`, where every result of `work` would cancel the check: a fast stream of results would keep it
+            // from ever completing.
             if self.is_over().await {
                 return Err(NOT_AWAITED);
             }

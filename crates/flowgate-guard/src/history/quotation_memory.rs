@@ -153,23 +153,24 @@ impl QuotationMemory {
         *new = learned;
     }
 
-    /// Restores a stored text.
+    /// Adds a text that was stored, without queueing it to be stored again.
     pub fn restore_text(&mut self, remembered: &RememberedText) {
-        // The normal form may have changed since the text was stored.
+        // Normalises the text again, since the normal form may have changed since it was stored.
         let all = normalized_texts(&remembered.normalized);
         if remembered.source == OWN {
             all.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
         }
-        let new = self.new.take();
+        // Set aside, so that the text is not queued.
+        let unsaved = self.new.take();
         let label = self.label_number(&remembered.label);
         for normalized in &all {
             self.remember(&remembered.source, normalized, label);
         }
-        self.new = new;
+        self.new = unsaved;
     }
 
-    /// Remembers a text of a source, with its label by name.
+    /// Remembers a text of a source with its label, in names.
     pub fn add_text(&mut self, source: &str, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
@@ -429,12 +430,12 @@ pub(crate) struct SessionTexts {
 }
 
 impl SessionTexts {
-    /// Adds a text with its label by name.
+    /// Remembers a text with its label, in names.
     pub(crate) fn add_text(&mut self, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
         }
-        // The first label represents top.
+        // The first label represents top, which is also the label of a text beyond the limit.
         if self.labels.is_empty() {
             self.labels.push(Value::Null);
         }
@@ -445,6 +446,7 @@ impl SessionTexts {
             self.labels.push(label.clone());
             self.labels.len() - 1
         });
+        // A window that texts of two labels contain is marked with top. A session has no sources and forgets nothing.
         let mark = |label| WindowMark { source: 0, generation: 0, label };
         for normalized in normalized_texts(text) {
             for window in windows(&normalized) {

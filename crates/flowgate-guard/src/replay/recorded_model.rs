@@ -309,7 +309,8 @@ fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &
     missing
 }
 
-/// Returns the hidden regions that must be read to see a region: none if the view shows it.
+/// Returns the hidden regions at which the model must look before its view shows a region: none if the view shows it already;
+/// `is_unavailable` if no look helps. `bound` is the label up to which the view shows content.
 fn missing_region(
     trace: &Trace,
     bound: &Label,
@@ -339,7 +340,8 @@ fn missing_region(
     if label.flows_to(bound) {
         return MissingRegions::default();
     }
-    // An answer to a call of a higher level: the view shows it again after a look at what led to that level.
+    // The region belongs to a call that a step above this bound made, so no placeholder stands for it. Looks raise the bound of
+    // the view; if looks at all hidden regions at or below the region's label raise it far enough, the view then shows it.
     let lower_regions = hidden.all().iter().filter(|region| region.label.flows_to(&label));
     let reached = lower_regions.clone().fold(*bound, |joined, region| joined.join(&region.label));
     match label.flows_to(&reached) {

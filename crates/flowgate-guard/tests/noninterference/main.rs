@@ -160,7 +160,8 @@ fn what_never_look_hides_decides_nothing() {
 
 /// Cases in which something hidden showed once: the form of one field in the labels of others, a part of an answer in
 /// what a question carries, whether a question could be granted, which regions a question about an endorsed value names (twice),
-/// that a call above a step ran, and that a call with a hidden verdict was permitted (by the limit on steps, twice).
+/// that a call above a step ran (by the limit on steps), that a call with a hidden verdict was permitted (likewise), and that
+/// statements had to be applied again, since one had read a label before another raised it.
 #[test]
 fn what_showed_once_shows_no_more() {
     let seeds = [
@@ -173,6 +174,7 @@ fn what_showed_once_shows_no_more() {
         (Method::LowestFirst, 3_025_162),
         (Method::LowestFirst, 8_008_101),
         (Method::LowestFirst, 11_020_936),
+        (Method::LowestFirst, 50_015_549),
     ];
     for (method, seed) in seeds {
         let case = NoninterferenceCase::case(seed, method);

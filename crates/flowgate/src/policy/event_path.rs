@@ -231,8 +231,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records the tools to which the lines of a body restrict its variables. A pattern within a negation or a mixed
-    /// disjunction restricts nothing.
+    /// Records the patterns of tools to which the lines of a body restrict its variables. A pattern restricts nothing in a
+    /// negation, or in an `or` whose parts do not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };

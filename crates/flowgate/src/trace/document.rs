@@ -58,8 +58,11 @@ pub struct DocumentNode {
     read: bool,
     /// Whether the policy declares that the region depends on no argument of the call.
     is_independent: bool,
-    /// The part of the label that no declaration can lower.
+    /// The part of the label that no declaration can lower, and that parts captured from the node carry as well.
     floor: Label,
+    /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do not
+    /// carry it: whether there was such a round can depend on other text.
+    relied_on: Label,
 }
 
 /// The labelled tree of one event.
@@ -182,7 +185,7 @@ impl Document {
                     next = node.end;
                     continue;
                 }
-                let label = space.replace(&node.label, &part).join(&node.floor);
+                let label = space.replace(&node.label, &part).join(&node.floor).join(&node.relied_on);
                 raised |= node.read && !label.flows_to(&node.label);
                 node.label = label;
                 next += 1;
@@ -196,7 +199,7 @@ impl Document {
 
     /// Returns the join of what statements have read in order to label a node, and of other lower bounds on its label.
     pub(crate) fn floor_of(&self, id: NodeId) -> Label {
-        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor)
+        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor.join(&node.relied_on))
     }
 
     /// Returns the label of the root: of the fact that the event exists.
@@ -315,7 +318,7 @@ impl Document {
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
-            node.floor = node.floor.join(floor);
+            node.relied_on = node.relied_on.join(floor);
         }
     }
 
@@ -385,6 +388,7 @@ impl Document {
             is_independent: false,
             read: false,
             floor,
+            relied_on: Label::BOTTOM,
         })
     }
 

@@ -90,9 +90,9 @@ impl Origin {
         }
     }
 
-    /// Returns the address of the value at a path from the root of the event.
+    /// Returns where in the original messages the value at a path from the root of the event is.
     ///
-    /// `is_sole_block` is set if the content is the text of a list of one block and represents that list.
+    /// `is_sole_block` is set if the original content was a list of one text block, which the event holds as a plain text.
     pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
         let mut address = self.address();
         let mut steps = path.0.iter();

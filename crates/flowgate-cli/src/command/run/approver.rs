@@ -23,7 +23,7 @@ use crate::{escaping, report};
 pub(super) type EventSources = Arc<Mutex<HashMap<EventId, String>>>;
 
 const HELP: &str = "\
-y  this call runs, with exactly these arguments, once; nothing else is allowed by it
+y  this call runs, with exactly these arguments, once (or as often as the question says); nothing else is allowed by it
 c  (where it is offered) the same call may also run again in this conversation, for the same reasons
 n  it does not run, and the model learns that; anything but y means no
 Say y only if you would have made this call yourself: text that is quoted above may be there to make you.";
@@ -37,11 +37,54 @@ pub(super) struct TerminalApprover {
     /// The agent that wants to call: `The model`.
     pub(super) caller: String,
     pub(super) sources: EventSources,
+    /// The last decision, if it is also for equal calls that follow, and how many.
+    pub(super) repeated: Option<RepeatedDecision>,
+}
+
+/// A decision on several equal calls of one message.
+#[derive(Debug)]
+pub(super) struct RepeatedDecision {
+    question: ApprovalRequest,
+    decision: Decision,
+    /// The number of further calls that it is for.
+    remaining: usize,
+}
+
+impl RepeatedDecision {
+    /// Returns the decision if this is the same question about the next of the calls.
+    fn for_next_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
+        let reasons = |ask: &ApprovalRequest| -> Vec<String> {
+            ask.reasons.iter().map(|reason| reason.message.clone()).collect()
+        };
+        let texts = |ask: &ApprovalRequest| -> Vec<(Vec<String>, String)> {
+            ask.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
+        };
+        let is_same =
+            (&self.question.digest, &self.question.state, &self.question.label, &self.question.carries)
+                == (&ask.digest, &ask.state, &ask.label, &ask.carries)
+                && reasons(&self.question) == reasons(ask)
+                && texts(&self.question) == texts(ask);
+        self.remaining = self.remaining.checked_sub(1).filter(|_| is_same)?;
+        Some(self.decision)
+    }
 }
 
 impl Approver for TerminalApprover {
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
-        Box::pin(ready(self.ask_person(ask)))
+        let decision = match self.repeated.as_mut().and_then(|repeated| repeated.for_next_call(ask)) {
+            Some(decision) => decision,
+            None => {
+                let decision = self.ask_person(ask);
+                let is_for_others = matches!(decision, Decision::Allow | Decision::Refuse) && ask.times > 1;
+                self.repeated = is_for_others.then(|| RepeatedDecision {
+                    question: ask.clone(),
+                    decision,
+                    remaining: ask.times - 1,
+                });
+                decision
+            }
+        };
+        Box::pin(ready(decision))
     }
 }
 
@@ -107,6 +150,17 @@ impl TerminalApprover {
             for sentence in &ask.evidence {
                 let _ = writeln!(text, "  {}", escaping::line(sentence));
             }
+        }
+        if ask.times > 1 {
+            let _ = writeln!(text, "It makes this call {} times; the answer is for all of them.", ask.times);
+        }
+        for next in &ask.upcoming {
+            let often = if next.times > 1 { format!(" ({} times)", next.times) } else { String::new() };
+            let _ = writeln!(
+                text,
+                "You will also be asked about {}{often}.",
+                escaping::line(&next.tool.to_string())
+            );
         }
         let _ = writeln!(text, "It carries {}. Why you are asked:", escaping::line(&ask.label.join(", ")));
         for reason in report::group_reasons(&ask.reasons) {
@@ -222,17 +276,21 @@ require trusted, public if:
 
     /// Returns everything that is shown to a person who types these lines, and the number of calls that they allowed.
     fn asked(lines: &'static [&'static str], expires: Duration) -> (String, usize) {
-        let call = |name: &str, arguments: &str| Completion {
-            calls: vec![ToolCall {
-                id: "c".to_owned(),
-                name: name.to_owned(),
-                arguments: arguments.to_owned(),
-            }],
-            ..Completion::default()
+        asked_about(&[r#"{"to": "bob\u202egro.live", "body": "\u001b[2J\u007f"}"#], lines, expires)
+    }
+
+    /// The same, for a message with several calls of `send`.
+    fn asked_about(calls: &[&str], lines: &'static [&'static str], expires: Duration) -> (String, usize) {
+        let call = |name: &str, arguments: &str| ToolCall {
+            id: "c".to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
         };
-        let arguments = r#"{"to": "bob\u202egro.live", "body": "\u001b[2J\u007f"}"#;
+        let message = |calls: Vec<ToolCall>| Completion { calls, ..Completion::default() };
+        let sends = calls.iter().map(|arguments| call("send", arguments)).collect();
         let said = Completion { text: "Done.".to_owned(), ..Completion::default() };
-        let model = ScriptedModel::from_answers([call("read", "{}"), call("send", arguments), said]);
+        let answers = [message(vec![call("read", "{}")]), message(sends), said];
+        let model = ScriptedModel::from_answers(answers);
         let policy = Arc::new(Policy::parse(POLICY).unwrap());
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
@@ -257,8 +315,14 @@ require trusted, public if:
         toolbox.add(Tool::local("send"), |_: flowgate::monitor::AuthorizedCall| ToolAnswer::text("sent"));
         let shell = Arc::new(ChatTerminal::double(hears, paper.clone()));
         let (name, who) = ("p.flow".into(), "The model".to_owned());
-        let mut person =
-            TerminalApprover { shell, policy, name, caller: who, sources: EventSources::default() };
+        let mut person = TerminalApprover {
+            shell,
+            policy,
+            name,
+            caller: who,
+            sources: EventSources::default(),
+            repeated: None,
+        };
         let begun = Instant::now();
         let mut agent = Agent {
             model: &model,
@@ -296,6 +360,29 @@ It carries untrusted, private. Why you are asked:
         assert!(output.contains("send: allow this call once? [y/N/?] "), "{output}");
         assert!(output.contains("nothing else is allowed by it"), "{output}");
         assert_eq!(allowed, 1);
+    }
+
+    /// Rows: the calls of the message, what the person types, how many questions appear, how many calls are allowed.
+    #[test]
+    fn equal_calls_in_succession_are_one_question() {
+        let (ann, bob) = (r#"{"to": "ann"}"#, r#"{"to": "bob"}"#);
+        for (calls, lines, questions, allowed) in [
+            (&[ann, ann, ann][..], &["y"][..], 1, 3),
+            (&[ann, ann], &["n"], 1, 0),
+            (&[ann, bob, ann], &["y", "n", "y"], 3, 2),
+            (&[ann, ann, bob], &["y", "n"], 2, 2),
+        ] {
+            let (output, found) = asked_about(calls, lines, Duration::from_secs(60));
+            assert_eq!(
+                output.matches("send: allow this call once?").count(),
+                questions,
+                "{calls:?}: {output}"
+            );
+            assert_eq!(found, allowed, "{calls:?}");
+        }
+        let (output, _) = asked_about(&[ann, ann, bob], &["y", "n"], Duration::from_secs(60));
+        assert!(output.contains("It makes this call 2 times; the answer is for all of them."), "{output}");
+        assert!(output.contains("You will also be asked about send."), "{output}");
     }
 
     #[test]

@@ -201,6 +201,7 @@ impl DelegationContext {
             name: Arc::clone(&self.name),
             caller: format!("The agent {}", member.name),
             sources,
+            repeated: None,
         };
         let begun = Instant::now();
         let mut agent = Agent {

@@ -131,6 +131,7 @@ impl Document {
             read,
             is_independent: false,
             floor,
+            relied_on: Label::BOTTOM,
         });
         id
     }
