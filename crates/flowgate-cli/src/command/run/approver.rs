@@ -250,6 +250,17 @@ require trusted, public if:
     (call: ToolCall) is tool:send
 ";
 
+    /// A rule asks about each call, whatever led to it.
+    const ASKING: &str = "\
+lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+require top if:
+    (call: ToolCall) is tool:r\"read|send\"
+ask \"calls of send\" if:
+    (call: ToolCall) is tool:send
+";
+
     /// A terminal double: records what is shown, and types the next line whenever a question appears.
     #[derive(Clone)]
     struct TerminalDouble {
@@ -276,11 +287,21 @@ require trusted, public if:
 
     /// Returns everything that is shown to a person who types these lines, and the number of calls that they allowed.
     fn asked(lines: &'static [&'static str], expires: Duration) -> (String, usize) {
-        asked_about(&[r#"{"to": "bob\u202egro.live", "body": "\u001b[2J\u007f"}"#], lines, expires)
+        asked_about(
+            (POLICY, Method::Everything),
+            &[r#"{"to": "bob\u202egro.live", "body": "\u001b[2J\u007f"}"#],
+            lines,
+            expires,
+        )
     }
 
     /// The same, for a message with several calls of `send`.
-    fn asked_about(calls: &[&str], lines: &'static [&'static str], expires: Duration) -> (String, usize) {
+    fn asked_about(
+        (policy, method): (&str, Method),
+        calls: &[&str],
+        lines: &'static [&'static str],
+        expires: Duration,
+    ) -> (String, usize) {
         let call = |name: &str, arguments: &str| ToolCall {
             id: "c".to_owned(),
             name: name.to_owned(),
@@ -291,7 +312,7 @@ require trusted, public if:
         let said = Completion { text: "Done.".to_owned(), ..Completion::default() };
         let answers = [message(vec![call("read", "{}")]), message(sends), said];
         let model = ScriptedModel::from_answers(answers);
-        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let policy = Arc::new(Policy::parse(policy).unwrap());
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
@@ -299,7 +320,7 @@ require trusted, public if:
             output: None,
             words: DescriptionAuthor::Operator,
         };
-        let mut settings = ConversationSettings::new(Method::Everything, DigestKey::new([1; 32]));
+        let mut settings = ConversationSettings::new(method, DigestKey::new([1; 32]));
         settings.expires = expires;
         let tools = vec![offered("read"), offered("send")];
         let mut conversation = Conversation::new(Monitor::new(Arc::clone(&policy)), tools, settings).unwrap();
@@ -362,9 +383,12 @@ It carries untrusted, private. Why you are asked:
         assert_eq!(allowed, 1);
     }
 
+    /// An answer that could have led to the next call would be another reason, and so another question.
+    ///
     /// Rows: the calls of the message, what the person types, how many questions appear, how many calls are allowed.
     #[test]
     fn equal_calls_in_succession_are_one_question() {
+        let asking = (ASKING, Method::LowestFirst);
         let (ann, bob) = (r#"{"to": "ann"}"#, r#"{"to": "bob"}"#);
         for (calls, lines, questions, allowed) in [
             (&[ann, ann, ann][..], &["y"][..], 1, 3),
@@ -372,7 +396,7 @@ It carries untrusted, private. Why you are asked:
             (&[ann, bob, ann], &["y", "n", "y"], 3, 2),
             (&[ann, ann, bob], &["y", "n"], 2, 2),
         ] {
-            let (output, found) = asked_about(calls, lines, Duration::from_secs(60));
+            let (output, found) = asked_about(asking, calls, lines, Duration::from_secs(60));
             assert_eq!(
                 output.matches("send: allow this call once?").count(),
                 questions,
@@ -380,7 +404,7 @@ It carries untrusted, private. Why you are asked:
             );
             assert_eq!(found, allowed, "{calls:?}");
         }
-        let (output, _) = asked_about(&[ann, ann, bob], &["y", "n"], Duration::from_secs(60));
+        let (output, _) = asked_about(asking, &[ann, ann, bob], &["y", "n"], Duration::from_secs(60));
         assert!(output.contains("It makes this call 2 times; the answer is for all of them."), "{output}");
         assert!(output.contains("You will also be asked about send."), "{output}");
     }
