@@ -1,0 +1,37 @@
+//! Plays the three security games of *AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM
+//! Agents*: instruction integrity, retrieval confidentiality and capability integrity.
+//!
+//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives
+//! each of them to a model under a [`Defence`], the six of the paper or a guarded conversation, and records an
+//! [`Execution`]. Each [measure](measure) is one function over executions. `flowgate bench games` prints the
+//! tables.
+//!
+//! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
+
+mod attack;
+pub mod bound;
+mod defence;
+mod double;
+mod execution;
+mod generate;
+mod guarded;
+pub mod interval;
+pub mod leakage;
+pub mod measure;
+mod output;
+mod prompt;
+mod random;
+mod suite;
+mod task;
+
+pub use defence::{
+    Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant, redact_canaries,
+    remove_forbidden_capabilities, wrap_in_delimiters,
+};
+pub use double::ModelDouble;
+pub use execution::{Execution, Runner};
+pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
+pub use guarded::POLICY;
+pub use output::ExecutionError;
+pub use suite::GameSuite;
+pub use task::{Game, Side, Task, TaskLabels, TaskPair};
