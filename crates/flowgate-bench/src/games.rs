@@ -3,8 +3,8 @@
 //!
 //! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives
 //! each of them to a model under a [`Defence`], the six of the paper or a guarded conversation, and records an
-//! [`Execution`]. Each [measure](measure) is one function over executions. `flowgate bench games` prints the
-//! tables.
+//! [`Execution`]. Each [measure](measure) is one function over executions. [`report`] prints the tables.
+//! `flowgate bench games` is the command.
 //!
 //! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
 
@@ -13,14 +13,17 @@ pub mod bound;
 mod defence;
 mod double;
 mod execution;
+pub mod figures;
 mod generate;
 mod guarded;
 pub mod interval;
 pub mod leakage;
+mod manifest;
 pub mod measure;
 mod output;
 mod prompt;
 mod random;
+pub mod report;
 mod suite;
 mod task;
 
@@ -32,6 +35,7 @@ pub use double::ModelDouble;
 pub use execution::{Execution, Runner};
 pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
 pub use guarded::POLICY;
+pub use manifest::manifest;
 pub use output::ExecutionError;
 pub use suite::GameSuite;
 pub use task::{Game, Side, Task, TaskLabels, TaskPair};

@@ -3,7 +3,8 @@
 /// The risk as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels. A risk that was
 /// not observed, because no channel was of that kind, is `None`; the result is `None` only if it is needed.
 pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
-    let term = |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };
+    let term =
+        |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };
     Some(term(open_share, open_risk)? + term(1.0 - open_share, closed_risk)?)
 }
 

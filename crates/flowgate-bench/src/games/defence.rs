@@ -73,13 +73,8 @@ pub enum Defence {
 }
 
 /// The methods of the label defences that are measured by default: those that need no model to choose labels or tools.
-const LABEL_METHODS: [Method; 5] = [
-    Method::LowestFirst,
-    Method::NeverLook,
-    Method::CheapestFirst,
-    Method::Provenance,
-    Method::Everything,
-];
+const LABEL_METHODS: [Method; 5] =
+    [Method::LowestFirst, Method::NeverLook, Method::CheapestFirst, Method::Provenance, Method::Everything];
 /// The defences of the paper.
 const PAPER_DEFENCES: [Defence; 6] = [
     Defence::None,

@@ -28,7 +28,8 @@ static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A text that looks like a marker.
 static MARKER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
 /// The placeholder of a hidden region.
-static PLACEHOLDER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
+static PLACEHOLDER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
 
 fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))

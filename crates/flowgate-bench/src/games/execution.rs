@@ -102,7 +102,10 @@ impl<'m> Runner<'m> {
     ///
     /// # Errors
     /// If the policy of the games cannot be used.
-    pub fn new(model: &'m dyn ChatModel, clock: Option<&'m dyn Fn() -> Duration>) -> Result<Self, ExecutionError> {
+    pub fn new(
+        model: &'m dyn ChatModel,
+        clock: Option<&'m dyn Fn() -> Duration>,
+    ) -> Result<Self, ExecutionError> {
         Ok(Self { model, guarded: GuardedAgent::new()?, clock })
     }
 

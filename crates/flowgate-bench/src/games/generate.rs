@@ -204,9 +204,8 @@ mod tests {
 
     /// Returns the lines of the adversarial context that the control does not have, without separators of JSON.
     fn added_lines(pair: &TaskPair) -> Vec<String> {
-        let lines = |text: &str| {
-            text.lines().map(|line| line.trim_end_matches(',').to_owned()).collect::<Vec<_>>()
-        };
+        let lines =
+            |text: &str| text.lines().map(|line| line.trim_end_matches(',').to_owned()).collect::<Vec<_>>();
         let control = lines(&pair.control.context);
         lines(&pair.adversarial.context).into_iter().filter(|line| !control.contains(line)).collect()
     }

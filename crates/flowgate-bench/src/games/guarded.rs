@@ -11,7 +11,9 @@ use flowgate::monitor::{AuthorizedCall, Monitor};
 use flowgate::policy::Policy;
 use flowgate::trace::Tool;
 use flowgate_guard::approve::{Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, ModelReply, Need, ToolAnswer, Turn};
+use flowgate_guard::conversation::{
+    Conversation, ConversationSettings, Method, ModelReply, Need, ToolAnswer, Turn,
+};
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, Request, ToolCall};
 use flowgate_lm::{ChatModel, block_on, ignore_deltas};
@@ -73,15 +75,6 @@ impl GuardedAgent {
             conversation.accept_tool_answer(run_tool(task, &call, &mut output));
         }
         Ok(conversation)
-    }
-
-    /// Returns labels of the policy's space: top, bottom, and the clearances that its requirements name.
-    #[cfg(test)]
-    pub(super) fn labels(&self, conversation: &Conversation) -> Vec<flowgate::label::Label> {
-        let (monitor, top) = (conversation.monitor(), self.policy.space().top());
-        let (acting, model) = (Tool::of(OFFICE, "act"), monitor.clearance("model"));
-        let decision = monitor.strictest_requirement([&acting]);
-        [Some(top), Some(flowgate::label::Label::BOTTOM), model, Some(decision)].into_iter().flatten().collect()
     }
 
     /// Runs a task to the end of its turn.

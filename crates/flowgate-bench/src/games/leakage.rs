@@ -97,7 +97,8 @@ mod tests {
                 for defence in Defence::standard() {
                     let found = enumerate_canaries(&runner, &pair.adversarial, defence).unwrap();
                     assert!(found.response.bits <= found.shown.bits + 1e-9, "{defence:?} {found:?}");
-                    let projects = matches!(defence, Defence::Provenance | Defence::Combined | Defence::Labels(_));
+                    let projects =
+                        matches!(defence, Defence::Provenance | Defence::Combined | Defence::Labels(_));
                     let expected = if projects { 0.0 } else { 2.0 };
                     assert!((found.shown.bits - expected).abs() < 1e-9, "{defence:?} {found:?}");
                 }

@@ -205,14 +205,22 @@ mod tests {
                 for coordinate in task.unauthorized_coordinates() {
                     prop_assert!(all.contains(coordinate) && !least.contains(coordinate), "{}", least);
                 }
-                for a in agent.labels(&conversation) {
-                    for b in agent.labels(&conversation) {
-                        let below = visible(policy.space().greatest_below(&a, &b));
-                        let (at_a, at_b) = (visible(a), visible(b));
-                        for word in all.split(|c: char| !c.is_alphanumeric() && c != '_') {
-                            let is_in_both = at_a.contains(word) && at_b.contains(word);
-                            prop_assert!(!below.contains(word) || is_in_both, "{}", word);
-                        }
+                let space = policy.space();
+                let labels = [
+                    top,
+                    space.replace(&top, &space.dimension_bottom(0)),
+                    space.replace(&top, &space.dimension_bottom(1)),
+                    bottom,
+                ];
+                // Words that occur once, so that each belongs to one region.
+                let words = all.split(|c: char| !c.is_alphanumeric() && c != '_');
+                let words: Vec<&str> =
+                    words.filter(|word| !word.is_empty() && all.matches(word).count() == 1).collect();
+                for (a, b) in labels.iter().flat_map(|a| labels.iter().map(move |b| (a, b))) {
+                    let below = visible(space.greatest_below(a, b));
+                    let (at_a, at_b) = (visible(*a), visible(*b));
+                    for word in &words {
+                        prop_assert_eq!(below.contains(word), at_a.contains(word) && at_b.contains(word), "{}", word);
                     }
                 }
             }
