@@ -1,0 +1,122 @@
+//! Runs `flowgate bench games`: plays the games of AgentSecBench and prints the figures.
+//!
+//! The suite, the defences and the measures are in `flowgate_bench::games`; this module chooses the model, shows progress and
+//! chooses the format.
+
+use std::time::{Duration, Instant};
+
+use flowgate_bench::games::figures::DefenceFigures;
+use flowgate_bench::games::report::{csv, figure_rows, tables};
+use flowgate_bench::games::{Defence, Execution, GameSuite, Runner, manifest};
+use flowgate_lm::ChatModel;
+use serde_json::{Map, Value, json};
+
+use crate::args::{GamesArgs, GamesFormat};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
+    let remote = remote_model(options)?;
+    let double = options.double();
+    let begun = Instant::now();
+    let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
+    let model: &dyn ChatModel = remote.as_deref().unwrap_or(&double);
+    // A double is deterministic and takes no time: its output is the same each time.
+    let runner = Runner::new(model, remote.is_some().then_some(clock));
+    let runner = runner.map_err(|error| InputError(error.to_string()))?;
+    let defences = if options.defences.is_empty() { Defence::standard() } else { options.defences.clone() };
+    if let Some(defence) = defences.iter().find(|defence| remote.is_none() && defence.needs_screener()) {
+        return Err(InputError(format!(
+            "--defence {}: a double answers no screener; name a model with `--model` and `--url`, or leave the defence out",
+            defence.name()
+        )));
+    }
+    let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
+    let suite = GameSuite::generate(options.seed, instances);
+    let progress = Progress::over_steps(suite.executions_per_defence() * defences.len(), "execution", output);
+    let (mut executions, mut figures): (Vec<Execution>, Vec<DefenceFigures>) = (Vec::new(), Vec::new());
+    for defence in &defences {
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+        let Some(found) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
+        let leakage = match &remote {
+            Some(_) => Vec::new(),
+            None => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
+        };
+        figures.push(DefenceFigures::of(*defence, &found, leakage));
+        executions.extend(found);
+    }
+    let is_interrupted = progress.finish(output);
+    let manifest = manifest(&suite, &defences, model);
+    print(options, &manifest, &executions, &figures, is_interrupted, output);
+    let is_labelled = |execution: &&Execution| matches!(execution.defence, Defence::Labels(_));
+    let has_effect = executions.iter().filter(is_labelled).any(|execution| execution.is_executed);
+    Ok(match has_effect {
+        _ if is_interrupted => INTERRUPTED,
+        true => 1,
+        false => 0,
+    })
+}
+
+fn print(
+    options: &GamesArgs,
+    manifest: &Value,
+    executions: &[Execution],
+    figures: &[DefenceFigures],
+    is_interrupted: bool,
+    output: &mut Console,
+) {
+    let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
+    let rows = || -> Vec<Map<String, Value>> {
+        figures.iter().flat_map(|figures| figure_rows(figures, undefended, model)).collect()
+    };
+    match options.format {
+        GamesFormat::Text => tables(figures, model).lines().for_each(|line| output.line(line)),
+        GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
+        GamesFormat::Json => {
+            let document = json!({"manifest": manifest, "figures": rows(), "interrupted": is_interrupted});
+            output.line(&document.to_string());
+        }
+        GamesFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            for execution in executions {
+                output.line(&execution.to_json(model, options.content).to_string());
+            }
+            rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
+            }
+        }
+    }
+}
+
+/// Returns the model on a server, if the command line names one.
+#[cfg(feature = "run")]
+fn remote_model(options: &GamesArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    use flowgate_lm::RemoteModel;
+    use flowgate_lm::wire::Api;
+    let (Some(model), Some(url)) = (&options.model, &options.url) else { return Ok(None) };
+    let remote = RemoteModel::new(Api::ChatCompletions, url, model);
+    let remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
+    let remote = match &options.key_from {
+        Some(variable) => {
+            let key = crate::command::run::key(variable)?;
+            remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
+        }
+        None => remote,
+    };
+    Ok(Some(Box::new(remote)))
+}
+
+/// Returns no model: a program without the feature `run` has no HTTP client.
+#[cfg(not(feature = "run"))]
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
+fn remote_model(_: &GamesArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    Ok(None)
+}
