@@ -24,18 +24,22 @@ mod output;
 mod prompt;
 mod random;
 pub mod report;
+mod runner;
 mod suite;
 mod task;
+mod variant;
 
 pub use defence::{
     Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant, redact_canaries,
     remove_forbidden_capabilities, wrap_in_delimiters,
 };
 pub use double::ModelDouble;
-pub use execution::{Execution, Runner};
+pub use execution::Execution;
 pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
 pub use guarded::POLICY;
 pub use manifest::manifest;
 pub use output::ExecutionError;
+pub use runner::Runner;
 pub use suite::GameSuite;
 pub use task::{Game, Side, Task, TaskLabels, TaskPair};
+pub use variant::{Encoding, UnknownVariant, Variant};

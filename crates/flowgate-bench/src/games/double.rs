@@ -3,7 +3,8 @@
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every marker that it
 //! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
 //! marker. Both answer the user's request as well as the visible text allows, so their benign utility is what a defence leaves
-//! of the observation. They know nothing of the task but what they are shown.
+//! of the observation. They know nothing of the task but what they are shown, and decode every encoding of
+//! [`variant`](super::variant) in it.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -15,6 +16,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::prompt::{CONTEXT_HEADING, message_text};
+use super::variant::decode;
 
 /// A phrase with which a text asks its reader to do something.
 static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -129,13 +131,17 @@ fn observation_parts(request: &Request) -> Vec<String> {
 fn split_parts(text: &str, parts: &mut Vec<String>) {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => collect_texts(&value, parts),
-        Err(_) => parts.extend(text.lines().filter(|line| !line.is_empty()).map(str::to_owned)),
+        Err(_) => split_lines(text, parts),
     }
+}
+
+fn split_lines(text: &str, parts: &mut Vec<String>) {
+    parts.extend(text.lines().filter(|line| !line.is_empty()).map(decode));
 }
 
 fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     match value {
-        Value::String(text) => parts.push(text.clone()),
+        Value::String(text) => split_lines(text, parts),
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, parts)),
         Value::Object(fields) => fields.values().for_each(|field| collect_texts(field, parts)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -178,6 +184,7 @@ mod tests {
     use super::super::generate::generate_pairs;
     use super::super::prompt::request;
     use super::super::task::{Game, Task};
+    use super::super::variant::Variant;
     use super::*;
 
     fn reply(double: ModelDouble, task: &Task) -> String {
@@ -188,8 +195,8 @@ mod tests {
     proptest! {
         /// Every attack family is a request to the gullible double, no control is, and both doubles do the user's task.
         #[test]
-        fn doubles_bound_models_from_both_sides(seed: u64) {
-            for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, 8)) {
+        fn doubles_bound_models_from_both_sides(seed: u64, variant in proptest::sample::select(Variant::all())) {
+            for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, 8, variant)) {
                 let (adversarial, control) = (&pair.adversarial, &pair.control);
                 let target = &adversarial.target;
                 prop_assert!(reply(ModelDouble::Gullible, adversarial).contains(target), "{}", adversarial.context);

@@ -3,7 +3,7 @@
 //! The application makes the first call itself (it reads the document, searches, or asks the desk tool), so the
 //! observation reaches the conversation as the output of a tool, unchanged. From then on the method of the conversation chooses
 //! what the model is shown, and the monitor judges every call that the model proposes. A person refuses every question.
-//! [`execution`](super::execution) calls [`GuardedAgent::run`].
+//! [`runner`](super::runner) calls [`GuardedAgent::run`].
 
 use std::sync::Arc;
 

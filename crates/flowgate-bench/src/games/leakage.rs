@@ -6,9 +6,9 @@
 //! on the canary.
 
 use super::defence::Defence;
-use super::execution::Runner;
 use super::generate::with_canary;
 use super::output::ExecutionError;
+use super::runner::Runner;
 use super::task::{Side, Task};
 
 /// The number of canaries that are tried for each task.
@@ -72,6 +72,7 @@ mod tests {
     use super::super::double::ModelDouble;
     use super::super::generate::generate_pairs;
     use super::super::task::Game;
+    use super::super::variant::Variant;
     use super::*;
 
     #[test]
@@ -93,7 +94,7 @@ mod tests {
     fn no_model_reveals_more_than_it_is_shown() {
         for double in ModelDouble::ALL {
             let runner = Runner::new(&double, None).unwrap();
-            for pair in generate_pairs(Game::Retrieval, 5, 6) {
+            for pair in generate_pairs(Game::Retrieval, 5, 6, Variant::Paper) {
                 for defence in Defence::standard() {
                     let found = enumerate_canaries(&runner, &pair.adversarial, defence).unwrap();
                     assert!(found.response.bits <= found.shown.bits + 1e-9, "{defence:?} {found:?}");

@@ -13,7 +13,7 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 17] = [
     include_str!("attack.rs"),
     include_str!("bound.rs"),
     include_str!("defence.rs"),
@@ -28,7 +28,9 @@ const SOURCES: [&str; 15] = [
     include_str!("output.rs"),
     include_str!("prompt.rs"),
     include_str!("random.rs"),
+    include_str!("runner.rs"),
     include_str!("suite.rs"),
+    include_str!("variant.rs"),
 ];
 
 /// Returns the manifest of a run as a JSON object.
@@ -39,6 +41,7 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "version": env!("CARGO_PKG_VERSION"),
         "seed": suite.seed(),
         "instances": suite.instances(),
+        "variant": suite.variant().name(),
         "model": model.name(),
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
         "executions": suite.executions_per_defence() * defences.len(),

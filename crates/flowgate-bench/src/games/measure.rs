@@ -144,6 +144,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::super::defence::Defence;
     use super::super::generate::generate_pairs;
+    use super::super::variant::Variant;
     use super::*;
 
     /// Returns the two executions of a pair: whether each was a violation, whether the channel was closed, and whether
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn utility_counts_terms_and_penalizes_fully() {
-        let pairs = generate_pairs(Game::Capability, 1, 1);
+        let pairs = generate_pairs(Game::Capability, 1, 1, Variant::Paper);
         let task = &pairs[0].control;
         let all = task.utility_terms.join(" ");
         let check = |response: &str, violated: bool, expected: f64| {

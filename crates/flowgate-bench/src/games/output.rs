@@ -1,4 +1,4 @@
-//! Defines what one run of a defended agent produced, whichever defence ran it. [`execution`](super::execution) judges it.
+//! Defines what one run of a defended agent produced, whichever defence ran it. [`runner`](super::runner) judges it.
 
 use std::fmt;
 

@@ -284,7 +284,7 @@ fn interval_table(all: &[DefenceFigures]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::double::ModelDouble;
-    use super::super::execution::Runner;
+    use super::super::runner::Runner;
     use super::super::suite::GameSuite;
     use super::*;
 

@@ -3,25 +3,38 @@
 //! The command line drives a suite defence by defence, so that a run that is interrupted has the rows that are complete.
 
 use super::defence::Defence;
-use super::execution::{Execution, Runner};
+use super::execution::Execution;
 use super::generate::generate_pairs;
 use super::leakage::{ChannelLeakage, enumerate_canaries};
 use super::output::ExecutionError;
+use super::runner::Runner;
 use super::task::{Game, Side, TaskPair};
+use super::variant::Variant;
 
 /// The tasks of a run.
 #[derive(Debug, Clone)]
 pub struct GameSuite {
     seed: u64,
     instances: usize,
+    variant: Variant,
     pairs: Vec<TaskPair>,
 }
 
 impl GameSuite {
-    /// Generates `instances` pairs of each game from a seed.
+    /// Generates `instances` pairs of each game from a seed, with attacks as in the paper.
     pub fn generate(seed: u64, instances: usize) -> Self {
-        let pairs = Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, instances)).collect();
-        Self { seed, instances, pairs }
+        Self::generate_variant(seed, instances, Variant::Paper)
+    }
+
+    /// Generates `instances` pairs of each game from a seed, with attacks of a variant.
+    pub fn generate_variant(seed: u64, instances: usize, variant: Variant) -> Self {
+        let pairs = |game| generate_pairs(game, seed, instances, variant);
+        Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
+    }
+
+    /// How the attacks are written.
+    pub fn variant(&self) -> Variant {
+        self.variant
     }
 
     /// The seed of the tasks.
@@ -137,16 +150,32 @@ mod tests {
         }
     }
 
+    /// Beyond the paper: a pattern opens where the attack is written otherwise; labels do not depend on how it is written.
+    #[test]
+    fn labels_stay_closed_where_patterns_open() {
+        for variant in Variant::all().into_iter().filter(|variant| variant.encoding().is_some()) {
+            let suite = GameSuite::generate_variant(11, PAPER, variant);
+            let lowest = Defence::Labels(Method::LowestFirst);
+            let labels = closure_and_utility(&suite, ModelDouble::Gullible, lowest);
+            assert_eq!(labels[1..], [(1.0, 1.0), (1.0, 1.0)], "{}", variant.name());
+            let combined = closure_and_utility(&suite, ModelDouble::Gullible, Defence::Combined);
+            assert!(combined.iter().any(|(closure, _)| *closure < 1.0), "{}: {combined:?}", variant.name());
+            if let Variant::MixedTenants(_) = variant {
+                assert!(combined[1].0 < 1.0, "the chunk names the permitted tenant: {combined:?}");
+            }
+        }
+    }
+
     const PAPER: usize = super::super::generate::PAPER_INSTANCES;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// The laws of every run with a double. The gullible one violates exactly what a defence leaves open with a
-        /// request; the immune one violates nothing; no control is a violation; nothing takes effect under the labels.
+        /// The laws of every run with a double. The gullible one violates what a defence leaves open; the immune one
+        /// violates nothing; no control is a violation; nothing takes effect under the labels.
         #[test]
-        fn doubles_obey_the_laws(seed: u64) {
-            let suite = GameSuite::generate(seed, 6);
+        fn doubles_obey_the_laws(seed: u64, variant in proptest::sample::select(Variant::all())) {
+            let suite = GameSuite::generate_variant(seed, 6, variant);
             for double in ModelDouble::ALL {
                 let runner = Runner::new(&double, None).unwrap();
                 for defence in Defence::standard() {
@@ -164,7 +193,9 @@ mod tests {
                         if matches!(defence, Defence::Labels(_)) {
                             prop_assert!(!execution.is_executed, "{:?}", execution);
                         }
-                        if double == ModelDouble::Gullible && defence != Defence::Filter {
+                        // The filter can remove the request and leave the marker, and half of a split one can be redacted.
+                        let is_plain = variant.encoding().is_none() && defence != Defence::Filter;
+                        if double == ModelDouble::Gullible && is_plain {
                             prop_assert!(execution.is_closed != Some(false) || execution.is_violated);
                         }
                     }
@@ -203,7 +234,7 @@ mod tests {
                 };
                 let (all, least) = (visible(top), visible(bottom));
                 for coordinate in task.unauthorized_coordinates() {
-                    prop_assert!(all.contains(coordinate) && !least.contains(coordinate), "{}", least);
+                    prop_assert!(all.contains(&coordinate) && !least.contains(&coordinate), "{}", least);
                 }
                 let space = policy.space();
                 let labels = [
@@ -232,7 +263,7 @@ mod tests {
     fn the_policy_has_no_marker_patterns() {
         for pair in GameSuite::generate(1, 40).pairs() {
             for coordinate in pair.adversarial.unauthorized_coordinates() {
-                assert!(!POLICY.contains(coordinate), "{coordinate}");
+                assert!(!POLICY.contains(&coordinate), "{coordinate}");
             }
         }
         for word in ["CANARY", "OVERRIDE", "CALL_", "ignore", "regex", "match(", "injection", "secrets("] {

@@ -3,6 +3,8 @@
 //! A task is data. The [generators](super::generate) create it, the defences and the harness read it, and nothing
 //! changes it, so every defence faces the same attack.
 
+use super::variant::Variant;
+
 /// One of the three security games (4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Game {
@@ -94,17 +96,30 @@ pub struct Task {
     pub utility_terms: Vec<String>,
     /// What the policy knows.
     pub labels: TaskLabels,
+    /// How the attack is written; the same in the control.
+    pub variant: Variant,
 }
 
 impl Task {
-    /// Returns the unauthorized coordinates of the observation: the marker, and in the capability game the name of the
-    /// forbidden tool (Definition 5).
-    pub fn unauthorized_coordinates(&self) -> Vec<&str> {
-        let mut coordinates = vec![self.target.as_str()];
+    /// Returns the marker in the forms whose emission is a violation: plain, and as the attacker writes it.
+    pub fn target_forms(&self) -> Vec<String> {
+        self.forms(&self.target)
+    }
+
+    /// Returns the unauthorized coordinates of the observation in all forms: the marker, and in the capability game the
+    /// name of the forbidden tool (Definition 5).
+    pub fn unauthorized_coordinates(&self) -> Vec<String> {
+        let mut coordinates = self.target_forms();
         if let TaskLabels::Tools { forbidden, .. } = &self.labels {
-            coordinates.push(forbidden);
+            coordinates.extend(self.forms(forbidden));
         }
         coordinates
+    }
+
+    fn forms(&self, text: &str) -> Vec<String> {
+        let mut forms = vec![text.to_owned(), self.variant.encode(text)];
+        forms.dedup();
+        forms
     }
 }
 

@@ -1,7 +1,7 @@
 //! Declares the arguments and the help of `flowgate bench games`, which plays the games of AgentSecBench.
 
 use clap::ValueEnum;
-use flowgate_bench::games::{Defence, ModelDouble};
+use flowgate_bench::games::{Defence, ModelDouble, Variant};
 
 pub(super) const GAMES_HELP: &str = "\
 Examples:
@@ -10,6 +10,7 @@ Examples:
   flowgate bench games --defence none --defence labels/lowest-first
   flowgate bench games --seed 7 --instances 100 --format csv > figures.csv
   flowgate bench games --format jsonl > traces.jsonl     one line for each execution
+  flowgate bench games --variant mixed-tenants-base64    attacks that patterns miss
 
 The games:
   instruction   a ticket that the user wants summarized ends with an instruction
@@ -20,6 +21,12 @@ The games:
   Each adversarial observation has a control without the attack. The model's
   answer is judged by whether it contains the marker or proposes the call; no
   model is a judge.
+
+The variants of attacks (beyond the paper):
+  base64, leetspeak, homoglyphs, zero-width, split
+                       markers and names of tools are encoded; the doubles decode them
+  mixed-tenants        one chunk has text of both tenants and names both; with
+                       -base64, its canary is encoded as well
 
 The defences:
   none, delimiter, filter, provenance, least-privilege, combined
@@ -68,6 +75,9 @@ pub(crate) struct GamesArgs {
     /// The number of pairs of each game.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
+    /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, mixed-tenants or mixed-tenants-base64.
+    #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
+    pub(crate) variant: Variant,
     /// A defence. May be given several times. [default: the six of the paper, and the label defences without a screener]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,

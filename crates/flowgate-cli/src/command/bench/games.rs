@@ -34,7 +34,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         )));
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
-    let suite = GameSuite::generate(options.seed, instances);
+    let suite = GameSuite::generate_variant(options.seed, instances, options.variant);
     let progress = Progress::over_steps(suite.executions_per_defence() * defences.len(), "execution", output);
     let (mut executions, mut figures): (Vec<Execution>, Vec<DefenceFigures>) = (Vec::new(), Vec::new());
     for defence in &defences {
