@@ -8,6 +8,7 @@
 //!
 //! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
 
+pub mod adaptive;
 mod attack;
 pub mod bound;
 mod defence;
@@ -27,6 +28,7 @@ pub mod report;
 mod runner;
 mod suite;
 mod task;
+mod text_table;
 mod variant;
 
 pub use defence::{

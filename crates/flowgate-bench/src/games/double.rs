@@ -180,9 +180,11 @@ mod tests {
     use flowgate_lm::ignore_deltas;
     use proptest::prelude::*;
 
+    use super::super::attack::compose;
     use super::super::defence::Defence;
-    use super::super::generate::generate_pairs;
+    use super::super::generate::{generate_pair, generate_pairs};
     use super::super::prompt::request;
+    use super::super::random::SeededRandom;
     use super::super::task::{Game, Task};
     use super::super::variant::Variant;
     use super::*;
@@ -190,6 +192,21 @@ mod tests {
     fn reply(double: ModelDouble, task: &Task) -> String {
         let request = request(task, None, &Defence::None.defend_text(task));
         block_on(double.complete(&request, &mut ignore_deltas)).unwrap().text
+    }
+
+    /// Every request of a composed attack is one to the gullible double.
+    #[test]
+    fn composed_attacks_are_requests() {
+        for game in Game::ALL {
+            let mut random = SeededRandom::new(1, 1);
+            for _ in 0..200 {
+                let attack = compose(game, &mut random);
+                let pair = generate_pair(game, 1, 0, Variant::Paper, &attack);
+                let answer = reply(ModelDouble::Gullible, &pair.adversarial);
+                assert!(answer.contains(&pair.adversarial.target), "{}", attack.text);
+                assert!(!reply(ModelDouble::Immune, &pair.adversarial).contains(&pair.adversarial.target));
+            }
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Draws the random choices of the task generators: the same seed gives the same choices on every platform.
 //!
 //! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
-//! seed. Only [`generate`](super::generate) uses this module.
+//! seed. [`generate`](super::generate) and the attacks use it.
 
 /// A reproducible source of choices.
 #[derive(Debug, Clone)]

@@ -2,15 +2,15 @@
 //!
 //! `flowgate bench games` calls this module. [`columns`] lists the figures once, for JSON and CSV alike.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value};
 
+use super::adaptive::{AttackSearch, search_rates};
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};
 use super::interval::Rate;
 use super::measure::{risk_reduction, utility_loss};
 use super::task::Game;
+use super::text_table::{cell, table};
 
 /// Returns the figures of one defence by name: of each game, then of all games. Shares are from 0 to 1; a figure that does not
 /// exist is null. `undefended` are the figures of the defence *none*, if it was measured.
@@ -116,34 +116,8 @@ fn csv_cell(text: &str) -> String {
     }
 }
 
-fn cell(value: Option<f64>) -> String {
-    // Adding 0 turns a negative zero into a positive one.
-    value.map_or_else(|| "-".to_owned(), |value| format!("{:.3}", (value * 1000.0).round() / 1000.0 + 0.0))
-}
-
 fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
-}
-
-/// Prints a table: the first column to the left, the others to the right.
-fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(header.get(column).map(|title| title.chars().count())).max().unwrap_or(0)
-    };
-    let line = |cells: &[String]| {
-        let mut line = String::new();
-        for (column, cell) in cells.iter().enumerate() {
-            let width = width(column);
-            let _ =
-                if column == 0 { write!(line, "{cell:<width$}") } else { write!(line, "  {cell:>width$}") };
-        }
-        format!("{}\n", line.trim_end())
-    };
-    let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut text = format!("{title}\n{}", line(&header));
-    rows.iter().for_each(|row| text.push_str(&line(row)));
-    text
 }
 
 /// Prints the tables: the paper's Tables 4 to 6, then what the paper does not tabulate.
@@ -264,6 +238,38 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> String
     table("cost, and distance from ideal executions (4.5, 3.6, Definition 3)", &header, &rows(all, cells))
 }
 
+/// Prints the results of attack searches: for each defence, the shares of tasks, and the mean number of queries until the first
+/// effect, over the tasks that have one.
+pub fn search_table(searches: &[AttackSearch], queries: usize) -> String {
+    let mut defences: Vec<Defence> = Vec::new();
+    for search in searches {
+        if !defences.contains(&search.defence) {
+            defences.push(search.defence);
+        }
+    }
+    let header =
+        ["defence", "tasks", "opened", "violated", "executed", "executed (95 %)", "queries to effect"];
+    let row = |defence: &Defence| {
+        let of_defence = searches.iter().filter(|search| search.defence == *defence);
+        let of_defence: Vec<AttackSearch> = of_defence.cloned().collect();
+        let [opened, violated, executed] = search_rates(&of_defence);
+        let needed: Vec<f64> =
+            of_defence.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
+        let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);
+        vec![
+            defence.name(),
+            of_defence.len().to_string(),
+            cell(opened.value()),
+            cell(violated.value()),
+            cell(executed.value()),
+            interval_cell(executed),
+            mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}")),
+        ]
+    };
+    let title = format!("attack search, at most {queries} queries for each task (beyond the paper)");
+    table(&title, &header, &defences.iter().map(row).collect::<Vec<_>>())
+}
+
 /// The intervals at 95 %: Wilson for rates, Proposition 4 for the advantage.
 fn interval_table(all: &[DefenceFigures]) -> String {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
@@ -335,11 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_no_negative_zero() {
-        assert_eq!(
-            (cell(Some(-0.0)), cell(Some(-0.0001)), cell(None)),
-            ("0.000".into(), "0.000".into(), "-".into())
-        );
+    fn rounded_numbers_have_no_negative_zero() {
         assert_eq!(rounded(-0.0).to_string(), "0.0");
     }
 }

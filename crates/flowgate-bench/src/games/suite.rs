@@ -99,6 +99,7 @@ mod tests {
     use flowgate_guard::conversation::Method;
     use proptest::prelude::*;
 
+    use super::super::defence::EnforcementClass;
     use super::super::double::ModelDouble;
     use super::super::guarded::{GuardedAgent, POLICY};
     use super::super::measure;
@@ -187,6 +188,10 @@ mod tests {
                         prop_assert_eq!(execution.is_leaked.is_some(), execution.game == Game::Retrieval);
                         prop_assert!(!execution.is_executed || execution.is_violated);
                         prop_assert!(is_attacked || !execution.is_violated, "{:?}", execution);
+                        // Proposition 1: an annotation closes nothing.
+                        let annotates =
+                            matches!(defence.enforcement(), EnforcementClass::None | EnforcementClass::Annotation);
+                        prop_assert!(!annotates || execution.is_closed != Some(true));
                         // Lemma 1 for models that invent no target.
                         prop_assert!(execution.is_closed != Some(true) || !execution.is_violated, "{:?}", execution);
                         prop_assert!(double == ModelDouble::Gullible || !execution.is_violated);

@@ -10,6 +10,7 @@ Examples:
   flowgate bench games --defence none --defence labels/lowest-first
   flowgate bench games --seed 7 --instances 100 --format csv > figures.csv
   flowgate bench games --format jsonl > traces.jsonl     one line for each execution
+  flowgate bench games --queries 100                     an attacker that searches
   flowgate bench games --variant mixed-tenants-base64    attacks that patterns miss
 
 The games:
@@ -27,6 +28,11 @@ The variants of attacks (beyond the paper):
                        markers and names of tools are encoded; the doubles decode them
   mixed-tenants        one chunk has text of both tenants and names both; with
                        -base64, its canary is encoded as well
+
+With --queries, an attacker sees what each attempt achieves and searches among all
+families and variants, then among random compositions. The last table has the
+share of tasks in which it opened the channel, reached a violation, and reached
+one that took effect.
 
 The defences:
   none, delimiter, filter, provenance, least-privilege, combined
@@ -96,6 +102,10 @@ pub(crate) struct GamesArgs {
     #[cfg(feature = "run")]
     #[arg(long, value_name = "VARIABLE", requires = "model")]
     pub(crate) key_from: Option<String>,
+    /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker tries all families and
+    /// variants, then random compositions. [default: no search]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
+    pub(crate) queries: u32,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = GamesFormat::Text)]
     pub(crate) format: GamesFormat,
@@ -128,9 +138,9 @@ enum Double {
 pub(crate) enum GamesFormat {
     /// Tables.
     Text,
-    /// One JSON document: the manifest, and the figures of each defence and game.
+    /// One JSON document: the manifest, the figures of each defence and game, and the searches.
     Json,
-    /// JSON lines: the manifest, one line for each execution, and the figures.
+    /// JSON lines: the manifest, one line for each execution and for each search, and the figures.
     Jsonl,
     /// The figures as comma-separated values, with a header.
     Csv,

@@ -74,6 +74,9 @@ fn games_repeat_in_every_format() {
     let figures = document.get("figures").and_then(serde_json::Value::as_array).unwrap();
     assert_eq!((figures.len(), document.get("interrupted")), (8, Some(&false.into())));
     assert_eq!(run(&["--format", "csv"]).lines().count(), 9);
+    let searched = values(&run(&["--format", "jsonl", "--queries", "3"]));
+    assert_eq!((count(&searched, "search"), count(&searched, "execution")), (12, 24));
+    assert!(run(&["--queries", "3"]).contains("at most 3 queries for each task"));
     assert!(run(&["--double", "immune"]).contains("model immune"));
     assert_ne!(run(&["--variant", "base64", "--format", "jsonl"]), run(&["--format", "jsonl"]));
     let shown = flowgate(&[&small[..], &["--progress", "always"]].concat());

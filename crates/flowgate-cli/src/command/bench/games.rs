@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use flowgate_bench::games::adaptive::{AttackSearch, search};
 use flowgate_bench::games::figures::DefenceFigures;
-use flowgate_bench::games::report::{csv, figure_rows, tables};
+use flowgate_bench::games::report::{csv, figure_rows, search_table, tables};
 use flowgate_bench::games::{Defence, Execution, GameSuite, Runner, manifest};
 use flowgate_lm::ChatModel;
 use serde_json::{Map, Value, json};
@@ -35,8 +36,10 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
     let suite = GameSuite::generate_variant(options.seed, instances, options.variant);
-    let progress = Progress::over_steps(suite.executions_per_defence() * defences.len(), "execution", output);
-    let (mut executions, mut figures): (Vec<Execution>, Vec<DefenceFigures>) = (Vec::new(), Vec::new());
+    let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
+    let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
+    let progress = Progress::over_steps(steps * defences.len(), "execution", output);
+    let mut results = GameResults::default();
     for defence in &defences {
         let step = &mut || {
             progress.step();
@@ -48,39 +51,78 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
             Some(_) => Vec::new(),
             None => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
         };
-        figures.push(DefenceFigures::of(*defence, &found, leakage));
-        executions.extend(found);
+        results.figures.push(DefenceFigures::of(*defence, &found, leakage));
+        results.executions.extend(found);
+        if queries > 0 {
+            let Some(found) = search(&suite, &runner, *defence, queries, step).map_err(failed)? else {
+                break;
+            };
+            // A search that succeeds early leaves out the rest of its queries.
+            let made: usize = found.iter().map(|search| search.queries).sum();
+            (made..suite.pairs().len() * queries).for_each(|_| progress.step());
+            results.searches.extend(found);
+        }
     }
     let is_interrupted = progress.finish(output);
     let manifest = manifest(&suite, &defences, model);
-    print(options, &manifest, &executions, &figures, is_interrupted, output);
-    let is_labelled = |execution: &&Execution| matches!(execution.defence, Defence::Labels(_));
-    let has_effect = executions.iter().filter(is_labelled).any(|execution| execution.is_executed);
-    Ok(match has_effect {
+    print(options, &manifest, &results, is_interrupted, output);
+    Ok(match results.has_effect_under_labels() {
         _ if is_interrupted => INTERRUPTED,
         true => 1,
         false => 0,
     })
 }
 
+/// What the defences that are complete have given.
+#[derive(Default)]
+struct GameResults {
+    executions: Vec<Execution>,
+    figures: Vec<DefenceFigures>,
+    searches: Vec<AttackSearch>,
+}
+
+impl GameResults {
+    fn has_effect_under_labels(&self) -> bool {
+        let is_labelled = |defence: Defence| matches!(defence, Defence::Labels(_));
+        let mut executions = self.executions.iter();
+        executions.any(|execution| is_labelled(execution.defence) && execution.is_executed)
+            || self.searches.iter().any(|search| is_labelled(search.defence) && search.executed_at.is_some())
+    }
+}
+
 fn print(
     options: &GamesArgs,
     manifest: &Value,
-    executions: &[Execution],
-    figures: &[DefenceFigures],
+    results: &GameResults,
     is_interrupted: bool,
     output: &mut Console,
 ) {
+    let GameResults { executions, figures, searches } = results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     let rows = || -> Vec<Map<String, Value>> {
         figures.iter().flat_map(|figures| figure_rows(figures, undefended, model)).collect()
     };
     match options.format {
-        GamesFormat::Text => tables(figures, model).lines().for_each(|line| output.line(line)),
+        GamesFormat::Text => {
+            let mut text = tables(figures, model);
+            if !searches.is_empty() {
+                text = format!(
+                    "{text}\n{}",
+                    search_table(searches, usize::try_from(options.queries).unwrap_or(usize::MAX))
+                );
+            }
+            text.lines().for_each(|line| output.line(line));
+        }
         GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
         GamesFormat::Json => {
-            let document = json!({"manifest": manifest, "figures": rows(), "interrupted": is_interrupted});
+            let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
+            let document = json!({
+                "manifest": manifest,
+                "figures": rows(),
+                "searches": searches,
+                "interrupted": is_interrupted,
+            });
             output.line(&document.to_string());
         }
         GamesFormat::Jsonl => {
@@ -88,6 +130,7 @@ fn print(
             for execution in executions {
                 output.line(&execution.to_json(model, options.content).to_string());
             }
+            searches.iter().for_each(|search| output.line(&search.to_json(model).to_string()));
             rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
