@@ -10,3 +10,4 @@
 
 pub mod agents;
 pub mod games;
+mod screening;

@@ -72,9 +72,17 @@ pub enum Defence {
     Labels(Method),
 }
 
-/// The methods of the label defences that are measured by default: those that need no model to choose labels or tools.
-const LABEL_METHODS: [Method; 5] =
-    [Method::LowestFirst, Method::NeverLook, Method::CheapestFirst, Method::Provenance, Method::Everything];
+/// The methods of the label defences that are measured by default: all but those that ask a person about every
+/// call or choose tools.
+const LABEL_METHODS: [Method; 7] = [
+    Method::LowestFirst,
+    Method::NeverLook,
+    Method::Judge,
+    Method::Introspection,
+    Method::CheapestFirst,
+    Method::Provenance,
+    Method::Everything,
+];
 /// The defences of the paper.
 const PAPER_DEFENCES: [Defence; 6] = [
     Defence::None,
@@ -131,10 +139,9 @@ impl Defence {
         }
     }
 
-    /// Returns whether a model chooses the labels of steps or the tools on offer. The doubles cannot.
-    pub fn needs_screener(self) -> bool {
-        let screened = [Method::Judge, Method::Introspection, Method::ToolFilter];
-        matches!(self, Self::Labels(method) if screened.contains(&method))
+    /// Returns whether a model chooses the tools on offer, which the doubles cannot.
+    pub fn needs_tool_choice(self) -> bool {
+        self == Self::Labels(Method::ToolFilter)
     }
 
     /// Returns how the defence enforces its boundary.

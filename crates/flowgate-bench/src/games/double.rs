@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::prompt::{CONTEXT_HEADING, message_text};
 use super::variant::decode;
+use crate::screening::{screener_chat, screening_answer};
 
 /// A phrase with which a text asks its reader to do something.
 static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -52,14 +53,17 @@ impl ModelDouble {
 
     /// Returns the next message.
     fn answer(self, request: &Request) -> Completion {
+        if let Some((chat, has_answer_tool)) = screener_chat(request) {
+            return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
+        }
         let parts = observation_parts(request);
-        let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
-        let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
-        if readable.is_empty()
-            && let Some(look) = look_call(request, &parts)
-        {
+        let regions = needed_regions(request, &parts);
+        if !regions.is_empty() {
+            let look = tool_call(LOOK, &json!({"regions": regions}));
             return Completion { calls: vec![look], ..Completion::default() };
         }
+        let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
+        let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
         let is_request = |part: &&&String| is_match(&REQUEST, part);
         let requests: Vec<&&String> = readable.iter().filter(is_request).collect();
         if self == Self::Gullible
@@ -148,17 +152,18 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns a look at all hidden regions, if the model may look and has not done so.
-fn look_call(request: &Request, parts: &[String]) -> Option<ToolCall> {
+/// Returns the hidden regions that the double looks at: all of them if nothing of the observation is readable, and if it may
+/// look and has not done so.
+fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
-    let names: Vec<&str> = PLACEHOLDER
-        .as_ref()
-        .into_iter()
-        .flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)))
-        .filter_map(|found| found.get(1).map(|name| name.as_str()))
-        .collect();
-    let may_look = is_offered && !names.is_empty() && !calls(request).any(|call| call.name == LOOK);
-    may_look.then(|| tool_call(LOOK, &json!({"regions": names})))
+    let has_looked = calls(request).any(|call| call.name == LOOK);
+    if !is_offered || has_looked || parts.iter().any(|part| !is_match(&PLACEHOLDER, part)) {
+        return Vec::new();
+    }
+    let placeholders = PLACEHOLDER.as_ref().into_iter();
+    let found =
+        placeholders.flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
+    found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
 }
 
 /// Returns a call of a tool on offer that a request names, if it was not called before.

@@ -13,7 +13,8 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
+    include_str!("../screening.rs"),
     include_str!("adaptive.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),

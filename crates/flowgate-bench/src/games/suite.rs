@@ -132,6 +132,9 @@ mod tests {
             // The document is shown after a look, or it stays hidden and cannot be summarized.
             ("labels/lowest-first", [(false, true), (true, true), (true, true)]),
             ("labels/never-look", [(true, false), (true, true), (true, true)]),
+            // An honest screener shows what the task needs.
+            ("labels/judge", [(false, true), (true, true), (true, true)]),
+            ("labels/introspection", [(false, true), (true, true), (true, true)]),
             // These show the note to a draft or to every step; the monitor judges what the model proposes.
             ("labels/everything", [(false, true), (true, true), (false, true)]),
             ("labels/provenance", [(false, true), (true, true), (false, true)]),

@@ -84,7 +84,7 @@ pub(crate) struct GamesArgs {
     /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, mixed-tenants or mixed-tenants-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
-    /// A defence. May be given several times. [default: the six of the paper, and the label defences without a screener]
+    /// A defence. May be given several times. [default: the six of the paper, and seven label defences]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,
     /// The double that answers.

@@ -92,7 +92,11 @@ fn games_explain_themselves_and_refuse_what_they_cannot_measure() {
         2,
         "there is no defence `prayer`; use one of none, delimiter",
     );
-    check(&["bench", "games", "--defence", "labels/judge"], 2, "a double answers no screener; name a model");
+    check(
+        &["bench", "games", "--defence", "labels/tool-filter"],
+        2,
+        "a double chooses no tools; name a model",
+    );
     check(
         &["bench", "games", "--variant", "rot13"],
         2,

@@ -28,9 +28,9 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let runner = Runner::new(model, remote.is_some().then_some(clock));
     let runner = runner.map_err(|error| InputError(error.to_string()))?;
     let defences = if options.defences.is_empty() { Defence::standard() } else { options.defences.clone() };
-    if let Some(defence) = defences.iter().find(|defence| remote.is_none() && defence.needs_screener()) {
+    if let Some(defence) = defences.iter().find(|defence| remote.is_none() && defence.needs_tool_choice()) {
         return Err(InputError(format!(
-            "--defence {}: a double answers no screener; name a model with `--model` and `--url`, or leave the defence out",
+            "--defence {}: a double chooses no tools; name a model with `--model` and `--url`, or leave the defence out",
             defence.name()
         )));
     }
