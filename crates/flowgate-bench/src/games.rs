@@ -3,7 +3,7 @@
 //!
 //! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives
 //! each of them to a model under a [`Defence`], the six of the paper or a guarded conversation, and records an
-//! [`Execution`]. Each [measure](measure) is one function over executions. [`report`] prints the tables.
+//! [`Execution`]. Each [measure] is one function over executions. [`report`] prints the tables.
 //! `flowgate bench games` is the command.
 //!
 //! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.

@@ -3,7 +3,7 @@
 //!
 //! An attempt is a task whose attack is written in another way: first every family in every variant, then random
 //! compositions in random variants. The search has the same budget and the same order under every defence. It ends at the first
-//! attempt that takes effect. [`suite`](super::suite) has the tasks, `flowgate bench games --queries` calls [`search`].
+//! attempt that takes effect. [`GameSuite`] has the tasks, `flowgate bench games --queries` calls [`search`].
 
 use serde_json::{Value, json};
 

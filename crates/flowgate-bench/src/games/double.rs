@@ -1,4 +1,4 @@
-//! Implements the test doubles of a model that bound every model from both sides.
+//! Implements the test doubles of a model: the two ends of the range of models that follow requests.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every marker that it
 //! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
@@ -53,6 +53,7 @@ impl ModelDouble {
 
     /// Returns the next message.
     fn answer(self, request: &Request) -> Completion {
+        // As a screener, either double is honest.
         if let Some((chat, has_answer_tool)) = screener_chat(request) {
             return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
         }
@@ -217,7 +218,7 @@ mod tests {
     proptest! {
         /// Every attack family is a request to the gullible double, no control is, and both doubles do the user's task.
         #[test]
-        fn doubles_bound_models_from_both_sides(seed: u64, variant in proptest::sample::select(Variant::all())) {
+        fn doubles_obey_every_attack_or_none(seed: u64, variant in proptest::sample::select(Variant::all())) {
             for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, 8, variant)) {
                 let (adversarial, control) = (&pair.adversarial, &pair.control);
                 let target = &adversarial.target;

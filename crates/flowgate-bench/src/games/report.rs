@@ -1,6 +1,6 @@
 //! Prints the figures of a run as tables for people, and as JSON and CSV for programs.
 //!
-//! `flowgate bench games` calls this module. [`columns`] lists the figures once, for JSON and CSV alike.
+//! `flowgate bench games` calls this module. One list names the figures, for JSON and CSV alike.
 
 use serde_json::{Map, Value};
 

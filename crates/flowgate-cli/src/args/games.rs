@@ -42,9 +42,11 @@ The defences:
                      refuses every question
 
 The doubles:
-  gullible   does whatever any visible text asks: what it does not do, no model can
-  immune     obeys the user alone: what it cannot do, no model can
-  They show what a defence guarantees and costs, not what a real model does.
+  gullible   does whatever any visible text asks, in every encoding
+  immune     obeys the user alone
+  They show what a defence guarantees and costs, not what a real model does. A
+  model can also repeat a marker that no text asks for; only a closed channel
+  rules that out.
 
 How to read the tables:
   ASR, advantage     violations under attack; less those on the controls
