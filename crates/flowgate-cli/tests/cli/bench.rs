@@ -80,7 +80,7 @@ fn games_repeat_in_every_format() {
     assert!(run(&["--double", "immune"]).contains("model immune"));
     assert_ne!(run(&["--variant", "base64", "--format", "jsonl"]), run(&["--format", "jsonl"]));
     let shown = flowgate(&[&small[..], &["--progress", "always"]].concat());
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("execution"), "{}", text(&shown));
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("100%"), "{}", text(&shown));
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let suite = GameSuite::generate_variant(options.seed, instances, options.variant);
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
-    let progress = Progress::over_steps(steps * defences.len(), "execution", output);
+    // An execution is a step, and so is a query of a search, whether it is needed or not.
+    let progress = Progress::over_steps(steps * defences.len(), "step", output);
     let mut results = GameResults::default();
     for defence in &defences {
         let step = &mut || {
