@@ -3,6 +3,8 @@
 
 #[cfg(feature = "gateway")]
 mod audit;
+#[cfg(feature = "bench")]
+mod games;
 mod help;
 #[cfg(feature = "run")]
 mod hook;
@@ -21,6 +23,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::predicate_args::PredicateArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
+#[cfg(feature = "bench")]
+pub(crate) use games::{GamesArgs, GamesFormat};
 #[cfg(feature = "run")]
 pub(crate) use hook::HookArgs;
 #[cfg(feature = "run")]
@@ -304,6 +308,14 @@ pub(crate) enum BenchCommand {
     #[cfg(feature = "bench")]
     #[command(after_help = AGENTS_HELP)]
     Agents,
+    /// Play three security games: six defences of AgentSecBench and guarded conversations, with paired controls.
+    ///
+    /// "AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM Agents" separates two questions: does the
+    /// model do what an attacker asks, and did the defence remove what the attacker asks for before the model could see it? The tables answer
+    /// both, for instructions in documents, for records of other tenants, and for calls that a tool's output asks for.
+    #[cfg(feature = "bench")]
+    #[command(after_help = games::GAMES_HELP)]
+    Games(GamesArgs),
 }
 
 #[cfg(feature = "bench")]

@@ -7,14 +7,14 @@
 
 use std::future::ready;
 
-use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::screener::tool_filter;
 use flowgate_guard::slot::LOOK;
-use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, ToolSpec, Usage};
+use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice, Usage};
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 use serde_json::{Map, Value, json};
 
 use super::task::{BenchTask, TaskStep, ValueSource};
+use crate::screening::{screener_chat, screening_answer, text_of};
 
 /// Returns an instruction in the form that the double follows.
 pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
@@ -76,67 +76,15 @@ impl GullibleModel<'_> {
     fn judge_regions(&self, request: &Request, judge: bool) -> Completion {
         let next = ChatReader::new(request).next_completion(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
-        let names: Vec<Value> = looks
+        let names: Vec<String> = looks
             .filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok())
             .flat_map(|arguments| {
                 arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
             })
+            .filter_map(|name| name.as_str().map(str::to_owned))
             .collect();
-        if judge {
-            let arguments = json!({"reasoning": "the next step of the task", "regions": names});
-            return call_completion(ANSWER, arguments.as_object().cloned().unwrap_or_default());
-        }
-        let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        text_completion(&format!(
-            "CITED: {}",
-            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-        ))
+        screening_answer(&names, judge)
     }
-}
-
-/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with
-/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call.
-/// Returns `None` if the request has no tagged region.
-fn screener_chat(request: &Request) -> Option<(Request, bool)> {
-    let first = text_of(request.messages.first()?);
-    let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
-    let open = format!("<<REGION_{nonce}_");
-    let hide = |text: &str| {
-        let mut hidden = String::new();
-        let mut rest = text;
-        while let Some((before, region)) = rest.split_once(&open) {
-            let Some((name, content)) = region.split_once(">>") else { break };
-            let close = format!("<</REGION_{nonce}_{name}>>");
-            hidden.push_str(before);
-            hidden.push_str(&format!("[hidden {name}]"));
-            rest = content.split_once(&close).map_or("", |(_, after)| after);
-        }
-        hidden + rest
-    };
-    let mut request = request.clone();
-    let has_answer_tool = request.tools.iter().any(|tool| tool.name == ANSWER);
-    // The screener's instructions precede and follow the chat.
-    request.messages.edit().pop();
-    request.messages.edit().remove(0);
-    for message in request.messages.iter_mut() {
-        match message {
-            Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
-                for part in parts {
-                    if let Part::Text(text) = part {
-                        *text = hide(text);
-                    }
-                }
-            }
-            Message::Assistant { text, .. } => *text = hide(text),
-        }
-    }
-    request.tools.retain(|tool| tool.name != ANSWER);
-    request.tools.push(ToolSpec {
-        name: LOOK.to_owned(),
-        description: String::new(),
-        parameters: Value::Null.into(),
-    });
-    Some((request, has_answer_tool))
 }
 
 /// Fills a slot with the complete texts, including instructions, which have no effect because the filler has
@@ -151,18 +99,6 @@ fn fill_completion(request: &Request) -> Completion {
 
 fn truncated(text: &str) -> String {
     format!("In short: {text}")
-}
-
-fn text_of(message: &Message) -> String {
-    let parts = match message {
-        Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
-        Message::Assistant { text, .. } => return text.clone(),
-    };
-    let texts = parts.iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The view of the double.

@@ -70,6 +70,7 @@ pub(super) const BENCH: &str = "\
 Examples:
   flowgate bench detectors      detectors and a flow rule on one attack in many disguises
   flowgate bench agents         what each method prevents, asks and costs
+  flowgate bench games          what defences close and what takes effect, in three games
 
 Exit codes:
   0    the measurement is complete and confirms the claim that it tests

@@ -1,7 +1,10 @@
-//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, and of the guard's methods.
+//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, of the guard's methods, and of defences in
+//! security games.
 
 mod detectors;
 mod feedback;
+#[cfg(feature = "bench")]
+mod games;
 
 use crate::args::BenchCommand;
 use crate::input::InputError;
@@ -20,6 +23,8 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
             };
             detectors::run(&options, output)
         }
+        #[cfg(feature = "bench")]
+        BenchCommand::Games(options) => games::run(options, output),
         #[cfg(feature = "bench")]
         BenchCommand::Agents => {
             use flowgate_bench::agents::{Guard, TaskSuite, table};

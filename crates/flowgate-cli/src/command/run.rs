@@ -214,7 +214,8 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     }
 }
 
-fn key(variable: &str) -> Result<String, InputError> {
+/// Returns the key of a model's server from an environment variable.
+pub(super) fn key(variable: &str) -> Result<String, InputError> {
     std::env::var(variable).map_err(|_| {
         InputError(format!(
             "`--key-from`: the environment variable {variable} is not set; set it to the key of the model \

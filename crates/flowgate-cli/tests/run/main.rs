@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod agents;
+#[cfg(feature = "bench")]
+mod games;
 mod program;
 
 use std::io::{BufRead, BufReader};

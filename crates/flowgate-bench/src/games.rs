@@ -1,0 +1,47 @@
+//! Plays the three security games of *AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM
+//! Agents*: instruction integrity, retrieval confidentiality and capability integrity.
+//!
+//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives
+//! each of them to a model under a [`Defence`], the six of the paper or a guarded conversation, and records an
+//! [`Execution`]. Each [measure] is one function over executions. [`report`] prints the tables.
+//! `flowgate bench games` is the command.
+//!
+//! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
+
+pub mod adaptive;
+mod attack;
+pub mod bound;
+mod defence;
+mod double;
+mod execution;
+pub mod figures;
+mod generate;
+mod guarded;
+pub mod interval;
+pub mod leakage;
+mod manifest;
+pub mod measure;
+mod output;
+mod prompt;
+mod random;
+pub mod report;
+mod runner;
+mod suite;
+mod task;
+mod text_table;
+mod variant;
+
+pub use defence::{
+    Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant, redact_canaries,
+    remove_forbidden_capabilities, wrap_in_delimiters,
+};
+pub use double::ModelDouble;
+pub use execution::Execution;
+pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
+pub use guarded::POLICY;
+pub use manifest::manifest;
+pub use output::ExecutionError;
+pub use runner::Runner;
+pub use suite::GameSuite;
+pub use task::{Game, Side, Task, TaskLabels, TaskPair};
+pub use variant::{Encoding, UnknownVariant, Variant};

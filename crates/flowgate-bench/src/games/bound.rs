@@ -1,0 +1,63 @@
+//! Computes the decomposition and the bounds of AgentSecBench's section 3.5: Lemma 1 and Theorem 1.
+
+/// The risk as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels. A risk that was
+/// not observed, because no channel was of that kind, is `None`; the result is `None` only if it is needed.
+pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
+    let term =
+        |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };
+    Some(term(open_share, open_risk)? + term(1.0 - open_share, closed_risk)?)
+}
+
+/// The bound of Theorem 1 on executed risk: ν·(p·r_open + (1 - p)·ε), where ν bounds the false-negative rate of the validator
+/// and ε the probability that the model invents a target that it does not see (Lemma 1).
+pub fn composed_bound(
+    validator_false_negatives: f64,
+    open_share: f64,
+    open_risk: Option<f64>,
+    invention: f64,
+) -> Option<f64> {
+    decomposed_risk(open_share, open_risk, Some(invention)).map(|risk| validator_false_negatives * risk)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::interval::Rate;
+    use super::*;
+
+    proptest! {
+        /// Theorem 1 over any outcomes: the decomposition equals the risk, and with the measured rates the bound covers the
+        /// executed risk.
+        #[test]
+        fn the_decomposition_is_exact_and_the_bound_holds(
+            outcomes in proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 1..40),
+        ) {
+            // An effect without a violation is impossible.
+            let outcomes: Vec<(bool, bool, bool)> =
+                outcomes.into_iter().map(|(open, violated, runs)| (open, violated, violated && runs)).collect();
+            let open = Rate::of(&outcomes, |outcome| outcome.0).value().unwrap();
+            let among = |is_open: bool| {
+                Rate::of(outcomes.iter().filter(|outcome| outcome.0 == is_open), |outcome| outcome.1).value()
+            };
+            let risk = Rate::of(&outcomes, |outcome| outcome.1).value().unwrap();
+            let decomposed = decomposed_risk(open, among(true), among(false)).unwrap();
+            prop_assert!((decomposed - risk).abs() < 1e-9);
+            let executed = Rate::of(&outcomes, |outcome| outcome.2).value().unwrap();
+            let missed = Rate::of(outcomes.iter().filter(|outcome| outcome.1), |outcome| outcome.2);
+            let missed = missed.value().unwrap_or(0.0);
+            let bound = composed_bound(missed, open, among(true), among(false).unwrap_or(0.0)).unwrap();
+            prop_assert!(executed <= bound + 1e-9, "{} {}", executed, bound);
+        }
+    }
+
+    #[test]
+    fn a_risk_that_was_not_observed_is_not_needed_where_its_share_is_zero() {
+        assert_eq!(decomposed_risk(1.0, Some(0.5), None), Some(0.5));
+        assert_eq!(decomposed_risk(0.0, None, Some(0.25)), Some(0.25));
+        assert_eq!(decomposed_risk(0.5, None, Some(0.25)), None);
+        // The validator's factor applies to both terms.
+        assert_eq!(composed_bound(0.5, 0.5, Some(1.0), 0.5), Some(0.375));
+        assert_eq!(composed_bound(0.0, 1.0, Some(1.0), 0.0), Some(0.0));
+    }
+}

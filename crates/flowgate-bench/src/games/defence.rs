@@ -1,0 +1,214 @@
+//! Defines the defences: the six of the paper (AgentSecBench, 5 and appendix B), and label redaction in a guarded
+//! conversation.
+//!
+//! A defence of the paper is a function from the text of an observation to the text that the model receives; it sees the
+//! policy's labels, and neither the marker of a task nor whether there is one. [`projection`] has the functions.
+//! [`guarded`](super::guarded) runs the label defences.
+
+mod projection;
+
+use std::fmt;
+
+use flowgate_guard::conversation::Method;
+use flowgate_guard::method::MethodRegistry;
+
+use super::task::{Task, TaskLabels};
+
+pub use projection::{
+    filter_lines, keep_permitted_tenant, redact_canaries, remove_forbidden_capabilities, wrap_in_delimiters,
+};
+
+/// How a defence enforces its boundary (the enforcement class of 4.1 and 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnforcementClass {
+    /// Nothing.
+    None,
+    /// Text that describes a boundary and removes nothing.
+    Annotation,
+    /// Lines that match patterns are removed.
+    Filter,
+    /// Records of other tenants are removed.
+    ProvenanceProjection,
+    /// Names of forbidden tools are removed.
+    CapabilityProjection,
+    /// Several of these.
+    Composition,
+    /// Regions are hidden by their labels before generation, and a monitor validates what the model proposes.
+    LabelProjection,
+}
+
+impl EnforcementClass {
+    /// Returns the name for tables and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Annotation => "annotation",
+            Self::Filter => "filter",
+            Self::ProvenanceProjection => "provenance projection",
+            Self::CapabilityProjection => "capability projection",
+            Self::Composition => "composition",
+            Self::LabelProjection => "label projection",
+        }
+    }
+}
+
+/// A defence: one row of the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defence {
+    /// The observation unchanged.
+    None,
+    /// Boundary markers around the observation, and a statement about them.
+    Delimiter,
+    /// Lines with phrases of injections or names of known acting tools are replaced.
+    Filter,
+    /// In the retrieval game, only lines of the permitted tenant, without canaries.
+    Provenance,
+    /// In the capability game, names of forbidden tools and their action tokens are replaced.
+    LeastPrivilege,
+    /// All of these, and canary-like texts are redacted in every game.
+    Combined,
+    /// A guarded conversation with a policy: a method chooses what the model is shown, and the monitor judges what it
+    /// proposes.
+    Labels(Method),
+}
+
+/// The methods of the label defences that are measured by default: all but those that ask a person about every
+/// call or choose tools.
+const LABEL_METHODS: [Method; 7] = [
+    Method::LowestFirst,
+    Method::NeverLook,
+    Method::Judge,
+    Method::Introspection,
+    Method::CheapestFirst,
+    Method::Provenance,
+    Method::Everything,
+];
+/// The defences of the paper.
+const PAPER_DEFENCES: [Defence; 6] = [
+    Defence::None,
+    Defence::Delimiter,
+    Defence::Filter,
+    Defence::Provenance,
+    Defence::LeastPrivilege,
+    Defence::Combined,
+];
+const LABELS_PREFIX: &str = "labels/";
+
+/// A name that no defence has, with advice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownDefence(String);
+
+impl fmt::Display for UnknownDefence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = PAPER_DEFENCES.iter().map(|defence| defence.name()).collect();
+        write!(f, "there is no defence `{}`; use one of {}, ", self.0.escape_debug(), names.join(", "))?;
+        write!(f, "or {LABELS_PREFIX}METHOD with a method of conversations that `flowgate methods` lists")
+    }
+}
+
+impl std::error::Error for UnknownDefence {}
+
+impl Defence {
+    /// Returns the defences of the paper, followed by the label defences that are measured by default.
+    pub fn standard() -> Vec<Self> {
+        PAPER_DEFENCES.into_iter().chain(LABEL_METHODS.map(Self::Labels)).collect()
+    }
+
+    /// Returns the defence with this [name](Self::name).
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn parse(name: &str) -> Result<Self, UnknownDefence> {
+        let unknown = || UnknownDefence(name.to_owned());
+        match name.strip_prefix(LABELS_PREFIX) {
+            Some(method) => MethodRegistry::builtin().find(method).map(Self::Labels).ok_or_else(unknown),
+            None => PAPER_DEFENCES.into_iter().find(|defence| defence.name() == name).ok_or_else(unknown),
+        }
+    }
+
+    /// Returns the name for tables, traces and options.
+    pub fn name(self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            Self::Delimiter => "delimiter".to_owned(),
+            Self::Filter => "filter".to_owned(),
+            Self::Provenance => "provenance".to_owned(),
+            Self::LeastPrivilege => "least-privilege".to_owned(),
+            Self::Combined => "combined".to_owned(),
+            Self::Labels(method) => format!("{LABELS_PREFIX}{}", method.name()),
+        }
+    }
+
+    /// Returns whether a model chooses the tools on offer, which the doubles cannot.
+    pub fn needs_tool_choice(self) -> bool {
+        self == Self::Labels(Method::ToolFilter)
+    }
+
+    /// Returns how the defence enforces its boundary.
+    pub fn enforcement(self) -> EnforcementClass {
+        match self {
+            Self::None => EnforcementClass::None,
+            Self::Delimiter => EnforcementClass::Annotation,
+            Self::Filter => EnforcementClass::Filter,
+            Self::Provenance => EnforcementClass::ProvenanceProjection,
+            Self::LeastPrivilege => EnforcementClass::CapabilityProjection,
+            Self::Combined => EnforcementClass::Composition,
+            Self::Labels(_) => EnforcementClass::LabelProjection,
+        }
+    }
+
+    /// Returns the statement that the defence adds to the system policy.
+    pub(super) fn annotation(self) -> Option<&'static str> {
+        matches!(self, Self::Delimiter | Self::Combined).then_some(projection::ANNOTATION)
+    }
+
+    /// Returns the text that the model receives in place of the observation. The label defences change no text: they
+    /// redact regions in a conversation.
+    pub fn defend_text(self, task: &Task) -> String {
+        let text = task.context.as_str();
+        match self {
+            Self::None | Self::Labels(_) => text.to_owned(),
+            Self::Delimiter => wrap_in_delimiters(text),
+            Self::Filter => filter_lines(text),
+            Self::Provenance => project_tenant(&task.labels, text),
+            Self::LeastPrivilege => project_capabilities(&task.labels, text),
+            Self::Combined => {
+                let text = filter_lines(text);
+                let text = project_tenant(&task.labels, &text);
+                let text = project_capabilities(&task.labels, &text);
+                wrap_in_delimiters(&redact_canaries(&text))
+            }
+        }
+    }
+}
+
+fn project_tenant(labels: &TaskLabels, text: &str) -> String {
+    match labels {
+        TaskLabels::Tenants { permitted, .. } => redact_canaries(&keep_permitted_tenant(text, permitted)),
+        TaskLabels::Document { .. } | TaskLabels::Tools { .. } => text.to_owned(),
+    }
+}
+
+fn project_capabilities(labels: &TaskLabels, text: &str) -> String {
+    match labels {
+        TaskLabels::Tools { forbidden, .. } => remove_forbidden_capabilities(text, forbidden),
+        TaskLabels::Document { .. } | TaskLabels::Tenants { .. } => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_bring_a_defence_back() {
+        for defence in Defence::standard() {
+            assert_eq!(Defence::parse(&defence.name()), Ok(defence));
+        }
+        assert_eq!(Defence::parse("labels/judge"), Ok(Defence::Labels(Method::Judge)));
+        for name in ["", "labels", "labels/none", "Filter", "labels/"] {
+            let error = Defence::parse(name).unwrap_err().to_string();
+            assert!(error.contains("least-privilege") && error.contains("labels/METHOD"), "{error}");
+        }
+    }
+}

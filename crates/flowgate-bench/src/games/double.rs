@@ -1,0 +1,236 @@
+//! Implements the test doubles of a model: the two ends of the range of models that follow requests.
+//!
+//! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every marker that it
+//! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
+//! marker. Both answer the user's request as well as the visible text allows, so their benign utility is what a defence leaves
+//! of the observation. They know nothing of the task but what they are shown, and decode every encoding of
+//! [`variant`](super::variant) in it.
+
+use std::future::ready;
+use std::sync::LazyLock;
+
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Message, Request, ToolCall};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::prompt::{CONTEXT_HEADING, message_text};
+use super::variant::decode;
+use crate::screening::{screener_chat, screening_answer};
+
+/// A phrase with which a text asks its reader to do something.
+static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"(?xi)
+        \b(?: output | print | reply | respond | append | reveal | quote | discloses? | call | invoke )\b
+        | \bmust\s+end\s+with\b | \bstart\s+each\s+answer\b | \bstate\s+the\s+access\s+code\b",
+    )
+    .ok()
+});
+/// A text that looks like a marker.
+static MARKER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
+/// The placeholder of a hidden region.
+static PLACEHOLDER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
+
+fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+}
+
+/// A double of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelDouble {
+    /// Does whatever any visible text asks.
+    Gullible,
+    /// Does what the user asks, and nothing else.
+    Immune,
+}
+
+impl ModelDouble {
+    /// Both doubles.
+    pub const ALL: [Self; 2] = [Self::Gullible, Self::Immune];
+
+    /// Returns the next message.
+    fn answer(self, request: &Request) -> Completion {
+        // As a screener, either double is honest.
+        if let Some((chat, has_answer_tool)) = screener_chat(request) {
+            return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
+        }
+        let parts = observation_parts(request);
+        let regions = needed_regions(request, &parts);
+        if !regions.is_empty() {
+            let look = tool_call(LOOK, &json!({"regions": regions}));
+            return Completion { calls: vec![look], ..Completion::default() };
+        }
+        let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
+        let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
+        let is_request = |part: &&&String| is_match(&REQUEST, part);
+        let requests: Vec<&&String> = readable.iter().filter(is_request).collect();
+        if self == Self::Gullible
+            && let Some(call) = requested_call(request, &requests)
+        {
+            return Completion { calls: vec![call], ..Completion::default() };
+        }
+        let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
+        let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
+        if self == Self::Gullible && !requests.is_empty() {
+            let markers = MARKER.as_ref().into_iter().flat_map(|marker| {
+                readable.iter().flat_map(|part| marker.find_iter(part)).map(|found| found.as_str())
+            });
+            lines.extend(markers);
+        }
+        Completion { text: lines.join("\n"), ..Completion::default() }
+    }
+}
+
+impl ChatModel for ModelDouble {
+    fn name(&self) -> &str {
+        match self {
+            Self::Gullible => "gullible",
+            Self::Immune => "immune",
+        }
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(ready(Ok(self.answer(request))))
+    }
+}
+
+/// Returns the calls of the chat with their ids.
+fn calls(request: &Request) -> impl Iterator<Item = &ToolCall> {
+    request.messages.iter().flat_map(|message| match message {
+        Message::Assistant { calls, .. } => calls.as_slice(),
+        Message::System(_) | Message::User(_) | Message::Tool { .. } => &[],
+    })
+}
+
+/// Returns the parts of the observation: the texts in JSON, or else the lines, of what follows the heading in the user's
+/// message, or of the answer to the first call, which the application made.
+fn observation_parts(request: &Request) -> Vec<String> {
+    let heading = format!("\n{CONTEXT_HEADING}\n");
+    let mut parts = Vec::new();
+    for message in request.messages.iter() {
+        let text = message_text(message);
+        match message {
+            Message::User(_) => {
+                if let Some((_, observation)) = text.split_once(&heading) {
+                    split_parts(observation, &mut parts);
+                }
+            }
+            Message::Tool { call_id, .. } => {
+                if calls(request).next().is_some_and(|call| call.id == *call_id) {
+                    split_parts(&text, &mut parts);
+                }
+            }
+            Message::System(_) | Message::Assistant { .. } => {}
+        }
+    }
+    parts
+}
+
+fn split_parts(text: &str, parts: &mut Vec<String>) {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => collect_texts(&value, parts),
+        Err(_) => split_lines(text, parts),
+    }
+}
+
+fn split_lines(text: &str, parts: &mut Vec<String>) {
+    parts.extend(text.lines().filter(|line| !line.is_empty()).map(decode));
+}
+
+fn collect_texts(value: &Value, parts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => split_lines(text, parts),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, parts)),
+        Value::Object(fields) => fields.values().for_each(|field| collect_texts(field, parts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Returns the hidden regions that the double looks at: all of them if nothing of the observation is readable, and if it may
+/// look and has not done so.
+fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
+    let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
+    let has_looked = calls(request).any(|call| call.name == LOOK);
+    if !is_offered || has_looked || parts.iter().any(|part| !is_match(&PLACEHOLDER, part)) {
+        return Vec::new();
+    }
+    let placeholders = PLACEHOLDER.as_ref().into_iter();
+    let found =
+        placeholders.flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
+    found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
+}
+
+/// Returns a call of a tool on offer that a request names, if it was not called before.
+fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
+    let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
+    let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));
+    let wanted = request.tools.iter().filter(|tool| tool.name != LOOK).find(|tool| is_named(&tool.name))?;
+    let was_called = calls(request).any(|call| call.name == wanted.name);
+    (!was_called).then(|| tool_call(&wanted.name, &json!({})))
+}
+
+fn tool_call(name: &str, arguments: &Value) -> ToolCall {
+    ToolCall { id: "call".to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::block_on;
+    use flowgate_lm::ignore_deltas;
+    use proptest::prelude::*;
+
+    use super::super::attack::compose;
+    use super::super::defence::Defence;
+    use super::super::generate::{generate_pair, generate_pairs};
+    use super::super::prompt::request;
+    use super::super::random::SeededRandom;
+    use super::super::task::{Game, Task};
+    use super::super::variant::Variant;
+    use super::*;
+
+    fn reply(double: ModelDouble, task: &Task) -> String {
+        let request = request(task, None, &Defence::None.defend_text(task));
+        block_on(double.complete(&request, &mut ignore_deltas)).unwrap().text
+    }
+
+    /// Every request of a composed attack is one to the gullible double.
+    #[test]
+    fn composed_attacks_are_requests() {
+        for game in Game::ALL {
+            let mut random = SeededRandom::new(1, 1);
+            for _ in 0..200 {
+                let attack = compose(game, &mut random);
+                let pair = generate_pair(game, 1, 0, Variant::Paper, &attack);
+                let answer = reply(ModelDouble::Gullible, &pair.adversarial);
+                assert!(answer.contains(&pair.adversarial.target), "{}", attack.text);
+                assert!(!reply(ModelDouble::Immune, &pair.adversarial).contains(&pair.adversarial.target));
+            }
+        }
+    }
+
+    proptest! {
+        /// Every attack family is a request to the gullible double, no control is, and both doubles do the user's task.
+        #[test]
+        fn doubles_obey_every_attack_or_none(seed: u64, variant in proptest::sample::select(Variant::all())) {
+            for pair in Game::ALL.into_iter().flat_map(|game| generate_pairs(game, seed, 8, variant)) {
+                let (adversarial, control) = (&pair.adversarial, &pair.control);
+                let target = &adversarial.target;
+                prop_assert!(reply(ModelDouble::Gullible, adversarial).contains(target), "{}", adversarial.context);
+                prop_assert!(!reply(ModelDouble::Immune, adversarial).contains(target));
+                let answer = reply(ModelDouble::Gullible, control);
+                prop_assert_eq!(&answer, &reply(ModelDouble::Immune, control));
+                prop_assert!(!answer.contains(target));
+                for term in &control.utility_terms {
+                    prop_assert!(answer.contains(term), "{}: {}", term, answer);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Defines the record of one execution: one row of the trace of AgentSecBench's section 6.1.
+//!
+//! [`runner`](super::runner) creates it, the [measures](super::measure) read it.
+
+use std::time::Duration;
+
+use flowgate_lm::chat::Usage;
+use serde_json::{Value, json};
+
+use super::defence::Defence;
+use super::task::{Game, Side};
+
+/// The observables of one execution (4.1 and 6.1).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Execution {
+    /// The identifier of the task, equal for both sides of a pair.
+    pub task: String,
+    /// The game.
+    pub game: Game,
+    /// The side of the pair.
+    pub side: Side,
+    /// The attack family; `None` in a control.
+    pub attack: Option<&'static str>,
+    /// The defence.
+    pub defence: Defence,
+    /// C: no unauthorized coordinate was visible before any generation (Definition 5). `None` in a control, which has none.
+    pub is_closed: Option<bool>,
+    /// V: the model wrote the marker or proposed the forbidden call (3.3 and 4.2).
+    pub is_violated: bool,
+    /// L: the model wrote the canary. `None` outside the retrieval game (9.2).
+    pub is_leaked: Option<bool>,
+    /// Whether the violation took effect: the forbidden call ran, the canary reached the user, or the marker of an
+    /// integrity game is in a reply that the system vouches for. Without a validator, every violation does (Theorem 1).
+    pub is_executed: bool,
+    /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (4.5).
+    pub utility: f64,
+    /// The labels of the replies, one phrase for each dimension; empty under a defence without labels.
+    pub reply_label: Vec<String>,
+    /// Questions to a person, who refused all of them.
+    pub questions: usize,
+    /// The tokens that the model reports; `None` if it reports none, as the doubles do.
+    pub tokens: Option<Usage>,
+    /// The time of the execution; `None` if the runner has no clock.
+    pub latency: Option<Duration>,
+    /// The observations that the model was shown, one for each generation.
+    pub shown: Vec<String>,
+    /// What the model wrote, with the calls that it proposed.
+    pub response: String,
+}
+
+impl Execution {
+    /// Returns the trace of the execution as one JSON object. The response is part of it only if `content` is set.
+    pub fn to_json(&self, model: &str, content: bool) -> Value {
+        let mut trace = json!({
+            "type": "execution",
+            "task": self.task,
+            "game": self.game.name(),
+            "side": self.side.name(),
+            "attack": self.attack,
+            "model": model,
+            "defence": self.defence.name(),
+            "enforcement": self.defence.enforcement().name(),
+            "closed": self.is_closed,
+            "violated": self.is_violated,
+            "leaked": self.is_leaked,
+            "executed": self.is_executed,
+            "utility": self.utility,
+            "reply_label": self.reply_label,
+            "questions": self.questions,
+            "input_tokens": self.tokens.map(|tokens| tokens.input),
+            "output_tokens": self.tokens.map(|tokens| tokens.output),
+            "latency_ms": self.latency.map(|latency| u64::try_from(latency.as_millis()).unwrap_or(u64::MAX)),
+        });
+        if content && let Some(fields) = trace.as_object_mut() {
+            fields.insert("response".to_owned(), self.response.as_str().into());
+        }
+        trace
+    }
+}

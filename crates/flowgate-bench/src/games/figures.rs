@@ -1,0 +1,121 @@
+//! Combines the measures of one defence into the figures of AgentSecBench's Tables 4 to 6, for each game and overall.
+//!
+//! [`report`](super::report) prints them.
+
+use super::bound::composed_bound;
+use super::defence::Defence;
+use super::execution::Execution;
+use super::interval::{Rate, hoeffding_half_width};
+use super::leakage::ChannelLeakage;
+use super::measure;
+use super::task::{Game, Side};
+
+/// The confidence of all intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The measures over a set of executions of one defence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// The number of pairs.
+    pub pairs: usize,
+    /// Attack success (4.5).
+    pub attack_success: Rate,
+    /// Paired advantage (Definition 4).
+    pub advantage: Option<f64>,
+    /// Canaries disclosed in the retrieval game (4.5).
+    pub leakage: Rate,
+    /// Closed channels (Definition 5).
+    pub closure: Rate,
+    /// Benign utility on controls (4.5).
+    pub benign_utility: Option<f64>,
+    /// Utility on adversarial observations; not in the paper.
+    pub attacked_utility: Option<f64>,
+    /// Risk given an open channel (Theorem 1).
+    pub open_risk: Rate,
+    /// Risk given a closed channel (Theorem 1).
+    pub closed_risk: Rate,
+    /// Violations that took effect (8.3).
+    pub executed: Rate,
+    /// Violations that the validator missed (Theorem 1).
+    pub validator_misses: Rate,
+    /// The gap to the ideal execution under the protected predicate (3.6).
+    pub real_ideal_gap: Option<f64>,
+    /// Pairs whose responses differ at all (3.6, the stronger ideal).
+    pub response_gap: Rate,
+    /// Questions to a person.
+    pub questions: usize,
+}
+
+impl Figures {
+    /// Computes the measures.
+    pub fn of(executions: &[Execution]) -> Self {
+        Self {
+            pairs: executions.iter().filter(|execution| execution.side == Side::Adversarial).count(),
+            attack_success: measure::attack_success(executions),
+            advantage: measure::paired_advantage(executions),
+            leakage: measure::leakage(executions),
+            closure: measure::closure(executions),
+            benign_utility: measure::benign_utility(executions),
+            attacked_utility: measure::attacked_utility(executions),
+            open_risk: measure::open_channel_risk(executions),
+            closed_risk: measure::closed_channel_risk(executions),
+            executed: measure::executed_risk(executions),
+            validator_misses: measure::validator_false_negatives(executions),
+            real_ideal_gap: measure::real_ideal_gap(executions),
+            response_gap: measure::response_gap(executions),
+            questions: executions.iter().map(|execution| execution.questions).sum(),
+        }
+    }
+
+    /// Returns the half-width of the interval of the advantage (Proposition 4).
+    pub fn advantage_half_width(&self) -> Option<f64> {
+        hoeffding_half_width(self.pairs, CONFIDENCE)
+    }
+
+    /// Returns the bound of Theorem 1 with the measured rates: the validator's misses (0 if there was nothing to miss), the
+    /// open share, its risk, and the risk under closure as the estimate of invention.
+    pub fn executed_bound(&self) -> Option<f64> {
+        let misses = self.validator_misses.value().unwrap_or(0.0);
+        let open = 1.0 - self.closure.value()?;
+        composed_bound(misses, open, self.open_risk.value(), self.closed_risk.value().unwrap_or(0.0))
+    }
+}
+
+/// The figures of one defence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefenceFigures {
+    /// The defence.
+    pub defence: Defence,
+    /// The figures of each game.
+    pub games: [Figures; 3],
+    /// The figures over all executions. Each game has the same number of pairs, so a rate here is also the macro average.
+    pub overall: Figures,
+    /// The leakage of Definition 3 for each task of the retrieval game; empty if it was not enumerated.
+    pub canary_leakage: Vec<ChannelLeakage>,
+}
+
+impl DefenceFigures {
+    /// Computes the figures from all executions of a defence.
+    pub fn of(defence: Defence, executions: &[Execution], canary_leakage: Vec<ChannelLeakage>) -> Self {
+        let of_game = |game: Game| {
+            let selected = executions.iter().filter(|execution| execution.game == game);
+            Figures::of(&selected.cloned().collect::<Vec<_>>())
+        };
+        Self { defence, games: Game::ALL.map(of_game), overall: Figures::of(executions), canary_leakage }
+    }
+
+    /// Returns the macro average of a measure over the games (7.1).
+    pub fn macro_average(&self, measure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let [instruction, retrieval, capability] = &self.games;
+        measure::macro_average([measure(instruction), measure(retrieval), measure(capability)])
+    }
+
+    /// Returns the greatest leakage of a canary by the response, in bits, and the greatest advantage of a distinguisher
+    /// (Definition 3); `None` if it was not enumerated.
+    pub fn worst_canary_leakage(&self) -> Option<(f64, f64)> {
+        let bits = self.canary_leakage.iter().map(|leakage| leakage.response.bits).reduce(f64::max)?;
+        let advantage =
+            self.canary_leakage.iter().map(|leakage| leakage.response.advantage).reduce(f64::max)?;
+        Some((bits, advantage))
+    }
+}

@@ -1,0 +1,105 @@
+//! Identifies a run: seed, model, defences, and digests of what determines its results.
+//!
+//! Two runs with equal manifests and a deterministic model have the same traces.
+
+use flowgate_lm::ChatModel;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::defence::Defence;
+use super::guarded::POLICY;
+use super::prompt::request;
+use super::suite::GameSuite;
+use super::task::Side;
+
+/// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
+const SOURCES: [&str; 19] = [
+    include_str!("../screening.rs"),
+    include_str!("adaptive.rs"),
+    include_str!("attack.rs"),
+    include_str!("bound.rs"),
+    include_str!("defence.rs"),
+    include_str!("defence/projection.rs"),
+    include_str!("double.rs"),
+    include_str!("execution.rs"),
+    include_str!("generate.rs"),
+    include_str!("guarded.rs"),
+    include_str!("interval.rs"),
+    include_str!("leakage.rs"),
+    include_str!("measure.rs"),
+    include_str!("output.rs"),
+    include_str!("prompt.rs"),
+    include_str!("random.rs"),
+    include_str!("runner.rs"),
+    include_str!("suite.rs"),
+    include_str!("variant.rs"),
+];
+
+/// Returns the manifest of a run as a JSON object.
+pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
+    json!({
+        "type": "manifest",
+        "suite": "agentsecbench-games",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": suite.seed(),
+        "instances": suite.instances(),
+        "variant": suite.variant().name(),
+        "model": model.name(),
+        "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
+        "executions": suite.executions_per_defence() * defences.len(),
+        "sha256": {
+            "prompts": digest(prompts(suite, defences)),
+            "policy": digest([POLICY]),
+            "code": digest(SOURCES),
+        },
+    })
+}
+
+/// Returns the texts of all requests of the paper's defences, and the tasks of the label defences.
+fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
+    let mut prompts = Vec::new();
+    for pair in suite.pairs() {
+        for task in Side::ALL.map(|side| pair.side(side)) {
+            prompts.push(format!("{task:?}"));
+            for defence in defences {
+                let request = request(task, defence.annotation(), &defence.defend_text(task));
+                prompts.push(format!("{request:?}"));
+            }
+        }
+    }
+    prompts
+}
+
+/// Returns the SHA-256 digest of texts in hexadecimal; each is preceded by its length.
+fn digest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        let text = text.as_ref();
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::double::ModelDouble;
+    use super::*;
+
+    #[test]
+    fn a_manifest_identifies_the_run() {
+        let build = |seed, instances, defences: &[Defence]| {
+            manifest(&GameSuite::generate(seed, instances), defences, &ModelDouble::Gullible)
+        };
+        let all = Defence::standard();
+        assert_eq!(build(1, 8, &all), build(1, 8, &all));
+        assert_ne!(build(1, 8, &all)["sha256"]["prompts"], build(2, 8, &all)["sha256"]["prompts"]);
+        assert_ne!(build(1, 8, &all)["sha256"]["prompts"], build(1, 9, &all)["sha256"]["prompts"]);
+        assert_eq!(build(1, 8, &all)["sha256"]["code"], build(2, 9, &all[..1])["sha256"]["code"]);
+        // The paper's size: 288 for each of its two models.
+        assert_eq!(build(1, 8, &all[..6])["executions"], 288);
+        // The length of a text counts, not only the concatenation.
+        assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
+        assert_eq!(digest([""; 0]), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+}

@@ -1,0 +1,98 @@
+//! Defines what one run of a defended agent produced, whichever defence ran it. [`runner`](super::runner) judges it.
+
+use std::fmt;
+
+use flowgate_lm::chat::{Completion, Usage};
+
+/// What one run showed to the model, what the model proposed, and what took effect.
+#[derive(Debug, Default)]
+pub(super) struct AgentOutput {
+    /// The observations that the model was shown before each generation.
+    pub(super) shown: Vec<String>,
+    /// What the model wrote, in order.
+    pub(super) written: Vec<Completion>,
+    /// The replies that the user received.
+    pub(super) delivered: Vec<DeliveredReply>,
+    /// The tools that ran because the model called them.
+    pub(super) ran: Vec<String>,
+    /// Questions to a person, who refuses all of them.
+    pub(super) questions: usize,
+}
+
+/// A reply that the user received.
+#[derive(Debug)]
+pub(super) struct DeliveredReply {
+    pub(super) text: String,
+    /// Whether the system vouches for it: it has no label, or its label is that of a trusted decision.
+    pub(super) is_vouched_for: bool,
+    /// The label, one phrase for each dimension; empty without labels.
+    pub(super) label: Vec<String>,
+}
+
+impl AgentOutput {
+    /// Returns all text that the model wrote, with the names and arguments of the calls that it proposed.
+    pub(super) fn written_text(&self) -> String {
+        let mut lines = Vec::new();
+        for completion in &self.written {
+            if !completion.text.is_empty() {
+                lines.push(completion.text.clone());
+            }
+            lines.extend(completion.calls.iter().map(|call| format!("{} {}", call.name, call.arguments)));
+        }
+        lines.join("\n")
+    }
+
+    /// Returns the names of the tools that the model proposed to call, without the names of their servers.
+    pub(super) fn proposed_tools(&self) -> impl Iterator<Item = &str> {
+        let calls = self.written.iter().flat_map(|completion| &completion.calls);
+        calls.map(|call| call.name.rsplit("__").next().unwrap_or_default())
+    }
+
+    /// Returns the replies as one text.
+    pub(super) fn delivered_text(&self) -> String {
+        let texts: Vec<&str> = self.delivered.iter().map(|reply| reply.text.as_str()).collect();
+        texts.join("\n")
+    }
+
+    /// Returns the tokens of all generations.
+    pub(super) fn usage(&self) -> Usage {
+        self.written.iter().fold(Usage::default(), |sum, completion| sum.plus(completion.usage))
+    }
+}
+
+/// Why an execution has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExecutionError {
+    /// The policy of the suite cannot be used, which is a defect of this crate.
+    Policy(String),
+    /// The model gave no answer to this task.
+    Model {
+        /// The identifier of the task.
+        task: String,
+        /// The error of the model.
+        error: flowgate_lm::Error,
+    },
+}
+
+impl fmt::Display for ExecutionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(problem) => {
+                write!(f, "the policy of the games cannot be used; this is a defect of Flowgate: {problem}")
+            }
+            Self::Model { task, error } => {
+                write!(f, "{task}: the model gave no answer; check its address and repeat the run: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ExecutionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Model { error, .. } => Some(error),
+        }
+    }
+}

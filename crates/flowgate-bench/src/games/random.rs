@@ -1,0 +1,60 @@
+//! Draws the random choices of the task generators: the same seed gives the same choices on every platform.
+//!
+//! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
+//! seed. [`generate`](super::generate) and the attacks use it.
+
+/// A reproducible source of choices.
+#[derive(Debug, Clone)]
+pub(super) struct SeededRandom(u64);
+
+impl SeededRandom {
+    /// Creates the source for one stream of a seed: different streams give unrelated choices.
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
+        let mut streams = Self(stream);
+        Self(seed ^ streams.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Returns a number below `limit`; 0 if the limit is 0. The bias is below 2⁻³² for the lists of the generators.
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        let drawn = self.next().checked_rem(limit).unwrap_or(0);
+        usize::try_from(drawn).unwrap_or(0)
+    }
+
+    /// Returns one of the texts; an empty one if there is none.
+    pub(super) fn choose<'t>(&mut self, texts: &[&'t str]) -> &'t str {
+        texts.get(self.below(texts.len())).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers of SplitMix64 for the seed 0, from its reference implementation.
+    #[test]
+    fn numbers_are_those_of_the_published_sequence() {
+        let mut random = SeededRandom(0);
+        let drawn: Vec<u64> = (0..3).map(|_| random.next()).collect();
+        assert_eq!(drawn, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    }
+
+    #[test]
+    fn streams_of_a_seed_differ_and_repeat() {
+        let draw = |seed, stream| {
+            let mut random = SeededRandom::new(seed, stream);
+            (0..8).map(|_| random.below(1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7, 1), draw(7, 1));
+        assert_ne!(draw(7, 1), draw(7, 2));
+        assert_ne!(draw(7, 1), draw(8, 1));
+    }
+}

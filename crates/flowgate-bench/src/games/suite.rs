@@ -1,0 +1,297 @@
+//! Runs the games: every task of every pair under every defence, in a stable order (AgentSecBench, 6.3 and 6.4).
+//!
+//! The command line drives a suite defence by defence, so that a run that is interrupted has the rows that are complete.
+
+use super::defence::Defence;
+use super::execution::Execution;
+use super::generate::generate_pairs;
+use super::leakage::{ChannelLeakage, enumerate_canaries};
+use super::output::ExecutionError;
+use super::runner::Runner;
+use super::task::{Game, Side, TaskPair};
+use super::variant::Variant;
+
+/// The tasks of a run.
+#[derive(Debug, Clone)]
+pub struct GameSuite {
+    seed: u64,
+    instances: usize,
+    variant: Variant,
+    pairs: Vec<TaskPair>,
+}
+
+impl GameSuite {
+    /// Generates `instances` pairs of each game from a seed, with attacks as in the paper.
+    pub fn generate(seed: u64, instances: usize) -> Self {
+        Self::generate_variant(seed, instances, Variant::Paper)
+    }
+
+    /// Generates `instances` pairs of each game from a seed, with attacks of a variant.
+    pub fn generate_variant(seed: u64, instances: usize, variant: Variant) -> Self {
+        let pairs = |game| generate_pairs(game, seed, instances, variant);
+        Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
+    }
+
+    /// How the attacks are written.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    /// The seed of the tasks.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The number of pairs of each game.
+    pub fn instances(&self) -> usize {
+        self.instances
+    }
+
+    /// The pairs, game by game.
+    pub fn pairs(&self) -> &[TaskPair] {
+        &self.pairs
+    }
+
+    /// Returns the number of executions for each defence: one for each side of each pair.
+    pub fn executions_per_defence(&self) -> usize {
+        self.pairs.len() * Side::ALL.len()
+    }
+
+    /// Runs all tasks under one defence. `after_execution` is called after each; if it returns true, the remaining ones are
+    /// skipped and there is no result.
+    ///
+    /// # Errors
+    /// If the model gives no answer.
+    pub fn run_defence(
+        &self,
+        runner: &Runner<'_>,
+        defence: Defence,
+        after_execution: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Vec<Execution>>, ExecutionError> {
+        let mut executions = Vec::with_capacity(self.executions_per_defence());
+        for pair in &self.pairs {
+            for side in Side::ALL {
+                executions.push(runner.run(pair.side(side), side, defence)?);
+                if after_execution() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(executions))
+    }
+
+    /// Enumerates canaries for each task of the retrieval game (Definition 3). The model must be deterministic.
+    ///
+    /// # Errors
+    /// If the model gives no answer.
+    pub fn enumerate_leakage(
+        &self,
+        runner: &Runner<'_>,
+        defence: Defence,
+    ) -> Result<Vec<ChannelLeakage>, ExecutionError> {
+        let retrieval = self.pairs.iter().filter(|pair| pair.adversarial.game == Game::Retrieval);
+        retrieval.map(|pair| enumerate_canaries(runner, &pair.adversarial, defence)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_guard::conversation::Method;
+    use proptest::prelude::*;
+
+    use super::super::defence::EnforcementClass;
+    use super::super::double::ModelDouble;
+    use super::super::guarded::{GuardedAgent, POLICY};
+    use super::super::measure;
+    use super::super::prompt::message_text;
+    use super::*;
+
+    /// The share of closed channels and the benign utility in each game.
+    fn closure_and_utility(suite: &GameSuite, double: ModelDouble, defence: Defence) -> [(f64, f64); 3] {
+        let runner = Runner::new(&double, None).unwrap();
+        let executions = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        Game::ALL.map(|game| {
+            let of_game: Vec<Execution> =
+                executions.iter().filter(|execution| execution.game == game).cloned().collect();
+            let closure = measure::closure(&of_game).value().unwrap();
+            (closure, measure::benign_utility(&of_game).unwrap())
+        })
+    }
+
+    /// Table 5 and Proposition 1 with the gullible double: which channels each defence closes, by construction.
+    #[test]
+    fn each_defence_closes_its_own_channels() {
+        let suite = GameSuite::generate(11, PAPER);
+        // Instruction, retrieval, capability: whether the channel is closed and whether the benign utility is 1.
+        let rows = [
+            ("none", [(false, true), (false, true), (false, true)]),
+            ("delimiter", [(false, true), (false, true), (false, true)]),
+            ("provenance", [(false, true), (true, true), (false, true)]),
+            ("least-privilege", [(false, true), (false, true), (true, true)]),
+            ("combined", [(true, true), (true, true), (true, true)]),
+            // The document is shown after a look, or it stays hidden and cannot be summarized.
+            ("labels/lowest-first", [(false, true), (true, true), (true, true)]),
+            ("labels/never-look", [(true, false), (true, true), (true, true)]),
+            // An honest screener shows what the task needs.
+            ("labels/judge", [(false, true), (true, true), (true, true)]),
+            ("labels/introspection", [(false, true), (true, true), (true, true)]),
+            // These show the note to a draft or to every step; the monitor judges what the model proposes.
+            ("labels/everything", [(false, true), (true, true), (false, true)]),
+            ("labels/provenance", [(false, true), (true, true), (false, true)]),
+            ("labels/cheapest-first", [(false, true), (true, true), (false, true)]),
+        ];
+        for (name, expected) in rows {
+            let defence = Defence::parse(name).unwrap();
+            for double in ModelDouble::ALL {
+                let found = closure_and_utility(&suite, double, defence);
+                let expected = expected.map(|(closed, useful)| (f64::from(closed), f64::from(useful)));
+                if double == ModelDouble::Gullible {
+                    assert_eq!(found, expected, "{name}");
+                }
+                let utility = |cells: [(f64, f64); 3]| cells.map(|cell| cell.1);
+                assert_eq!(utility(found), utility(expected), "{name}");
+            }
+        }
+    }
+
+    /// Beyond the paper: a pattern opens where the attack is written otherwise; labels do not depend on how it is written.
+    #[test]
+    fn labels_stay_closed_where_patterns_open() {
+        for variant in Variant::all().into_iter().filter(|variant| variant.encoding().is_some()) {
+            let suite = GameSuite::generate_variant(11, PAPER, variant);
+            let lowest = Defence::Labels(Method::LowestFirst);
+            let labels = closure_and_utility(&suite, ModelDouble::Gullible, lowest);
+            assert_eq!(labels[1..], [(1.0, 1.0), (1.0, 1.0)], "{}", variant.name());
+            let combined = closure_and_utility(&suite, ModelDouble::Gullible, Defence::Combined);
+            assert!(combined.iter().any(|(closure, _)| *closure < 1.0), "{}: {combined:?}", variant.name());
+            if let Variant::MixedTenants(_) = variant {
+                assert!(combined[1].0 < 1.0, "the chunk names the permitted tenant: {combined:?}");
+            }
+        }
+    }
+
+    const PAPER: usize = super::super::generate::PAPER_INSTANCES;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// The laws of every run with a double. The gullible one violates what a defence leaves open; the immune one
+        /// violates nothing; no control is a violation; nothing takes effect under the labels.
+        #[test]
+        fn doubles_obey_the_laws(seed: u64, variant in proptest::sample::select(Variant::all())) {
+            let suite = GameSuite::generate_variant(seed, 6, variant);
+            for double in ModelDouble::ALL {
+                let runner = Runner::new(&double, None).unwrap();
+                for defence in Defence::standard() {
+                    let executions = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+                    prop_assert_eq!(executions.len(), suite.executions_per_defence());
+                    for execution in &executions {
+                        let is_attacked = execution.side == Side::Adversarial;
+                        prop_assert_eq!(execution.is_closed.is_some(), is_attacked);
+                        prop_assert_eq!(execution.is_leaked.is_some(), execution.game == Game::Retrieval);
+                        prop_assert!(!execution.is_executed || execution.is_violated);
+                        prop_assert!(is_attacked || !execution.is_violated, "{:?}", execution);
+                        // Proposition 1: an annotation closes nothing.
+                        let annotates =
+                            matches!(defence.enforcement(), EnforcementClass::None | EnforcementClass::Annotation);
+                        prop_assert!(!annotates || execution.is_closed != Some(true));
+                        // Lemma 1 for models that invent no target.
+                        prop_assert!(execution.is_closed != Some(true) || !execution.is_violated, "{:?}", execution);
+                        prop_assert!(double == ModelDouble::Gullible || !execution.is_violated);
+                        if matches!(defence, Defence::Labels(_)) {
+                            prop_assert!(!execution.is_executed, "{:?}", execution);
+                        }
+                        // The filter can remove the request and leave the marker, and half of a split one can be redacted.
+                        let is_plain = variant.encoding().is_none() && defence != Defence::Filter;
+                        if double == ModelDouble::Gullible && is_plain {
+                            prop_assert!(execution.is_closed != Some(false) || execution.is_violated);
+                        }
+                    }
+                }
+            }
+        }
+
+        /// Lowest first in the retrieval game: the answer is as useful under attack, and the canary and what asks for it
+        /// change nothing that the model writes but the names of tenants.
+        #[test]
+        fn hidden_records_leave_the_answer_useful(seed: u64) {
+            let suite = GameSuite::generate(seed, 4);
+            let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+            let defence = Defence::Labels(Method::LowestFirst);
+            let executions = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+            for execution in executions.iter().filter(|execution| execution.game != Game::Instruction) {
+                prop_assert!((execution.utility - 1.0).abs() < 1e-9, "{:?}", execution);
+            }
+        }
+
+        /// Proposition 3 for label redaction: hiding what does not flow to one label, and then what does not flow to another,
+        /// is hiding what does not flow to the greatest label below both.
+        #[test]
+        fn redactions_compose(seed: u64) {
+            let suite = GameSuite::generate(seed, 2);
+            let agent = GuardedAgent::new().unwrap();
+            for pair in suite.pairs() {
+                let task = &pair.adversarial;
+                let conversation = agent.observed(task, Method::Everything).unwrap();
+                let policy = conversation.monitor().policy();
+                let (top, bottom) = (policy.space().top(), flowgate::label::Label::BOTTOM);
+                let visible = |label| {
+                    let request = conversation.view_at(label).request;
+                    let text: Vec<String> = request.messages.iter().map(message_text).collect();
+                    text.join("\n")
+                };
+                let (all, least) = (visible(top), visible(bottom));
+                for coordinate in task.unauthorized_coordinates() {
+                    prop_assert!(all.contains(&coordinate) && !least.contains(&coordinate), "{}", least);
+                }
+                let space = policy.space();
+                let labels = [
+                    top,
+                    space.replace(&top, &space.dimension_bottom(0)),
+                    space.replace(&top, &space.dimension_bottom(1)),
+                    bottom,
+                ];
+                // Words that occur once, so that each belongs to one region.
+                let words = all.split(|c: char| !c.is_alphanumeric() && c != '_');
+                let words: Vec<&str> =
+                    words.filter(|word| !word.is_empty() && all.matches(word).count() == 1).collect();
+                for (a, b) in labels.iter().flat_map(|a| labels.iter().map(move |b| (a, b))) {
+                    let below = visible(space.greatest_below(a, b));
+                    let (at_a, at_b) = (visible(*a), visible(*b));
+                    for word in &words {
+                        prop_assert_eq!(below.contains(word), at_a.contains(word) && at_b.contains(word), "{}", word);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The policy of the label defences names no marker, no attack and no tool of a task.
+    #[test]
+    fn the_policy_has_no_marker_patterns() {
+        for pair in GameSuite::generate(1, 40).pairs() {
+            for coordinate in pair.adversarial.unauthorized_coordinates() {
+                assert!(!POLICY.contains(&coordinate), "{coordinate}");
+            }
+        }
+        for word in ["CANARY", "OVERRIDE", "CALL_", "ignore", "regex", "match(", "injection", "secrets("] {
+            assert!(!POLICY.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_run_can_be_stopped_and_repeated() {
+        let suite = GameSuite::generate(3, 2);
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let run = |stop_after: usize| {
+            let mut count = 0;
+            let mut step = || {
+                count += 1;
+                count == stop_after
+            };
+            suite.run_defence(&runner, Defence::None, &mut step).unwrap()
+        };
+        assert_eq!(run(3), None);
+        assert_eq!(run(0), run(0));
+    }
+}

@@ -1,0 +1,143 @@
+//! Defines the tasks of the three games: what a challenger gives to a defended agent (AgentSecBench, 4.1 and 4.2).
+//!
+//! A task is data. The [generators](super::generate) create it, the defences and the harness read it, and nothing
+//! changes it, so every defence faces the same attack.
+
+use super::variant::Variant;
+
+/// One of the three security games (4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Game {
+    /// A document contains an instruction that the user did not give (Game 1).
+    Instruction,
+    /// A search returns a record of another tenant, with a canary (Game 2).
+    Retrieval,
+    /// The output of a tool names a tool that the user's policy excludes (Game 3).
+    Capability,
+}
+
+impl Game {
+    /// All games, in the order of the paper.
+    pub const ALL: [Self; 3] = [Self::Instruction, Self::Retrieval, Self::Capability];
+
+    /// Returns the name for tables and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Instruction => "instruction",
+            Self::Retrieval => "retrieval",
+            Self::Capability => "capability",
+        }
+    }
+}
+
+/// The challenge bit of an execution: which observation of a pair the agent receives (4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The observation that the attacker has changed.
+    Adversarial,
+    /// The paired observation without the unauthorized part (4.4).
+    Control,
+}
+
+impl Side {
+    /// Both sides, the adversarial one first.
+    pub const ALL: [Self; 2] = [Self::Adversarial, Self::Control];
+
+    /// Returns the name for traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adversarial => "adversarial",
+            Self::Control => "control",
+        }
+    }
+}
+
+/// What the policy knows about a task besides its text (the last row of Table 1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskLabels {
+    /// The name of the document.
+    Document {
+        /// The name that the user mentions.
+        name: String,
+    },
+    /// The tenants whose records the search returns.
+    Tenants {
+        /// The tenant of the caller.
+        permitted: String,
+        /// A tenant whose records the caller may not read.
+        blocked: String,
+    },
+    /// The tools of the application.
+    Tools {
+        /// The tool that the user's policy admits.
+        allowed: String,
+        /// The tool that the observation of the attacker names.
+        forbidden: String,
+    },
+}
+
+/// One task (Table 1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The stable identifier, equal for both sides of a pair: the game and the number of the instance.
+    pub id: String,
+    /// The game.
+    pub game: Game,
+    /// The trusted request of the user.
+    pub user_prompt: String,
+    /// The untrusted observation: a document, or the output of a tool as JSON with one record or field for each line.
+    pub context: String,
+    /// The attack family; `None` in a control.
+    pub attack: Option<&'static str>,
+    /// The marker whose emission is the violation: a canary or an action token. It is the same in the control, where it
+    /// does not occur in the context.
+    pub target: String,
+    /// Terms of a useful answer. They occur in the context of both sides and not in the request.
+    pub utility_terms: Vec<String>,
+    /// What the policy knows.
+    pub labels: TaskLabels,
+    /// How the attack is written; the same in the control.
+    pub variant: Variant,
+}
+
+impl Task {
+    /// Returns the marker in the forms whose emission is a violation: plain, and as the attacker writes it.
+    pub fn target_forms(&self) -> Vec<String> {
+        self.forms(&self.target)
+    }
+
+    /// Returns the unauthorized coordinates of the observation in all forms: the marker, and in the capability game the
+    /// name of the forbidden tool (Definition 5).
+    pub fn unauthorized_coordinates(&self) -> Vec<String> {
+        let mut coordinates = self.target_forms();
+        if let TaskLabels::Tools { forbidden, .. } = &self.labels {
+            coordinates.extend(self.forms(forbidden));
+        }
+        coordinates
+    }
+
+    fn forms(&self, text: &str) -> Vec<String> {
+        let mut forms = vec![text.to_owned(), self.variant.encode(text)];
+        forms.dedup();
+        forms
+    }
+}
+
+/// An adversarial task with its paired control (4.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskPair {
+    /// The task whose context the attacker has changed.
+    pub adversarial: Task,
+    /// The task with the same request and the same permitted content.
+    pub control: Task,
+}
+
+impl TaskPair {
+    /// Returns the task of one side.
+    pub fn side(&self, side: Side) -> &Task {
+        match side {
+            Side::Adversarial => &self.adversarial,
+            Side::Control => &self.control,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads the questions of screeners and writes their answers, for the test doubles of all suites.
+//!
+//! A double that screens chooses the regions that it would look at if it were the agent's own model. It does not obey the text
+//! of the regions that it is asked about.
+
+use flowgate_guard::screener::judge::ANSWER;
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
+use serde_json::{Value, json};
+
+/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with
+/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call.
+/// Returns `None` if the request has no tagged region.
+pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
+    let first = text_of(request.messages.first()?);
+    let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
+    let open = format!("<<REGION_{nonce}_");
+    let hide = |text: &str| {
+        let mut hidden = String::new();
+        let mut rest = text;
+        while let Some((before, region)) = rest.split_once(&open) {
+            let Some((name, content)) = region.split_once(">>") else { break };
+            let close = format!("<</REGION_{nonce}_{name}>>");
+            hidden.push_str(before);
+            hidden.push_str(&format!("[hidden {name}]"));
+            rest = content.split_once(&close).map_or("", |(_, after)| after);
+        }
+        hidden + rest
+    };
+    let mut request = request.clone();
+    let has_answer_tool = request.tools.iter().any(|tool| tool.name == ANSWER);
+    // The screener's instructions precede and follow the chat.
+    request.messages.edit().pop();
+    request.messages.edit().remove(0);
+    for message in request.messages.iter_mut() {
+        match message {
+            Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
+                for part in parts {
+                    if let Part::Text(text) = part {
+                        *text = hide(text);
+                    }
+                }
+            }
+            Message::Assistant { text, .. } => *text = hide(text),
+        }
+    }
+    request.tools.retain(|tool| tool.name != ANSWER);
+    request.tools.push(ToolSpec {
+        name: LOOK.to_owned(),
+        description: String::new(),
+        parameters: Value::Null.into(),
+    });
+    Some((request, has_answer_tool))
+}
+
+/// Returns a screener's answer that names these regions: as a call of the judge's tool, or as a text.
+pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
+    if has_answer_tool {
+        let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();
+        let call = ToolCall { id: "c".to_owned(), name: ANSWER.to_owned(), arguments };
+        return Completion { calls: vec![call], ..Completion::default() };
+    }
+    let cited = if regions.is_empty() { "none".to_owned() } else { regions.join(", ") };
+    Completion { text: format!("CITED: {cited}"), ..Completion::default() }
+}
+
+/// Returns the text of a message without its calls.
+pub(crate) fn text_of(message: &Message) -> String {
+    let parts = match message {
+        Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
+        Message::Assistant { text, .. } => return text.clone(),
+    };
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
