@@ -14,7 +14,7 @@ use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{Api, ResponseHead, chat_completions, messages::MAX_TOKENS};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS};
 use flowgate_lm::{Delta, Error};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -69,7 +69,7 @@ fn events(bodies: &[Value]) {
     Api::ALL.iter().for_each(|api| stream(*api, format!("~{events}").as_bytes()));
 }
 
-const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
 
 fn is_one_line(error: &impl Display) {
     let text = error.to_string();
@@ -142,14 +142,14 @@ fn carried(api: Api, mut request: Request) -> Request {
                 let leads = before.is_none() && parts.iter().all(is_text);
                 messages.push(if leads { Message::System(parts) } else { Message::User(parts) });
             }
-            (Api::Messages, Message::Assistant { text, mut calls }, _) => {
+            (Api::Messages, Message::Assistant { text, mut calls, thoughts: Vec::new() }, _) => {
                 calls.iter_mut().for_each(with_object);
-                messages.push(Message::Assistant { text, calls });
+                messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
             }
             // Calls belong to the preceding message.
             (
                 Api::Responses,
-                Message::Assistant { text, calls },
+                Message::Assistant { text, calls, thoughts: Vec::new() },
                 Some(Message::Assistant { calls: before, .. }),
             ) if text.is_empty() && !calls.is_empty() => {
                 before.extend(calls);

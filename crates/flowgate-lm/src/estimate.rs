@@ -37,7 +37,7 @@ fn message(message: &Message) -> usize {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
             parts.iter().map(part).sum()
         }
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
         }
     }

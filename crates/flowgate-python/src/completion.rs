@@ -152,7 +152,8 @@ pub(crate) fn response_body<'py>(
     model: &str,
     created: u64,
 ) -> PyResult<Bound<'py, PyAny>> {
-    values::from_json(py, &api.encode_response(completion, ResponseHead { id, model, created }))
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    values::from_json(py, &api.encode_response(completion, head))
 }
 
 /// Returns an answer as the events of a stream: the name and the data of each.
@@ -164,7 +165,8 @@ pub(crate) fn response_events(
     created: u64,
     usage: bool,
 ) -> Vec<(String, String)> {
-    let events = api.encode_stream(completion, ResponseHead { id, model, created }, usage);
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    let events = api.encode_stream(completion, head, usage);
     events.into_iter().map(|event| (event.name, event.data)).collect()
 }
 

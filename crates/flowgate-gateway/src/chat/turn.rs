@@ -18,7 +18,7 @@ use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Request, Seal, Stop, Thought, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
@@ -341,7 +341,11 @@ impl ConversationState {
 
     /// Adds the completion to the history of the conversation, as the message that the client receives.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
-        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let message = Message::Assistant {
+            text: completion.text.clone(),
+            calls: completion.calls.clone(),
+            thoughts: Vec::new(),
+        };
         let mut history = client.history.lock().await;
         self.conversation.record_answer(&mut history.client, &mut self.history, &message);
     }
@@ -379,13 +383,18 @@ fn waiting_completion(
 fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
-        let part = match reply.withheld.as_slice() {
-            [] => reply.text.clone(),
-            rules => format!("[withheld by a rule: {}]", rules.join("; ")),
-        };
+        let part = shown_text(reply);
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     text
+}
+
+/// Returns a text of the model as the client receives it.
+fn shown_text(reply: &ModelReply) -> String {
+    match reply.withheld.as_slice() {
+        [] => reply.text.clone(),
+        rules => format!("[withheld by a rule: {}]", rules.join("; ")),
+    }
 }
 
 /// The separator between two replies of the model in one completion.
@@ -410,7 +419,10 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
     };
-    Completion { text, calls, stop, usage: turn.spent.tokens }
+    // What only the model's server can read stays in the conversation: no rule can judge it.
+    let to_thought = |thought: &ModelReply| Thought { texts: vec![shown_text(thought)], seal: Seal::None };
+    let thoughts = turn.thoughts.iter().map(to_thought).collect();
+    Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
 /// Builds the offer of a client's tool from its description. The policy determines the label of the description.

@@ -438,7 +438,11 @@ impl TestAgent {
         loop {
             between(self);
             let Completion { text, calls, .. } = self.ask();
-            self.chat.push(Message::Assistant { text: text.clone(), calls: calls.clone() });
+            self.chat.push(Message::Assistant {
+                text: text.clone(),
+                calls: calls.clone(),
+                thoughts: Vec::new(),
+            });
             for call in &calls {
                 self.ran.push(format!("{} {}", call.name, call.arguments));
                 let answer = if matches!(&*call.name, "read" | "notes") {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 
 /// Computes the completion of a request.
 pub(crate) type ModelBehaviour = dyn Fn(&Request) -> Completion + Send + Sync;
@@ -99,7 +99,7 @@ fn serve(
         let completion = mind(&asked.request);
         let (stream_wanted, usage) = (asked.stream, asked.usage);
         log.lock().unwrap().push((asked, key));
-        let head = ResponseHead { id: "r", model: "double", created: 0 };
+        let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
         let (kind, text) = if stream_wanted {
             let events = api.encode_stream(&completion, head, usage);
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
@@ -127,7 +127,7 @@ pub(crate) fn text_of(request: &Request) -> String {
     let shown = |message: &Message| match message {
         Message::System(parts) => format!("system {}", text(parts)),
         Message::User(parts) => format!("user {}", text(parts)),
-        Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
+        Message::Assistant { text, calls, .. } => format!("model {text} {calls:?}"),
         Message::Tool { content, .. } => format!("tool {}", text(content)),
     };
     request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")
