@@ -57,10 +57,15 @@ fn reasoning(api: Api) -> Scenario {
         Api::Responses => vec![Thought {
             texts: vec![text.to_owned(), "And once more.".to_owned()],
             seal: Seal::Item { id: format!("rs_r1_{number}"), encrypted: Some("ZW5jcnlwdGVk".to_owned()) },
+            author: String::new(),
         }],
         Api::Messages => vec![
-            Thought { texts: vec![text.to_owned()], seal: Seal::Signature("c2lnbmVk".to_owned()) },
-            Thought { texts: Vec::new(), seal: Seal::Redacted("cmVkYWN0ZWQ=".to_owned()) },
+            Thought {
+                texts: vec![text.to_owned()],
+                seal: Seal::Signature("c2lnbmVk".to_owned()),
+                author: String::new(),
+            },
+            Thought { seal: Seal::Redacted("cmVkYWN0ZWQ=".to_owned()), ..Thought::default() },
         ],
     };
     let effort = Some(Effort::High);

@@ -211,6 +211,7 @@ impl ModelRoutes {
                 asked,
                 chat,
                 key,
+                betas: &received.betas,
                 presence,
                 approvals: &self.approvals,
                 log: &self.log,

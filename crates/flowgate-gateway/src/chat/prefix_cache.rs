@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate_guard::history::{MessageDigests, SentChat};
-use flowgate_lm::chat::{Message, Source, Sources};
+use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::{self, Json};
-use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, chat_completions};
+use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions, messages};
 use sha2::{Digest as _, Sha256};
 
 use crate::background_drop::drop_in_background;
@@ -88,6 +88,19 @@ pub(crate) fn with_default_provenance(
     sources
 }
 
+fn parse(text: &str) -> Result<Json<'_>, String> {
+    Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))
+}
+
+/// Returns the message about a part of a request that is refused.
+fn unsupported(api: Api, error: &WireError) -> String {
+    format!(
+        "the gateway does not support a part of the request, so it does not forward it: {error} (it understands \
+        {}, and docs/wire-forms.md lists the fields)",
+        api.version()
+    )
+}
+
 impl PrefixCache {
     /// Creates the cache of a client that may send these parts, which are dropped.
     pub(crate) fn new(dropped: DroppedParts) -> Self {
@@ -96,16 +109,15 @@ impl PrefixCache {
 
     /// Decodes the whole body of a request.
     pub(crate) fn decode_whole(&self, api: Api, text: &str) -> Result<ReceivedRequest, String> {
-        let body = Json::parse(text)
-            .map_err(|error| format!("the body of the request is not valid JSON: {error}"))?;
-        let request = api.decode_request_dropping(&body, &self.dropped);
-        request.map_err(|error| {
-            format!(
-                "the gateway does not support a part of the request, so it does not forward it: {error} (it \
-                understands {}, and docs/wire-forms.md lists the fields)",
-                api.version()
-            )
-        })
+        let body = parse(text)?;
+        api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+    }
+
+    /// Decodes the body of a request to the Messages API that asks for the number of its tokens.
+    pub(crate) fn decode_count_request(&self, text: &str) -> Result<Request, String> {
+        let body = parse(text)?;
+        messages::decode_count_request(&body, &self.dropped)
+            .map_err(|error| unsupported(Api::Messages, &error))
     }
 
     /// Decodes the body of a request, except for a cached prefix.

@@ -18,7 +18,7 @@ use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, Request, Seal, Stop, Thought, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Request, Stop, Thought, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
@@ -54,6 +54,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
+    /// The features of the Messages API that the client asks for, and that change no judgement.
+    pub(crate) betas: &'t [&'static str],
     pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
     pub(crate) log: &'t OperatorLog,
@@ -106,10 +108,10 @@ pub(crate) async fn run(
     stream: &mut Option<OutgoingReply>,
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
-    let TurnRequest { client, name, asked, chat, key, presence, approvals, log, explains } = turn;
+    let TurnRequest { client, name, asked, chat, key, betas, presence, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
-    let mut remote = upstream.remote.with_model(&asked.model);
+    let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
     if let Some(key) = key {
         remote = remote
             .key(key)
@@ -420,7 +422,8 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
         (true, _) => turn.stop,
     };
     // What only the model's server can read stays in the conversation: no rule can judge it.
-    let to_thought = |thought: &ModelReply| Thought { texts: vec![shown_text(thought)], seal: Seal::None };
+    let to_thought =
+        |thought: &ModelReply| Thought { texts: vec![shown_text(thought)], ..Thought::default() };
     let thoughts = turn.thoughts.iter().map(to_thought).collect();
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }

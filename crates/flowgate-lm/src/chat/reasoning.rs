@@ -13,6 +13,9 @@ pub struct Thought {
     /// The evidence by which the server recognises the part, and which it must get back unchanged.
     #[serde(default)]
     pub seal: Seal,
+    /// The model that wrote it; empty if that is unknown. It is sent to no other model, which could not read the seal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author: String,
 }
 
 impl Thought {
@@ -20,6 +23,11 @@ impl Thought {
     #[must_use]
     pub fn text(&self) -> String {
         self.texts.join("\n\n")
+    }
+
+    /// Whether it can be sent to this model.
+    pub(crate) fn is_readable_by(&self, model: &str) -> bool {
+        self.author.is_empty() || self.author == model
     }
 
     /// Returns the size of all its texts, in bytes.

@@ -21,6 +21,6 @@ mod stream;
 
 pub(super) use fields::OBJECTS;
 pub use request::{MAX_TOKENS, encode_request};
-pub use request_decoder::decode_request;
+pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

@@ -112,15 +112,18 @@ fn thoughts() -> impl Strategy<Value = Vec<Thought>> {
         text().prop_map(Seal::Redacted),
         (word(), prop::option::of(word())).prop_map(|(id, encrypted)| Seal::Item { id, encrypted }),
     ];
-    let thought =
-        (prop::collection::vec("[ -~ü]{1,40}", 0..3), seal).prop_map(|(texts, seal)| Thought { texts, seal });
+    let thought = (prop::collection::vec("[ -~ü]{1,40}", 0..3), seal).prop_map(|(texts, seal)| Thought {
+        texts,
+        seal,
+        author: String::new(),
+    });
     prop::collection::vec(thought, 0..3)
 }
 
 /// Returns the reasoning as a client of a format reads it.
 fn shown(api: Api, thoughts: &[Thought]) -> Vec<Thought> {
     let one = |(index, thought): (usize, &Thought)| match (api, &thought.seal) {
-        (Api::Messages, Seal::Redacted(_)) => Thought { texts: Vec::new(), seal: thought.seal.clone() },
+        (Api::Messages, Seal::Redacted(_)) => Thought { seal: thought.seal.clone(), ..Thought::default() },
         (Api::Messages, seal) => {
             let text = match seal {
                 Seal::Signature(_) => thought.texts.concat(),
@@ -131,7 +134,7 @@ fn shown(api: Api, thoughts: &[Thought]) -> Vec<Thought> {
                 _ => String::new(),
             };
             let texts = Some(text).filter(|text| !text.is_empty()).into_iter().collect();
-            Thought { texts, seal: Seal::Signature(signature) }
+            Thought { texts, seal: Seal::Signature(signature), author: String::new() }
         }
         (_, seal) => {
             let encrypted = match seal {
@@ -141,6 +144,7 @@ fn shown(api: Api, thoughts: &[Thought]) -> Vec<Thought> {
             Thought {
                 texts: thought.texts.clone(),
                 seal: Seal::Item { id: format!("rs_r1_{index}"), encrypted },
+                author: String::new(),
             }
         }
     };

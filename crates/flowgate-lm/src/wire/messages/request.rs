@@ -25,7 +25,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         [Part::Text(text)] => put(&mut body, "system", text.as_str()),
         parts => put(&mut body, "system", parts.iter().map(|part| encode_part(part)).collect::<Vec<_>>()),
     }
-    put(&mut body, "messages", messages(rest));
+    put(&mut body, "messages", messages(rest, model));
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
@@ -90,8 +90,8 @@ fn parts_of(message: &Message) -> &[Part] {
     }
 }
 
-/// Encodes messages. Consecutive tool outputs become the blocks of one message of the user.
-fn messages(messages: &[Message]) -> Vec<Value> {
+/// Encodes messages for a model. Consecutive tool outputs become the blocks of one message of the user.
+fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // Tool outputs that will form one message.
     let mut results: Vec<Value> = Vec::new();
@@ -104,7 +104,8 @@ fn messages(messages: &[Message]) -> Vec<Value> {
                 encoded.push(json!({"role": "user", "content": encode_content(parts)}));
             }
             Message::Assistant { text, calls, thoughts } => {
-                let mut blocks: Vec<Value> = thoughts.iter().filter_map(sealed_block).collect();
+                let own = thoughts.iter().filter(|thought| thought.is_readable_by(model));
+                let mut blocks: Vec<Value> = own.filter_map(sealed_block).collect();
                 if calls.is_empty() && blocks.is_empty() {
                     encoded.push(json!({"role": "assistant", "content": text}));
                     continue;

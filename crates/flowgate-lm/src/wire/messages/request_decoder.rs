@@ -20,6 +20,25 @@ use crate::json::Json;
 /// # Errors
 /// If it asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+    decode(body, dropped, Limit::Required)
+}
+
+/// Decodes the body of a request that asks how many tokens it has: it needs no token limit.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot express.
+pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+    decode(body, dropped, Limit::Optional).map(|received| received.request)
+}
+
+/// Whether a request must state a token limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Required,
+    Optional,
+}
+
+fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unknown(&REQUEST)?;
     if body.get("messages").is_none() {
@@ -34,7 +53,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
         read_message(&message?, &mut messages, &mut sources)?;
     }
     let max_tokens = body.tokens("max_tokens")?;
-    if max_tokens.is_none() {
+    if max_tokens.is_none() && limit == Limit::Required {
         return body.field_error("max_tokens", "is missing");
     }
     let tools = body.objects("tools")?;

@@ -75,10 +75,14 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
 pub(super) fn read_thought(block: &Value) -> Thought {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
-        return Thought { texts: Vec::new(), seal: Seal::Redacted(field("data")) };
+        return Thought { seal: Seal::Redacted(field("data")), ..Thought::default() };
     }
     let texts = Some(field("thinking")).filter(|text| !text.is_empty());
-    Thought { texts: texts.into_iter().collect(), seal: Seal::Signature(field("signature")) }
+    Thought {
+        texts: texts.into_iter().collect(),
+        seal: Seal::Signature(field("signature")),
+        author: String::new(),
+    }
 }
 
 /// The kind of a block.

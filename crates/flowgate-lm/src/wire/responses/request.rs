@@ -8,7 +8,7 @@ use crate::chat::{Message, Part, Request, Seal, Thought, ToolCall, ToolChoice, T
 /// Encodes the body of a request.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
-    let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
+    let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message, model)).collect();
     let mut body = json!({"model": model, "input": input, "store": false});
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
@@ -49,7 +49,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
 }
 
 /// Encodes a message as items of the input: its text and each of its calls is a separate item.
-fn items(message: &Message) -> Vec<Value> {
+fn items(message: &Message, model: &str) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
         Message::User(parts) => vec![json!({"role": "user", "content": encode_content(parts)})],
@@ -57,7 +57,8 @@ fn items(message: &Message) -> Vec<Value> {
             let has_text = !text.is_empty() || calls.is_empty();
             let message = has_text.then(|| json!({"role": "assistant", "content": text}));
             let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
-            let thoughts = thoughts.iter().filter_map(sealed_item);
+            let own = thoughts.iter().filter(|thought| thought.is_readable_by(model));
+            let thoughts = own.filter_map(sealed_item);
             thoughts.chain(message).chain(calls.iter().map(call)).collect()
         }
         Message::Tool { call_id, content: parts, is_error: _ } => {

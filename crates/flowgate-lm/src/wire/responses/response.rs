@@ -219,6 +219,7 @@ pub(super) fn read_thought(item: &Value) -> Thought {
     Thought {
         texts: texts.collect(),
         seal: Seal::Item { id: fields::text(item, "id").to_owned(), encrypted },
+        author: String::new(),
     }
 }
 

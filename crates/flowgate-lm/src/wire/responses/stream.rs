@@ -110,7 +110,7 @@ fn thought_events(
     event: &mut impl FnMut(&str, Value),
 ) {
     let whole = encode_thought(head, index, thought);
-    let begun = encode_thought(head, index, &Thought { texts: Vec::new(), seal: Seal::None });
+    let begun = encode_thought(head, index, &Thought::default());
     let id = fields::text(&whole, "id");
     event("response.output_item.added", json!({"output_index": at, "item": begun}));
     for (number, text) in thought.texts.iter().enumerate() {
