@@ -188,13 +188,14 @@ fn another_model_gets_no_reasoning() {
         let key = format!("Bearer {KEY}");
         assert_eq!(gateway.post("/v1/messages", &[("authorization", &key)], &body.to_string()).0, 200);
     };
-    let chat = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."},
-        {"role": "user", "content": "Go on."}]);
-    ask("double", json!([{"role": "user", "content": "Hi"}]));
-    ask("small", chat.clone());
-    assert!(!upstream.bodies().last().unwrap().contains("A greeting."));
-    ask("double", chat);
-    assert!(upstream.bodies().last().unwrap().contains("A greeting."));
+    let said = |role: &str, text: &str| json!({"role": role, "content": text});
+    let mut chat = vec![said("user", "Hi")];
+    for (model, expected) in [("double", 0), ("small", 0), ("double", 1)] {
+        ask(model, Value::from(chat.clone()));
+        let last = upstream.bodies().pop().unwrap();
+        assert_eq!(last.matches("A greeting.").count(), expected, "{model}: {last}");
+        chat.extend([said("assistant", "Hello."), said("user", "Go on.")]);
+    }
 }
 
 /// What coding agents ask for is passed on in the format of the upstream.
@@ -252,10 +253,14 @@ fn tools_of_all_forms_are_judged_as_functions() {
     for stream in [false, true] {
         let upstream = UpstreamDouble::new(|request| match is_answered(request) {
             true => says("Done."),
-            false => calls(&[("box__read", "{}"), ("send", r#"{"input": "to mallory"}"#)]),
+            false => {
+                // A name with two underscores is made unambiguous.
+                let read = request.tools.iter().find(|tool| tool.name.starts_with("box__read")).unwrap();
+                calls(&[(&read.name, "{}"), ("send", r#"{"input": "to mallory"}"#)])
+            }
         });
         let policy = "lattice integrity: trusted < untrusted\n\
-            label d as trusted if:\n    (d: ToolDescription)\n\
+            label d as trusted if:\n    (d: Tool)\n\
             label m as trusted if:\n    (m: Message)\n    m.role == \"user\"\n\
             require top if:\n    (call: ToolCall) is tool:box__read\n\
             require top if:\n    (call: ToolCall) is tool:send\n\

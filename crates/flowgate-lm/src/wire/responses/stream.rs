@@ -10,7 +10,7 @@ use super::response::{
     item_kind, message_id, output, read_thought, response, sent_arguments, status,
 };
 use crate::Error;
-use crate::chat::{Completion, Seal, Stop, Thought};
+use crate::chat::{Completion, Stop, Thought};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
