@@ -13,7 +13,7 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{EventBody, EventId, Tool};
 use flowgate_lm::chat::{
-    Message, Messages, Part, Request, Sampling, Thought, ToolCall, ToolChoice, ToolSpec,
+    Message, Messages, Part, ReasoningPart, Request, Sampling, ToolCall, ToolChoice, ToolSpec,
 };
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ pub(crate) struct ModelStep {
     pub(crate) text: String,
     pub(crate) calls: Vec<StepCall>,
     /// The reasoning of the model, which only the model's server is shown again.
-    pub(crate) thoughts: Vec<Thought>,
+    pub(crate) thoughts: Vec<ReasoningPart>,
 }
 
 /// A call that a model wrote, with its answer.

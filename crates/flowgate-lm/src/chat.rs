@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use reasoning::{
-    Effort, Reasoning, ReasoningSummary, Seal, Thinking, ThinkingDisplay, Thought, Verbosity,
+    Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, Thinking, ThinkingDisplay, Verbosity,
 };
 pub use source::{Source, Sources};
 
@@ -47,7 +47,7 @@ pub enum Message {
         calls: Vec<ToolCall>,
         /// The reasoning before both. What a client sends as reasoning is never decoded into it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        thoughts: Vec<Thought>,
+        thoughts: Vec<ReasoningPart>,
     },
     /// The output of a tool.
     Tool {
@@ -145,7 +145,7 @@ pub struct Completion {
     pub calls: Vec<ToolCall>,
     /// The reasoning before both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub thoughts: Vec<Thought>,
+    pub thoughts: Vec<ReasoningPart>,
     /// Why generation stopped.
     pub stop: Stop,
     /// What it cost.

@@ -1,7 +1,7 @@
 //! Estimates how many tokens a text has, where a server does not report it: a quarter of the bytes, rounded up. Budgets
 //! and usage reports use the estimate.
 
-use crate::chat::{Completion, Message, Part, Request, Thought, Usage};
+use crate::chat::{Completion, Message, Part, ReasoningPart, Request, Usage};
 
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -27,7 +27,7 @@ pub fn input(request: &Request) -> u64 {
 
 fn output(completion: &Completion) -> u64 {
     let calls = completion.calls.iter().map(|call| call.name.len() + call.arguments.len());
-    let thoughts = completion.thoughts.iter().map(Thought::size);
+    let thoughts = completion.thoughts.iter().map(ReasoningPart::size);
     tokens(completion.text.len() + calls.sum::<usize>() + thoughts.sum::<usize>())
 }
 
@@ -40,7 +40,7 @@ fn message(message: &Message) -> usize {
             parts.iter().map(part).sum()
         }
         Message::Assistant { text, calls, thoughts } => {
-            thoughts.iter().map(Thought::size).sum::<usize>()
+            thoughts.iter().map(ReasoningPart::size).sum::<usize>()
                 + text.len()
                 + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
         }

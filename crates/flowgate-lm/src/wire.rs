@@ -68,7 +68,7 @@ pub struct ResponseHead<'a> {
 
 /// Where an encoded stream has the reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThoughtOrder {
+pub enum ReasoningOrder {
     /// Before the text, as models write it.
     First,
     /// Between the text and the calls, because the text was sent before the reasoning was judged.
@@ -207,7 +207,7 @@ impl Api {
         head: ResponseHead<'_>,
         usage: bool,
     ) -> Vec<sse::SseEvent> {
-        self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ThoughtOrder::First))
+        self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
     /// Encodes an answer as a stream with the text in these pieces, and the reasoning in this place.
@@ -216,7 +216,7 @@ impl Api {
         completion: &Completion,
         pieces: &[&str],
         head: ResponseHead<'_>,
-        (usage, order): (bool, ThoughtOrder),
+        (usage, order): (bool, ReasoningOrder),
     ) -> Vec<sse::SseEvent> {
         match self {
             Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),

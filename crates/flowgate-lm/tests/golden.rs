@@ -8,8 +8,8 @@ mod scenarios;
 use std::path::{Path, PathBuf};
 
 use flowgate_lm::chat::{
-    Completion, Effort, Message, Part, Reasoning, ReasoningSummary, Request, Sampling, Seal, Thinking,
-    ThinkingDisplay, Thought, ToolCall, ToolSpec, Verbosity,
+    Completion, Effort, Message, Part, Reasoning, ReasoningPart, ReasoningSummary, Request, Sampling, Seal,
+    Thinking, ThinkingDisplay, ToolCall, ToolSpec, Verbosity,
 };
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
@@ -54,18 +54,18 @@ fn without_thoughts(request: &Request) -> Request {
 fn reasoning(api: Api) -> Scenario {
     let thoughts = |number: usize, text: &str| match api {
         Api::ChatCompletions => Vec::new(),
-        Api::Responses => vec![Thought {
+        Api::Responses => vec![ReasoningPart {
             texts: vec![text.to_owned(), "And once more.".to_owned()],
             seal: Seal::Item { id: format!("rs_r1_{number}"), encrypted: Some("ZW5jcnlwdGVk".to_owned()) },
             author: String::new(),
         }],
         Api::Messages => vec![
-            Thought {
+            ReasoningPart {
                 texts: vec![text.to_owned()],
                 seal: Seal::Signature("c2lnbmVk".to_owned()),
                 author: String::new(),
             },
-            Thought { seal: Seal::Redacted("cmVkYWN0ZWQ=".to_owned()), ..Thought::default() },
+            ReasoningPart { seal: Seal::Redacted("cmVkYWN0ZWQ=".to_owned()), ..ReasoningPart::default() },
         ],
     };
     let effort = Some(Effort::High);

@@ -18,7 +18,7 @@ use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, Request, Stop, Thought, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, ReasoningPart, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
@@ -423,7 +423,7 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
     };
     // What only the model's server can read stays in the conversation: no rule can judge it.
     let to_thought =
-        |thought: &ModelReply| Thought { texts: vec![shown_text(thought)], ..Thought::default() };
+        |thought: &ModelReply| ReasoningPart { texts: vec![shown_text(thought)], ..ReasoningPart::default() };
     let thoughts = turn.thoughts.iter().map(to_thought).collect();
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }

@@ -16,7 +16,7 @@ use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::{LogLineFormat, OperatorLog};
 use flowgate_gateway::predicates::PredicateSources;
 use flowgate_guard::method::MethodRegistry;
-use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, Thought, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Part, ReasoningPart, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
 use flowgate_lm::{ChatModel, Delta, RemoteModel};
 use serde_json::{Value, json};
@@ -404,7 +404,7 @@ pub(crate) struct TestAgent {
     /// The calls that it ran.
     pub(crate) ran: Vec<String>,
     /// The reasoning that it received.
-    pub(crate) thoughts: Vec<Thought>,
+    pub(crate) thoughts: Vec<ReasoningPart>,
     /// Everything that it received.
     pub(crate) heard: String,
 }

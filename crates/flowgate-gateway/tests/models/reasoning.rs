@@ -1,7 +1,7 @@
 //! Tests of the model's reasoning: it returns unchanged to the model that wrote it, is absent from views below its label,
 //! reaches the client only as judged text, and cannot be forged by the client.
 
-use flowgate_lm::chat::{Completion, Message, Request, Seal, Thought};
+use flowgate_lm::chat::{Completion, Message, ReasoningPart, Request, Seal};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn thinks(api: Api, text: &str, completion: Completion) -> Completion {
         Api::Messages => Seal::Signature(SEAL.to_owned()),
         _ => Seal::Item { id: "rs_1".to_owned(), encrypted: Some(SEAL.to_owned()) },
     };
-    let thought = Thought { texts: vec![text.to_owned()], seal, author: String::new() };
+    let thought = ReasoningPart { texts: vec![text.to_owned()], seal, author: String::new() };
     Completion { thoughts: vec![thought], ..completion }
 }
 
@@ -49,7 +49,7 @@ fn reasoning_returns_unchanged_to_its_model() {
                 let before_the_call =
                     last.find(SEAL) < last.find("\"read\"") || upstream_form == Api::Messages;
                 assert!(before_the_call, "{at}: {last}");
-                let heard: Vec<String> = agent.thoughts.iter().map(Thought::text).collect();
+                let heard: Vec<String> = agent.thoughts.iter().map(ReasoningPart::text).collect();
                 let expected: &[&str] = match api {
                     Api::ChatCompletions => &[],
                     _ => &["I must read the page.", "The page is about otters."],

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A part of a model's reasoning, as the model's server sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Thought {
+pub struct ReasoningPart {
     /// The texts that can be read: the reasoning, or summaries of it. Empty if the server keeps them to itself.
     pub texts: Vec<String>,
     /// The evidence by which the server recognises the part, and which it must get back unchanged.
@@ -18,7 +18,7 @@ pub struct Thought {
     pub author: String,
 }
 
-impl Thought {
+impl ReasoningPart {
     /// Returns the readable text; empty if there is none.
     #[must_use]
     pub fn text(&self) -> String {
@@ -191,6 +191,9 @@ mod tests {
     #[test]
     fn stored_forms_are_read_with_defaults() {
         assert_eq!(serde_json::from_str::<Reasoning>("{}").ok(), Some(Reasoning::default()));
-        assert_eq!(serde_json::from_str::<Thought>(r#"{"texts":[]}"#).ok(), Some(Thought::default()));
+        assert_eq!(
+            serde_json::from_str::<ReasoningPart>(r#"{"texts":[]}"#).ok(),
+            Some(ReasoningPart::default())
+        );
     }
 }

@@ -2,7 +2,7 @@
 //! decoders of all three formats use it.
 
 use crate::Error;
-use crate::chat::{Completion, Seal, Thought, ToolCall};
+use crate::chat::{Completion, ReasoningPart, Seal, ToolCall};
 use crate::model::{Delta, Listener};
 
 /// The most bytes of one answer.
@@ -52,7 +52,7 @@ impl Assembly {
     }
 
     /// Begins a part of the reasoning and returns its index. The listener receives no reasoning.
-    pub(super) fn thought(&mut self, thought: Thought) -> Result<usize, Error> {
+    pub(super) fn thought(&mut self, thought: ReasoningPart) -> Result<usize, Error> {
         let index = self.completion.thoughts.len();
         if index >= MAX_THOUGHTS {
             return Err(TOO_MANY_THOUGHTS);

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::Delta;
 use crate::chat::{
-    Effort, Reasoning, ReasoningSummary, Sampling, Seal, Source, Thinking, ThinkingDisplay, Thought,
+    Effort, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking, ThinkingDisplay,
     ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
 };
 
@@ -105,25 +105,24 @@ fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
     ]
 }
 
-fn thoughts() -> impl Strategy<Value = Vec<Thought>> {
+fn thoughts() -> impl Strategy<Value = Vec<ReasoningPart>> {
     let seal = prop_oneof![
         Just(Seal::None),
         text().prop_map(Seal::Signature),
         text().prop_map(Seal::Redacted),
         (word(), prop::option::of(word())).prop_map(|(id, encrypted)| Seal::Item { id, encrypted }),
     ];
-    let thought = (prop::collection::vec("[ -~ü]{1,40}", 0..3), seal).prop_map(|(texts, seal)| Thought {
-        texts,
-        seal,
-        author: String::new(),
-    });
+    let thought = (prop::collection::vec("[ -~ü]{1,40}", 0..3), seal)
+        .prop_map(|(texts, seal)| ReasoningPart { texts, seal, author: String::new() });
     prop::collection::vec(thought, 0..3)
 }
 
 /// Returns the reasoning as a client of a format reads it.
-fn shown(api: Api, thoughts: &[Thought]) -> Vec<Thought> {
-    let one = |(index, thought): (usize, &Thought)| match (api, &thought.seal) {
-        (Api::Messages, Seal::Redacted(_)) => Thought { seal: thought.seal.clone(), ..Thought::default() },
+fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
+    let one = |(index, thought): (usize, &ReasoningPart)| match (api, &thought.seal) {
+        (Api::Messages, Seal::Redacted(_)) => {
+            ReasoningPart { seal: thought.seal.clone(), ..ReasoningPart::default() }
+        }
         (Api::Messages, seal) => {
             let text = match seal {
                 Seal::Signature(_) => thought.texts.concat(),
@@ -134,14 +133,14 @@ fn shown(api: Api, thoughts: &[Thought]) -> Vec<Thought> {
                 _ => String::new(),
             };
             let texts = Some(text).filter(|text| !text.is_empty()).into_iter().collect();
-            Thought { texts, seal: Seal::Signature(signature), author: String::new() }
+            ReasoningPart { texts, seal: Seal::Signature(signature), author: String::new() }
         }
         (_, seal) => {
             let encrypted = match seal {
                 Seal::Item { encrypted, .. } => encrypted.clone(),
                 _ => None,
             };
-            Thought {
+            ReasoningPart {
                 texts: thought.texts.clone(),
                 seal: Seal::Item { id: format!("rs_r1_{index}"), encrypted },
                 author: String::new(),

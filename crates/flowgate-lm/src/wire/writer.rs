@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{Api, ResponseHead, ThoughtOrder, ToolForms, pieces, put};
+use super::{Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
 use crate::chat::Completion;
 use crate::sse::SseEvent;
 
@@ -71,7 +71,8 @@ impl ResponseWriter {
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
         let head =
             ResponseHead { id: &self.id, model: &self.model, created: self.created, tools: &self.tools };
-        let order = if self.text_pieces.is_empty() { ThoughtOrder::First } else { ThoughtOrder::AfterText };
+        let order =
+            if self.text_pieces.is_empty() { ReasoningOrder::First } else { ReasoningOrder::AfterText };
         self.api.encode_pieces(completion, pieces, head, (self.usage, order))
     }
 }
@@ -130,7 +131,7 @@ mod tests {
                 let mut events: Vec<SseEvent> = parts.iter().flat_map(|part| writer.text(part)).collect();
                 events.extend(writer.finish(&whole));
                 let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
-                let expected = api.encode_pieces(&whole, &all, head, (true, ThoughtOrder::First));
+                let expected = api.encode_pieces(&whole, &all, head, (true, ReasoningOrder::First));
                 // The number of input tokens is unknown when the first text is written.
                 let data = |event: &SseEvent| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
                 let (got, expected): (Vec<String>, Vec<String>) =

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::{arguments_object, put};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Seal, Thinking, Thought, ToolCall, ToolChoice, ToolSpec,
+    Effort, Message, Part, Reasoning, ReasoningPart, Request, Seal, Thinking, ToolCall, ToolChoice, ToolSpec,
 };
 
 /// The token limit of a request that states none.
@@ -133,7 +133,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
 }
 
 /// Returns the block of a part of the reasoning as the server sent it; `None` if a server of this format did not.
-fn sealed_block(thought: &Thought) -> Option<Value> {
+fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
         Seal::Signature(signature) => {
             Some(json!({"type": "thinking", "thinking": thought.texts.concat(), "signature": signature}))
@@ -144,7 +144,7 @@ fn sealed_block(thought: &Thought) -> Option<Value> {
 }
 
 /// Returns the block of a part of the reasoning for a client: with an empty signature if it has none of this format.
-pub(super) fn shown_block(thought: &Thought) -> Value {
+pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)
 }

@@ -7,7 +7,7 @@ use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
 use super::request::{shown_block, tool_use};
 use crate::Error;
-use crate::chat::{Completion, Seal, Stop, Thought, ToolCall, Usage};
+use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
@@ -72,13 +72,13 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
 }
 
 /// Returns the part of the reasoning that a block contains, or begins in a stream.
-pub(super) fn read_thought(block: &Value) -> Thought {
+pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
-        return Thought { seal: Seal::Redacted(field("data")), ..Thought::default() };
+        return ReasoningPart { seal: Seal::Redacted(field("data")), ..ReasoningPart::default() };
     }
     let texts = Some(field("thinking")).filter(|text| !text.is_empty());
-    Thought {
+    ReasoningPart {
         texts: texts.into_iter().collect(),
         seal: Seal::Signature(field("signature")),
         author: String::new(),

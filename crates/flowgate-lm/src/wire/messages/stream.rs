@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{
-    EARLY, ResponseHead, ThoughtOrder, arguments_object, correct_stop_reason, data, pieces, reported_error,
+    EARLY, ReasoningOrder, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
 };
 use super::request::shown_block;
 use super::response::{BlockKind, block_kind, read_stop_reason, read_thought, read_usage, stop_reason};
 use crate::Error;
-use crate::chat::{Completion, Stop, Thought};
+use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
@@ -23,7 +23,7 @@ pub fn encode_stream(
     completion: &Completion,
     text_pieces: &[&str],
     head: ResponseHead<'_>,
-    order: ThoughtOrder,
+    order: ReasoningOrder,
 ) -> Vec<SseEvent> {
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
@@ -58,14 +58,14 @@ pub fn encode_stream(
             block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
         }
     };
-    if order == ThoughtOrder::AfterText {
+    if order == ReasoningOrder::AfterText {
         text(&mut block);
     }
     for thought in &completion.thoughts {
         let (begin, deltas) = thought_events(thought);
         block(begin, deltas);
     }
-    if order == ThoughtOrder::First {
+    if order == ReasoningOrder::First {
         text(&mut block);
     }
     for call in &completion.calls {
@@ -85,7 +85,7 @@ pub fn encode_stream(
 }
 
 /// Returns the beginning of the block of a part of the reasoning, and its pieces.
-fn thought_events(thought: &Thought) -> (Value, Vec<Value>) {
+fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     let whole = shown_block(thought);
     if fields::text(&whole, "type") == "redacted_thinking" {
         return (whole, Vec::new());

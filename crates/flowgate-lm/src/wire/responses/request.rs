@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{image_url, only_text, put};
-use crate::chat::{Message, Part, Request, Seal, Thought, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{Message, Part, ReasoningPart, Request, Seal, ToolCall, ToolChoice, ToolSpec};
 
 /// Encodes the body of a request.
 #[must_use]
@@ -69,7 +69,7 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
 
 /// Returns the item of a part of the reasoning as the server sent it; `None` if a server of this format did not, or did
 /// not encrypt it, since it then keeps no copy of it.
-fn sealed_item(thought: &Thought) -> Option<Value> {
+fn sealed_item(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Item { id, encrypted: Some(encrypted) } = &thought.seal else { return None };
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let summary: Vec<Value> = thought.texts.iter().map(summary).collect();

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::tool_forms::custom_input;
-use super::super::{MAX_CALLS, ResponseHead, ThoughtOrder, correct_stop_reason, put, reported_error};
+use super::super::{MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason, put, reported_error};
 use crate::Error;
-use crate::chat::{Completion, Seal, Stop, Thought, ToolCall, Usage};
+use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
-    let output = output(completion, head, ThoughtOrder::First);
+    let output = output(completion, head, ReasoningOrder::First);
     response(completion, head, status(completion), &output)
 }
 
@@ -73,7 +73,7 @@ fn usage(usage: Usage) -> Value {
 }
 
 /// Returns the items of an answer: the reasoning and the text in this order, then the calls.
-pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ThoughtOrder) -> Vec<Value> {
+pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
         encode_message(
@@ -89,15 +89,15 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: Tho
     let mut items: Vec<Value> =
         thoughts.map(|(index, thought)| encode_thought(head, index, thought)).collect();
     match order {
-        ThoughtOrder::First => items.extend(message),
-        ThoughtOrder::AfterText => items.splice(0..0, message).for_each(drop),
+        ReasoningOrder::First => items.extend(message),
+        ReasoningOrder::AfterText => items.splice(0..0, message).for_each(drop),
     }
     items.extend(calls);
     items
 }
 
 /// Encodes a part of the reasoning for a client, with its index.
-pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Thought) -> Value {
+pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let encrypted = match &thought.seal {
         Seal::Item { encrypted, .. } => encrypted.clone(),
@@ -212,11 +212,11 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
 }
 
 /// Returns the part of the reasoning that an item contains.
-pub(super) fn read_thought(item: &Value) -> Thought {
+pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     let summary = fields::list(item, "summary").unwrap_or_default().iter();
     let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
     let encrypted = Some(fields::text(item, "encrypted_content").to_owned()).filter(|text| !text.is_empty());
-    Thought {
+    ReasoningPart {
         texts: texts.collect(),
         seal: Seal::Item { id: fields::text(item, "id").to_owned(), encrypted },
         author: String::new(),

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, ResponseHead, ThoughtOrder, data, pieces, reported_error};
+use super::super::{EARLY, ReasoningOrder, ResponseHead, data, pieces, reported_error};
 use super::response::{
     OutputItemKind, call_id, decode_response, encode_call, encode_message, encode_text, encode_thought,
     item_kind, message_id, output, read_thought, response, sent_arguments, status,
 };
 use crate::Error;
-use crate::chat::{Completion, Stop, Thought};
+use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
@@ -20,7 +20,7 @@ pub fn encode_stream(
     completion: &Completion,
     text_pieces: &[&str],
     head: ResponseHead<'_>,
-    order: ThoughtOrder,
+    order: ReasoningOrder,
 ) -> Vec<SseEvent> {
     let mut events = Vec::new();
     let mut event = |name: &str, mut rest: Value| {
@@ -34,11 +34,12 @@ pub fn encode_stream(
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
     let items = output(completion, head, order);
-    for (index, thought) in completion.thoughts.iter().enumerate().filter(|_| order == ThoughtOrder::First) {
+    for (index, thought) in completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::First)
+    {
         thought_events(head, index, (index, thought), &mut event);
     }
     let has_text = !completion.text.is_empty();
-    let place = if order == ThoughtOrder::First { completion.thoughts.len() } else { 0 };
+    let place = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
     if let (true, Some(whole)) = (has_text, items.get(place)) {
         let at = json!({"output_index": place, "item_id": message_id(head), "content_index": 0});
         let with = |key: &str, value: Value| {
@@ -70,7 +71,7 @@ pub fn encode_stream(
     }
     let after_text = usize::from(has_text);
     for (index, thought) in
-        completion.thoughts.iter().enumerate().filter(|_| order == ThoughtOrder::AfterText)
+        completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
     {
         thought_events(head, after_text + index, (index, thought), &mut event);
     }
@@ -106,11 +107,11 @@ pub fn encode_stream(
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,
-    (index, thought): (usize, &Thought),
+    (index, thought): (usize, &ReasoningPart),
     event: &mut impl FnMut(&str, Value),
 ) {
     let whole = encode_thought(head, index, thought);
-    let begun = encode_thought(head, index, &Thought::default());
+    let begun = encode_thought(head, index, &ReasoningPart::default());
     let id = fields::text(&whole, "id");
     event("response.output_item.added", json!({"output_index": at, "item": begun}));
     for (number, text) in thought.texts.iter().enumerate() {
