@@ -246,6 +246,7 @@ fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Comp
     let mut hear = |delta: Delta<'_>| {
         match delta {
             Delta::Text(piece) => text.push_str(piece),
+            Delta::Reasoning(_) => {}
             Delta::Call { index, id, name } => {
                 assert_eq!(index, calls.len());
                 calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });

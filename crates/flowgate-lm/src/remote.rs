@@ -325,7 +325,9 @@ impl RetriedCompletion<'_> {
             let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
                 was_listener_called = true;
                 self.received_bytes += match delta {
-                    Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
+                    Delta::Text(text) | Delta::Reasoning(text) | Delta::Arguments { json: text, .. } => {
+                        text.len()
+                    }
                     Delta::Call { name, .. } => name.len(),
                     Delta::Restart => 0,
                 };

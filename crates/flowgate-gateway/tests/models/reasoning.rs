@@ -178,6 +178,30 @@ fn reasoning_is_judged_like_a_reply() {
     }
 }
 
+/// The reasoning precedes the text that it leads to, also where the text could be streamed early.
+#[test]
+fn reasoning_precedes_its_text() {
+    let policy = gateway::POLICY.split("raise ").next().unwrap();
+    for (path, reasoning, text) in [
+        ("/v1/messages", "thinking_delta", "text_delta"),
+        ("/v1/responses", "response.reasoning_summary_text.delta", "response.output_text.delta"),
+    ] {
+        let story = "Once upon a time there was an otter, and it lived in a river.";
+        let upstream = UpstreamDouble::new(move |_| thinks(Api::Messages, "A story.", says(story)));
+        let gateway = TestGateway::configured(&gateway::config(&upstream.url, "messages", TRUSTED), policy);
+        let said = json!([{"role": "user", "content": "Tell me."}]);
+        let body = match path {
+            "/v1/messages" => json!({"model": "double", "max_tokens": 9, "stream": true, "messages": said}),
+            _ => json!({"model": "double", "stream": true, "input": said}),
+        };
+        let key = format!("Bearer {KEY}");
+        let (status, events) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+        assert_eq!(status, 200, "{events}");
+        let (thought, said) = (events.find(reasoning), events.find(text));
+        assert!(thought.is_some() && said.is_some() && thought < said, "{path}: {events}");
+    }
+}
+
 /// Another model gets none of the reasoning, because it could not read the seal.
 #[test]
 fn another_model_gets_no_reasoning() {

@@ -64,6 +64,7 @@ async fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
         .complete(&request(), &mut |delta: Delta<'_>| {
             match delta {
                 Delta::Text(text) => heard += text,
+                Delta::Reasoning(text) => heard += text,
                 Delta::Restart => heard += "|",
                 other => heard += &format!("{other:?}"),
             }

@@ -51,27 +51,41 @@ impl Assembly {
         sent.map(|()| index)
     }
 
-    /// Begins a part of the reasoning and returns its index. The listener receives no reasoning.
-    pub(super) fn thought(&mut self, thought: ReasoningPart) -> Result<usize, Error> {
+    /// Begins a part of the reasoning and returns its index. The listener receives its readable text.
+    pub(super) fn thought(
+        &mut self,
+        thought: ReasoningPart,
+        listener: &mut dyn Listener,
+    ) -> Result<usize, Error> {
         let index = self.completion.thoughts.len();
         if index >= MAX_THOUGHTS {
             return Err(TOO_MANY_THOUGHTS);
         }
         self.check_size(thought.size())?;
+        for text in thought.texts.iter().filter(|text| !text.is_empty()) {
+            send_delta(listener, Delta::Reasoning(text))?;
+        }
         self.completion.thoughts.push(thought);
         Ok(index)
     }
 
     /// Adds a piece to the readable text of a part of the reasoning.
-    pub(super) fn thought_text(&mut self, index: usize, piece: &str) -> Result<(), Error> {
+    pub(super) fn thought_text(
+        &mut self,
+        index: usize,
+        piece: &str,
+        listener: &mut dyn Listener,
+    ) -> Result<(), Error> {
+        if piece.is_empty() {
+            return Ok(());
+        }
         self.check_size(piece.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
         match thought.texts.first_mut() {
             Some(text) => text.push_str(piece),
-            None if piece.is_empty() => {}
             None => thought.texts.push(piece.to_owned()),
         }
-        Ok(())
+        send_delta(listener, Delta::Reasoning(piece))
     }
 
     /// Adds a piece to the signature of a part of the reasoning.

@@ -23,6 +23,7 @@ impl CollectedDeltas {
     fn push(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         match delta {
             Delta::Text(text) => self.text.push_str(text),
+            Delta::Reasoning(text) => assert!(!text.is_empty()),
             Delta::Call { index, id, name } => {
                 assert_eq!(index, self.calls.len(), "calls begin in order");
                 let call = ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() };

@@ -199,7 +199,7 @@ impl StreamDecoder {
                     self.assembly.arguments(index, &json, listener)?;
                 }
             }
-            BlockKind::Thought => index = self.assembly.thought(read_thought(block))?,
+            BlockKind::Thought => index = self.assembly.thought(read_thought(block), listener)?,
         }
         self.blocks.push(OpenBlock { kind, index, ended: false });
         Ok(())
@@ -222,7 +222,7 @@ impl StreamDecoder {
             }
             ("thinking_delta", BlockKind::Thought) => {
                 let index = block.index;
-                self.assembly.thought_text(index, field("thinking"))
+                self.assembly.thought_text(index, field("thinking"), listener)
             }
             ("signature_delta", BlockKind::Thought) => {
                 let index = block.index;

@@ -222,7 +222,9 @@ impl StreamDecoder {
         match item_kind(item)? {
             OutputItemKind::Call => {}
             OutputItemKind::Message => return Ok(()),
-            OutputItemKind::Thought => return self.assembly.thought(read_thought(item)).map(|_| ()),
+            OutputItemKind::Thought => {
+                return self.assembly.thought(read_thought(item), listener).map(|_| ());
+            }
         }
         let field = |key: &str| fields::text(item, key);
         let by_id = || {
