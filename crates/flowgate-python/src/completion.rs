@@ -2,7 +2,7 @@
 
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -139,8 +139,16 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     };
     let json = Json::parse(&text)
         .map_err(|error| PyValueError::new_err(format!("the request is not JSON: {error}")))?;
-    api.decode_request(&json)
-        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
+    let request = api
+        .decode_request(&json)
+        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))?;
+    // Calls are returned as calls of functions.
+    if !request.tool_forms.is_empty() {
+        let message =
+            "the request cannot be guarded: `tools` has custom tools or namespaces; declare functions";
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(request)
 }
 
 /// Returns the body of an answer, as the provider would send it.

@@ -251,6 +251,33 @@ fn effort_and_thinking_are_passed_on() {
     assert_eq!(upstream.betas(), ["effort-2025-11-24,interleaved-thinking-2025-05-14"]);
 }
 
+/// The operator lets clients send what the gateway does not know; nothing of it reaches the upstream.
+#[test]
+fn declared_parts_are_dropped() {
+    let upstream = UpstreamDouble::new(|_| says("Hello."));
+    let config = gateway::config(&upstream.url, "responses", TRUSTED).replacen(
+        "key-from",
+        "dropped-fields = [\"vendor_hint\"]\ndropped-tools = [\"web_search\"]\nkey-from",
+        1,
+    );
+    let gateway = TestGateway::configured(&config, gateway::POLICY);
+    let ask = |more: Value| {
+        let mut body = json!({"model": "double", "input": "Hi"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let key = format!("Bearer {KEY}");
+        gateway.post("/v1/responses", &[("authorization", &key)], &body.to_string())
+    };
+    let (status, text) = ask(json!({"vendor_hint": "SECRET HINT", "tools": [{"type": "web_search"}]}));
+    assert_eq!(status, 200, "{text}");
+    let (status, text) = ask(json!({"other_hint": 1}));
+    assert!(status == 400 && text.contains("`other_hint` is not known"), "{text}");
+    assert!(text.contains("as of November 2026"), "{text}");
+    let (status, text) = ask(json!({"tools": [{"type": "code_interpreter"}]}));
+    assert!(status == 400 && text.contains("a tool that the provider runs"), "{text}");
+    let bodies = upstream.bodies().concat();
+    assert!(!bodies.contains("HINT") && !bodies.contains("web_search"), "{bodies}");
+}
+
 /// The number of tokens is estimated from the request, without a question to the model's server.
 #[test]
 fn tokens_are_counted_without_a_model() {

@@ -28,6 +28,12 @@ pub struct ToolForms(BTreeMap<String, ToolForm>);
 pub static ONLY_FUNCTIONS: ToolForms = ToolForms(BTreeMap::new());
 
 impl ToolForms {
+    /// Whether all tools are functions.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form != ToolForm::default() {
             self.0.insert(name.to_owned(), form);

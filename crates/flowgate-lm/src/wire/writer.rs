@@ -100,7 +100,7 @@ fn renumber(event: &mut SseEvent, number: usize) {
 mod tests {
     use super::super::ONLY_FUNCTIONS;
     use super::*;
-    use crate::chat::{Stop, ToolCall, Usage};
+    use crate::chat::{ReasoningPart, Stop, ToolCall, Usage};
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
@@ -115,7 +115,7 @@ mod tests {
             stop: if calls.is_empty() { Stop::End } else { Stop::Calls },
             calls,
             usage: Usage { input: 7, output: 3 },
-            thoughts: Vec::new(),
+            thoughts: vec![ReasoningPart { texts: vec!["I see.".to_owned()], ..ReasoningPart::default() }],
         };
         for api in Api::ALL {
             for (parts, rest, calls) in [
@@ -131,7 +131,11 @@ mod tests {
                 let mut events: Vec<SseEvent> = parts.iter().flat_map(|part| writer.text(part)).collect();
                 events.extend(writer.finish(&whole));
                 let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
-                let expected = api.encode_pieces(&whole, &all, head, (true, ReasoningOrder::First));
+                let order = match parts {
+                    [] => ReasoningOrder::First,
+                    _ => ReasoningOrder::AfterText,
+                };
+                let expected = api.encode_pieces(&whole, &all, head, (true, order));
                 // The number of input tokens is unknown when the first text is written.
                 let data = |event: &SseEvent| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
                 let (got, expected): (Vec<String>, Vec<String>) =

@@ -1,5 +1,7 @@
 //! Decodes requests of OpenAI's Responses API.
 
+use std::collections::HashSet;
+
 use super::super::fields::{
     NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_EFFORT, UNKNOWN_TOOL, is_tool_type,
 };
@@ -255,6 +257,7 @@ const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_
 struct ReceivedTools {
     specs: Vec<ToolSpec>,
     forms: ToolForms,
+    names: HashSet<String>,
 }
 
 impl ReceivedTools {
@@ -282,8 +285,7 @@ impl ReceivedTools {
         };
         let name =
             namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
-        if self.specs.iter().any(|known| known.name == name)
-            && (form != ToolForm::default() || self.forms.of(&name).is_some())
+        if !self.names.insert(name.clone()) && (form != ToolForm::default() || self.forms.of(&name).is_some())
         {
             return tool.field_error("name", "is the name of another tool, too; rename one of them");
         }
