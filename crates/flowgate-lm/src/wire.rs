@@ -8,8 +8,8 @@
 //! | [`messages`] | `/messages` | Anthropic |
 //!
 //! This module does no I/O. Unknown fields of an answer are ignored, but an answer that uses something that was not
-//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is either
-//! understood or rejected by name; nothing is passed on unexamined.
+//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is
+//! understood, dropped for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
 //!
 //! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only
 //! Anthropic's format can mark a tool output as an error, and only chat completions have a seed.

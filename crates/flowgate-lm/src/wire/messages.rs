@@ -18,6 +18,7 @@ mod request;
 mod request_decoder;
 mod response;
 mod stream;
+mod tools;
 
 pub(super) use fields::OBJECTS;
 pub use request::{MAX_TOKENS, encode_request};

@@ -13,6 +13,7 @@ mod request;
 mod request_decoder;
 mod response;
 mod stream;
+mod tools;
 
 pub(super) use fields::OBJECTS;
 pub use request::encode_request;
