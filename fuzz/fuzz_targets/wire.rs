@@ -14,7 +14,7 @@ use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{Api, ResponseHead, chat_completions, messages::MAX_TOKENS};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS};
 use flowgate_lm::{Delta, Error};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -69,7 +69,7 @@ fn events(bodies: &[Value]) {
     Api::ALL.iter().for_each(|api| stream(*api, format!("~{events}").as_bytes()));
 }
 
-const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
 
 fn is_one_line(error: &impl Display) {
     let text = error.to_string();
@@ -142,14 +142,14 @@ fn carried(api: Api, mut request: Request) -> Request {
                 let leads = before.is_none() && parts.iter().all(is_text);
                 messages.push(if leads { Message::System(parts) } else { Message::User(parts) });
             }
-            (Api::Messages, Message::Assistant { text, mut calls }, _) => {
+            (Api::Messages, Message::Assistant { text, mut calls, .. }, _) => {
                 calls.iter_mut().for_each(with_object);
-                messages.push(Message::Assistant { text, calls });
+                messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
             }
             // Calls belong to the preceding message.
             (
                 Api::Responses,
-                Message::Assistant { text, calls },
+                Message::Assistant { text, calls, .. },
                 Some(Message::Assistant { calls: before, .. }),
             ) if text.is_empty() && !calls.is_empty() => {
                 before.extend(calls);
@@ -165,6 +165,8 @@ fn carried(api: Api, mut request: Request) -> Request {
         }
     }
     request.messages = messages.into();
+    // The formats ask for reasoning in different ways; `flowgate-lm` has a property for each.
+    request.sampling = request.sampling.without_reasoning();
     if api == Api::Messages {
         request.sampling.max_tokens.get_or_insert(MAX_TOKENS);
     }
@@ -201,15 +203,18 @@ fn survives(completion: &Completion, bytes: usize) {
     // Numbers may be printed longer than they were in the input.
     assert!(held <= 8 * bytes, "{held} of {bytes}");
     for to in Api::ALL {
-        let mut meant = completion.clone();
+        let mut meant = Completion { thoughts: Vec::new(), ..completion.clone() };
         if to == Api::Messages {
             meant.calls.iter_mut().for_each(with_object);
         }
         let body = to.encode_response(completion, HEAD);
-        assert_eq!(to.decode_response(&body).as_ref(), Ok(&meant), "{to:?}: {body}");
+        // Each format shows reasoning in its own way.
+        let read = to.decode_response(&body).map(|read| Completion { thoughts: Vec::new(), ..read });
+        assert_eq!(read.as_ref(), Ok(&meant), "{to:?}: {body}");
         let events: String = to.encode_stream(completion, HEAD, true).iter().map(SseEvent::encode).collect();
         let mut read =
             read(to, [events.as_bytes()]).unwrap_or_else(|error| panic!("{to:?} {error}: {events}"));
+        read.thoughts.clear();
         if to == Api::Messages {
             // In streams the arguments are the text of the model.
             read.calls.iter_mut().for_each(with_object);
@@ -246,6 +251,7 @@ fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Comp
     let mut hear = |delta: Delta<'_>| {
         match delta {
             Delta::Text(piece) => text.push_str(piece),
+            Delta::Reasoning(_) => {}
             Delta::Call { index, id, name } => {
                 assert_eq!(index, calls.len());
                 calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });

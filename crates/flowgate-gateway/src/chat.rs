@@ -14,7 +14,7 @@
 //!   turn calls.
 //! * `stream`: streamed answers; `error_reply`: errors in the form of an API.
 //! * `report`: the log line of a request.
-//! * `model_list`: the list of models.
+//! * `model_list`: the list of models; `count_tokens`: the number of tokens of a request.
 //!
 //! They use:
 //!
@@ -30,6 +30,7 @@ mod answer;
 pub(crate) mod client_limits;
 pub(crate) mod clients;
 pub(crate) mod conversations;
+mod count_tokens;
 pub(crate) mod error_reply;
 pub(crate) mod headers;
 mod maintenance;

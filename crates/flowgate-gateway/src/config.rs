@@ -19,6 +19,7 @@
 mod approvals;
 mod audit;
 mod client;
+mod dropped_parts;
 mod file;
 mod person;
 mod server;
@@ -38,9 +39,10 @@ use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::RemoteModel;
 use flowgate_lm::remote::{Authorities, RetryPolicy};
-use flowgate_lm::wire::Api;
+use flowgate_lm::wire::{Api, DroppedParts};
 use sha2::{Digest as _, Sha256};
 
+use dropped_parts::dropped_parts;
 use file::{ApiSpec, ConfigFile, FormatSpec, StoreTable, UpstreamSpec};
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError};
@@ -215,6 +217,8 @@ pub struct UpstreamConfig {
     pub pass_key: bool,
     /// The models that may be requested; any, if the list is empty.
     pub models: Vec<String>,
+    /// What clients may send although the gateway does not understand it; it is dropped.
+    pub dropped: DroppedParts,
 }
 
 /// An error in the file: one line, with its position.
@@ -494,7 +498,9 @@ impl ConfigReader<'_> {
             (Some(key), false) => remote = remote.key(key).map_err(|error| error.to_string())?,
             (None, _) => {}
         }
-        Ok(UpstreamConfig { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
+        let dropped = dropped_parts(spec.dropped_fields, spec.dropped_tools)?;
+        let (name, models) = (name.to_owned(), spec.models);
+        Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped })
     }
 
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {

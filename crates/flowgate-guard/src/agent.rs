@@ -342,6 +342,10 @@ impl ReplyListener<'_> {
 
 impl Listener for ReplyListener<'_> {
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        // Reasoning is judged as a whole, and precedes the text: then the text waits for it.
+        if matches!(delta, Delta::Reasoning(_)) && self.live.as_ref().is_some_and(|live| !live.has_begun()) {
+            self.live = None;
+        }
         match (delta, &mut self.live) {
             (Delta::Text(piece), Some(live)) => match live.push(piece).as_str() {
                 "" => {}

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{EventBody, EventId, Tool};
-use flowgate_lm::chat::{Message, Messages, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{
+    Message, Messages, Part, ReasoningPart, Request, Sampling, ToolCall, ToolChoice, ToolSpec,
+};
 use serde_json::Value;
 
 use crate::catalogue::Catalogue;
@@ -56,6 +58,8 @@ pub(crate) struct ModelStep {
     pub(crate) names: HiddenRegions,
     pub(crate) text: String,
     pub(crate) calls: Vec<StepCall>,
+    /// The reasoning of the model, which only the model's server is shown again.
+    pub(crate) thoughts: Vec<ReasoningPart>,
 }
 
 /// A call that a model wrote, with its answer.
@@ -250,7 +254,8 @@ impl ViewBuilder<'_> {
             *count += 1;
             ToolCall { id: format!("call_{count}"), ..made.call.clone() }
         });
-        messages.push(Message::Assistant { text: step.text.clone(), calls: calls.collect() });
+        let (text, thoughts) = (step.text.clone(), step.thoughts.clone());
+        messages.push(Message::Assistant { text, calls: calls.collect(), thoughts });
         for (index, made) in step.calls.iter().enumerate() {
             let (content, is_error) = self.outcome_parts(&made.answer, label, names);
             let call_id = format!("call_{}", first + index + 1);
@@ -274,7 +279,7 @@ impl ViewBuilder<'_> {
             text
         };
         let text = names.hide(step.label, reach, HiddenContent::Step, None, content);
-        Message::Assistant { text, calls: Vec::new() }
+        Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
     }
 
     fn outcome_label(&self, answer: &CallOutcome) -> Label {

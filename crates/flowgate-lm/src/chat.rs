@@ -3,6 +3,7 @@
 //! [`wire`](crate::wire) translates them to the names of each provider.
 
 mod messages;
+mod reasoning;
 mod source;
 
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use serde_json::Value;
 
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
+pub use reasoning::{
+    Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, Thinking, ThinkingDisplay, Verbosity,
+};
 pub use source::{Source, Sources};
 
 /// A request to a model for the next message of a chat.
@@ -23,7 +27,7 @@ pub struct Request {
     pub tools: Vec<ToolSpec>,
     /// Whether it must, may or must not call one.
     pub choice: ToolChoice,
-    /// How tokens are sampled, and when generation stops.
+    /// How the message is generated.
     pub sampling: Sampling,
 }
 
@@ -41,6 +45,9 @@ pub enum Message {
         text: String,
         /// Its calls, in order.
         calls: Vec<ToolCall>,
+        /// The reasoning before both. What a client sends as reasoning is never decoded into it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        thoughts: Vec<ReasoningPart>,
     },
     /// The output of a tool.
     Tool {
@@ -107,7 +114,7 @@ pub enum ToolChoice {
     Tool(String),
 }
 
-/// How tokens are sampled, and when generation stops. `None` leaves it to the server.
+/// How the message is generated: sampling, reasoning, and when generation stops. `None` leaves it to the server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
@@ -121,6 +128,12 @@ pub struct Sampling {
     pub seed: Option<u64>,
     /// Texts that end the message (stop sequences).
     pub stop: Vec<String>,
+    /// How the model reasons.
+    pub reasoning: Reasoning,
+    /// How long the model's text is to be.
+    pub verbosity: Option<Verbosity>,
+    /// Whether a message has at most one call.
+    pub single_call: bool,
 }
 
 /// The answer of a model.
@@ -130,6 +143,9 @@ pub struct Completion {
     pub text: String,
     /// Its calls, in order.
     pub calls: Vec<ToolCall>,
+    /// The reasoning before both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thoughts: Vec<ReasoningPart>,
     /// Why generation stopped.
     pub stop: Stop,
     /// What it cost.
@@ -158,6 +174,28 @@ pub struct Usage {
     pub input: u64,
     /// Output tokens.
     pub output: u64,
+}
+
+impl Request {
+    /// Returns the request without reasoning: neither that of earlier messages nor what the next one is asked for. Other
+    /// models than the one that wrote it cannot read it.
+    #[must_use]
+    pub fn without_reasoning(mut self) -> Self {
+        for message in self.messages.edit() {
+            if let Message::Assistant { thoughts, .. } = message {
+                thoughts.clear();
+            }
+        }
+        Self { sampling: self.sampling.without_reasoning(), ..self }
+    }
+}
+
+impl Sampling {
+    /// Returns the parameters without those of the reasoning and of the length of the text.
+    #[must_use]
+    pub fn without_reasoning(self) -> Self {
+        Self { reasoning: Reasoning::default(), verbosity: None, single_call: false, ..self }
+    }
 }
 
 impl Usage {

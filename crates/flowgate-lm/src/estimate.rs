@@ -1,7 +1,7 @@
 //! Estimates how many tokens a text has, where a server does not report it: a quarter of the bytes, rounded up. Budgets
 //! and usage reports use the estimate.
 
-use crate::chat::{Completion, Message, Part, Request, Usage};
+use crate::chat::{Completion, Message, Part, ReasoningPart, Request, Usage};
 
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -16,7 +16,8 @@ pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
 }
 
 /// Returns the estimated number of tokens of a request: its messages and its tools.
-pub(crate) fn input(request: &Request) -> u64 {
+#[must_use]
+pub fn input(request: &Request) -> u64 {
     let messages: usize = request.messages.iter().map(message).sum();
     let tool = |tool: &crate::chat::ToolSpec| {
         tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
@@ -26,7 +27,8 @@ pub(crate) fn input(request: &Request) -> u64 {
 
 fn output(completion: &Completion) -> u64 {
     let calls = completion.calls.iter().map(|call| call.name.len() + call.arguments.len());
-    tokens(completion.text.len() + calls.sum::<usize>())
+    let thoughts = completion.thoughts.iter().map(ReasoningPart::size);
+    tokens(completion.text.len() + calls.sum::<usize>() + thoughts.sum::<usize>())
 }
 
 fn message(message: &Message) -> usize {
@@ -37,8 +39,10 @@ fn message(message: &Message) -> usize {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
             parts.iter().map(part).sum()
         }
-        Message::Assistant { text, calls } => {
-            text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
+        Message::Assistant { text, calls, thoughts } => {
+            thoughts.iter().map(ReasoningPart::size).sum::<usize>()
+                + text.len()
+                + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
         }
     }
 }

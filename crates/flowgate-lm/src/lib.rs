@@ -48,6 +48,7 @@ pub mod sse;
 pub mod wire;
 
 pub use block_on::block_on;
+pub use estimate::input as estimated_input_tokens;
 pub use interior::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
 };

@@ -87,6 +87,9 @@ pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
 /// If the listener cancels.
 pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> Result<(), Error> {
     let mut hear = |delta| if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
+    for text in completion.thoughts.iter().flat_map(|part| &part.texts).filter(|text| !text.is_empty()) {
+        hear(Delta::Reasoning(text))?;
+    }
     if !completion.text.is_empty() {
         hear(Delta::Text(&completion.text))?;
     }
@@ -102,6 +105,8 @@ pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> 
 /// A piece of a completion that is being generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
+    /// Further readable reasoning, which precedes the text unless it is interleaved with it.
+    Reasoning(&'a str),
     /// Further text.
     Text(&'a str),
     /// The beginning of a call.

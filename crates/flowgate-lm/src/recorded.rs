@@ -255,7 +255,13 @@ mod tests {
     fn said(text: &str) -> Completion {
         let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":\n".to_owned() };
         let usage = Usage { input: 1, output: 2 };
-        Completion { text: text.to_owned(), calls: vec![call], stop: Stop::Calls, usage }
+        Completion {
+            text: text.to_owned(),
+            calls: vec![call],
+            stop: Stop::Calls,
+            usage,
+            thoughts: Vec::new(),
+        }
     }
 
     #[tokio::test]

@@ -137,6 +137,16 @@ impl RemoteModel {
         Ok(self)
     }
 
+    /// Asks for these features of the Messages API, by their names in its header; has no effect on other formats.
+    #[must_use]
+    pub fn betas(mut self, betas: &[&'static str]) -> Self {
+        if self.api == Api::Messages && !betas.is_empty() {
+            // Names of features are valid in a header.
+            let _ = self.client.header("anthropic-beta", betas.join(","));
+        }
+        self
+    }
+
     /// Sets whether to request a stream, which is the default.
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
@@ -279,7 +289,10 @@ impl RemoteModel {
             let messages = request.messages.len();
             request.messages.store_serialized_prefix(SerializedPrefix { text, messages });
         }
-        answered
+        answered.map(|mut completion| {
+            completion.thoughts.iter_mut().for_each(|thought| thought.author.clone_from(&self.model));
+            completion
+        })
     }
 }
 
@@ -312,7 +325,9 @@ impl RetriedCompletion<'_> {
             let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
                 was_listener_called = true;
                 self.received_bytes += match delta {
-                    Delta::Text(text) | Delta::Arguments { json: text, .. } => text.len(),
+                    Delta::Text(text) | Delta::Reasoning(text) | Delta::Arguments { json: text, .. } => {
+                        text.len()
+                    }
                     Delta::Call { name, .. } => name.len(),
                     Delta::Restart => 0,
                 };

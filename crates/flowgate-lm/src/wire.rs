@@ -8,8 +8,8 @@
 //! | [`messages`] | `/messages` | Anthropic |
 //!
 //! This module does no I/O. Unknown fields of an answer are ignored, but an answer that uses something that was not
-//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is either
-//! understood or rejected by name; nothing is passed on unexamined.
+//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is
+//! understood, dropped for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
 //!
 //! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only
 //! Anthropic's format can mark a tool output as an error, and only chat completions have a seed.
@@ -18,11 +18,13 @@ mod assembly;
 pub mod chat_completions;
 mod extension;
 mod fields;
+mod known_fields;
 pub mod messages;
 pub mod responses;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tool_forms;
 mod writer;
 
 use std::fmt;
@@ -35,7 +37,9 @@ use crate::model::Listener;
 use crate::{Error, sse};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
+pub use known_fields::{DroppedParts, ListedField, listed};
 pub(crate) use status::{error_for_status, reported_error};
+pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
 pub use writer::ResponseWriter;
 
 /// One of the three formats.
@@ -58,6 +62,17 @@ pub struct ResponseHead<'a> {
     pub model: &'a str,
     /// The time, in seconds since 1970; not part of Anthropic's format.
     pub created: u64,
+    /// The forms of the tools that the answer may call.
+    pub tools: &'a ToolForms,
+}
+
+/// Where an encoded stream has the reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningOrder {
+    /// Before the text, as models write it.
+    First,
+    /// Between the text and the calls, because the text was sent before the reasoning was judged.
+    AfterText,
 }
 
 /// A request as a server receives it.
@@ -73,6 +88,8 @@ pub struct ReceivedRequest {
     pub usage: bool,
     /// The provenance of the parts of the user's messages, as the client declares it.
     pub sources: Sources,
+    /// The forms of its tools, for the encoder of the answer.
+    pub tool_forms: ToolForms,
 }
 
 /// A request that cannot be decoded.
@@ -131,10 +148,32 @@ impl Api {
     /// # Errors
     /// If it asks for something that a [`Request`] cannot express.
     pub fn decode_request(self, body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
+        self.decode_request_dropping(body, &DroppedParts::default())
+    }
+
+    /// Decodes the body of a request, without the parts that an operator lets clients send.
+    ///
+    /// # Errors
+    /// If it asks for something that a [`Request`] cannot express.
+    pub fn decode_request_dropping(
+        self,
+        body: &Json<'_>,
+        dropped: &DroppedParts,
+    ) -> Result<ReceivedRequest, WireError> {
         match self {
-            Self::ChatCompletions => chat_completions::decode_request(body),
-            Self::Responses => responses::decode_request(body),
-            Self::Messages => messages::decode_request(body),
+            Self::ChatCompletions => chat_completions::decode_request(body, dropped),
+            Self::Responses => responses::decode_request(body, dropped),
+            Self::Messages => messages::decode_request(body, dropped),
+        }
+    }
+
+    /// Returns the version of the format that [`Self::decode_request`] understands.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "OpenAI's Chat Completions as of November 2026",
+            Self::Responses => "OpenAI's Responses as of November 2026",
+            Self::Messages => "Anthropic's Messages 2023-06-01 as of November 2026",
         }
     }
 
@@ -168,21 +207,21 @@ impl Api {
         head: ResponseHead<'_>,
         usage: bool,
     ) -> Vec<sse::SseEvent> {
-        self.encode_pieces(completion, &pieces(&completion.text), head, usage)
+        self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream with the text in these pieces.
+    /// Encodes an answer as a stream with the text in these pieces, and the reasoning in this place.
     fn encode_pieces(
         self,
         completion: &Completion,
         pieces: &[&str],
         head: ResponseHead<'_>,
-        usage: bool,
+        (usage, order): (bool, ReasoningOrder),
     ) -> Vec<sse::SseEvent> {
         match self {
             Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),
-            Self::Responses => responses::encode_stream(completion, pieces, head),
-            Self::Messages => messages::encode_stream(completion, pieces, head),
+            Self::Responses => responses::encode_stream(completion, pieces, head, order),
+            Self::Messages => messages::encode_stream(completion, pieces, head, order),
         }
     }
 
@@ -333,7 +372,7 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);
     } else {
-        messages.push(Message::Assistant { text: String::new(), calls: vec![call] });
+        messages.push(Message::Assistant { text: String::new(), calls: vec![call], thoughts: Vec::new() });
     }
 }
 

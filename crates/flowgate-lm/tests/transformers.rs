@@ -29,7 +29,7 @@ fn chat() -> Request {
     request.messages.extend([
         Message::System(vec!["You pay invoices. ".into()]),
         Message::User(vec!["Pay the one of März, it's 12,50 €.\n".into()]),
-        Message::Assistant { text: String::new(), calls: vec![call] },
+        Message::Assistant { text: String::new(), calls: vec![call], thoughts: Vec::new() },
         Message::Tool { call_id: "c1".to_owned(), content: vec!["paid".into()], is_error: None },
         Message::User(vec!["Thanks".into()]),
     ]);

@@ -2,7 +2,7 @@
 
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -139,8 +139,16 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     };
     let json = Json::parse(&text)
         .map_err(|error| PyValueError::new_err(format!("the request is not valid JSON: {error}")))?;
-    api.decode_request(&json)
-        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))
+    let request = api
+        .decode_request(&json)
+        .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))?;
+    // Calls are returned as calls of functions.
+    if !request.tool_forms.is_empty() {
+        let message =
+            "the request cannot be guarded: `tools` has custom tools or namespaces; declare functions";
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(request)
 }
 
 /// Returns the body of an answer, as the provider would send it.
@@ -152,7 +160,8 @@ pub(crate) fn response_body<'py>(
     model: &str,
     created: u64,
 ) -> PyResult<Bound<'py, PyAny>> {
-    values::from_json(py, &api.encode_response(completion, ResponseHead { id, model, created }))
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    values::from_json(py, &api.encode_response(completion, head))
 }
 
 /// Returns an answer as the events of a stream: the name and the data of each.
@@ -164,7 +173,8 @@ pub(crate) fn response_events(
     created: u64,
     usage: bool,
 ) -> Vec<(String, String)> {
-    let events = api.encode_stream(completion, ResponseHead { id, model, created }, usage);
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    let events = api.encode_stream(completion, head, usage);
     events.into_iter().map(|event| (event.name, event.data)).collect()
 }
 

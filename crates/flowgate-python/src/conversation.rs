@@ -344,7 +344,11 @@ impl PyConversation {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
         };
-        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let message = Message::Assistant {
+            text: completion.text.clone(),
+            calls: completion.calls.clone(),
+            thoughts: Vec::new(),
+        };
         self.session.with(py, |state| {
             if let State::Conversation(chat) = state {
                 let Chat { conversation, client, history } = &mut **chat;

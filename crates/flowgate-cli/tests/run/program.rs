@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use serde_json::Value;
 
 pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
@@ -46,7 +46,7 @@ impl ModelServerDouble {
         let shown = |message: &Message| match message {
             Message::System(parts) => format!("system {}", text(parts)),
             Message::User(parts) => format!("user {}", text(parts)),
-            Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
+            Message::Assistant { text, calls, .. } => format!("model {text} {calls:?}"),
             Message::Tool { content, .. } => format!("tool {}", text(content)),
         };
         self.asked.lock().unwrap()[index].request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")
@@ -85,7 +85,8 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
         std::thread::sleep(Duration::from_secs(120));
         return;
     }
-    let (completion, head) = (written(&said), ResponseHead { id: "r", model: "double", created: 0 });
+    let (completion, head) =
+        (written(&said), ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS });
     let (kind, text) = if stream_wanted {
         let events = api.encode_stream(&completion, head, usage);
         ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())

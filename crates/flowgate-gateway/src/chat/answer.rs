@@ -102,7 +102,7 @@ impl ModelRoutes {
         // whole body is decoded.
         let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
         let whole_request = match (!has_cached_messages)
-            .then(|| prefix_cache::decode_whole(received.api, body))
+            .then(|| client.prefix_cache.decode_whole(received.api, body))
             .transpose()
         {
             Ok(whole_request) => whole_request,
@@ -124,7 +124,7 @@ impl ModelRoutes {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let settings = &request.settings;
-        let head = ResponseHead { id: &id, model: &settings.model, created };
+        let head = ResponseHead { id: &id, model: &settings.model, created, tools: &settings.tool_forms };
         let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
@@ -211,6 +211,7 @@ impl ModelRoutes {
                 asked,
                 chat,
                 key,
+                betas: &received.betas,
                 presence,
                 approvals: &self.approvals,
                 log: &self.log,

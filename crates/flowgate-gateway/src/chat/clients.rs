@@ -149,7 +149,8 @@ impl Clients {
             let quota = RequestQuota::new(spec.requests_per_minute);
             let history = tokio::sync::Mutex::new(history);
             let (at_work, begun, listening) = Default::default();
-            let prefix_cache = PrefixCache::default();
+            let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
+            let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
             let (bits, forgotten) = Default::default();
             Arc::new(ClientState {
                 spec,

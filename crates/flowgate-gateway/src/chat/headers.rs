@@ -49,3 +49,37 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
         },
     }
 }
+
+/// The features of the Messages API that are passed on: they change how much a model reasons or may read, and add nothing
+/// to its answers that the gateway does not know. The others are left out.
+const PASSED_BETAS: [&str; 3] =
+    ["context-1m-2025-08-07", "effort-2025-11-24", "interleaved-thinking-2025-05-14"];
+
+/// Returns the features of the Messages API that a request asks for, as far as they are passed on.
+pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
+    let asked = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
+    let asked: Vec<&str> = asked.flat_map(|value| value.split(',')).map(str::trim).take(64).collect();
+    PASSED_BETAS.into_iter().filter(|known| asked.contains(known)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_features_are_passed_on() {
+        let check = |values: &[&str], expected: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("anthropic-beta", value.parse().unwrap());
+            }
+            assert_eq!(passed_betas(&headers), expected, "{values:?}");
+        };
+        check(&[], &[]);
+        check(&["mcp-client-2025-11-20, effort-2025-11-24"], &["effort-2025-11-24"]);
+        check(
+            &["interleaved-thinking-2025-05-14", "context-1m-2025-08-07,effort"],
+            &["context-1m-2025-08-07", "interleaved-thinking-2025-05-14"],
+        );
+    }
+}

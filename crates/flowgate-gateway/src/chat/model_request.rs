@@ -11,7 +11,7 @@ use super::ModelRoutes;
 use super::client_limits::ClientLimit;
 use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
-use super::headers::{conversation_of, declared_default_source, with_conversation_header};
+use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
@@ -29,6 +29,8 @@ pub(crate) struct ModelRouteRequest {
     pub(super) explains: bool,
     /// The provenance of unmarked parts of user messages, if the client declares a provenance.
     pub(crate) unmarked: Option<Source>,
+    /// The features of the Messages API that the client asks for, as far as they are passed on.
+    pub(crate) betas: Vec<&'static str>,
     _at_work: ClientRequestPlace,
 }
 
@@ -62,6 +64,7 @@ impl ModelRoutes {
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
         let explains =
             headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
-        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, explains, _at_work: at_work })
+        let betas = passed_betas(headers);
+        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, betas, explains, _at_work: at_work })
     }
 }

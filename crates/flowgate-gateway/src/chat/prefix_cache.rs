@@ -11,16 +11,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate_guard::history::{MessageDigests, SentChat};
-use flowgate_lm::chat::{Message, Source, Sources};
+use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::{self, Json};
-use flowgate_lm::wire::{Api, ReceivedRequest, chat_completions};
+use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions, messages};
 use sha2::{Digest as _, Sha256};
 
 use crate::background_drop::drop_in_background;
 
 /// The cached chat prefixes of one client.
 #[derive(Debug, Default)]
-pub(crate) struct PrefixCache(Mutex<PrefixCacheState>);
+pub(crate) struct PrefixCache {
+    state: Mutex<PrefixCacheState>,
+    /// What the client may send although the gateway does not understand it.
+    dropped: DroppedParts,
+}
 
 #[derive(Debug, Default)]
 struct PrefixCacheState {
@@ -84,17 +88,38 @@ pub(crate) fn with_default_provenance(
     sources
 }
 
-/// Decodes the whole body of a request.
-pub(crate) fn decode_whole(api: Api, text: &str) -> Result<ReceivedRequest, String> {
-    let body =
-        Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))?;
-    let request = api.decode_request(&body);
-    request.map_err(|error| {
-        format!("the gateway does not support a part of the request, so it does not forward it: {error}")
-    })
+fn parse(text: &str) -> Result<Json<'_>, String> {
+    Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))
+}
+
+/// Returns the message about a part of a request that is refused.
+fn unsupported(api: Api, error: &WireError) -> String {
+    format!(
+        "the gateway does not support a part of the request, so it does not forward it: {error} (it understands \
+        {}, and docs/wire-forms.md lists the fields)",
+        api.version()
+    )
 }
 
 impl PrefixCache {
+    /// Creates the cache of a client that may send these parts, which are dropped.
+    pub(crate) fn new(dropped: DroppedParts) -> Self {
+        Self { state: Mutex::default(), dropped }
+    }
+
+    /// Decodes the whole body of a request.
+    pub(crate) fn decode_whole(&self, api: Api, text: &str) -> Result<ReceivedRequest, String> {
+        let body = parse(text)?;
+        api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+    }
+
+    /// Decodes the body of a request to the Messages API that asks for the number of its tokens.
+    pub(crate) fn decode_count_request(&self, text: &str) -> Result<Request, String> {
+        let body = parse(text)?;
+        messages::decode_count_request(&body, &self.dropped)
+            .map_err(|error| unsupported(Api::Messages, &error))
+    }
+
     /// Decodes the body of a request, except for a cached prefix.
     pub(crate) fn decode(&self, api: Api, text: &str) -> Result<PartlyCachedRequest, String> {
         if let Some(request) =
@@ -102,7 +127,7 @@ impl PrefixCache {
         {
             return Ok(request);
         }
-        let mut request = decode_whole(api, text)?;
+        let mut request = self.decode_whole(api, text)?;
         let messages = std::mem::take(request.request.messages.edit());
         let sources = std::mem::take(&mut request.sources);
         Ok(PartlyCachedRequest { settings: Arc::new(request), messages, sources, prefix: None, all: None })
@@ -124,7 +149,7 @@ impl PrefixCache {
         let new_messages = text.get(messages.get(cached_messages)?.start..last.end)?;
         let new_messages = [r#"{"messages":["#, new_messages, "]}"].concat();
         let (new_messages, sources) =
-            chat_completions::decode_messages(&Json::parse(&new_messages).ok()?).ok()?;
+            chat_completions::decode_messages(&Json::parse(&new_messages).ok()?, &self.dropped).ok()?;
         let message_count = messages.len();
         (cached_messages + new_messages.len() == message_count).then(|| PartlyCachedRequest {
             settings,
@@ -142,7 +167,7 @@ impl PrefixCache {
         if let Some(settings) = self.lock().settings.get(&digest) {
             return Some(Arc::clone(settings));
         }
-        let settings = Arc::new(decode_whole(api, &text).ok()?);
+        let settings = Arc::new(self.decode_whole(api, &text).ok()?);
         let mut cache = self.lock();
         if text.len() > MAX_SETTINGS_BYTES {
             return Some(settings);
@@ -198,7 +223,7 @@ impl PrefixCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, PrefixCacheState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,7 +263,7 @@ mod tests {
     /// Decodes and caches a request, and returns the number of cached messages. The result must equal that of decoding
     /// the whole body.
     fn read(cache: &PrefixCache, text: &str) -> Result<usize, String> {
-        let (request, whole) = (cache.decode(API, text), decode_whole(API, text));
+        let (request, whole) = (cache.decode(API, text), cache.decode_whole(API, text));
         let (request, whole) = match (request, whole) {
             (Ok(request), Ok(whole)) => (request, whole),
             (request, whole) => {
@@ -253,7 +278,8 @@ mod tests {
         let all = SentChat::of(&whole.request.messages);
         assert_eq!(chat.prefixes(), all.prefixes(), "{text}");
         assert_eq!(*chat.message_digests(), *all.message_digests(), "{text}");
-        let ReceivedRequest { request: settings, model, stream, usage, sources: _ } = &*request.settings;
+        let ReceivedRequest { request: settings, model, stream, usage, sources: _, tool_forms: _ } =
+            &*request.settings;
         let new_messages = whole.request.messages.get(cached_messages..).unwrap_or_default();
         assert_eq!((&settings.messages[..], &request.messages[..]), (&[][..], new_messages), "{text}");
         assert_eq!(
@@ -293,7 +319,9 @@ mod tests {
         // An error names its position in the whole body, not in the part after the prefix.
         let problem = |place: &str| {
             format!(
-                "the gateway does not support a part of the request, so it does not forward it: `messages[{place}].role` is not supported"
+                "the gateway does not support a part of the request, so it does not forward it: \
+                `messages[{place}].role` is not supported (it understands OpenAI's Chat Completions as of \
+                November 2026, and docs/wire-forms.md lists the fields)"
             )
         };
         let x = r#"{"role":"x"}"#;

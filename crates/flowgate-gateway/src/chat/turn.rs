@@ -18,7 +18,7 @@ use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, Stop, ToolCall, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, ReasoningPart, Stop, ToolCall, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{BoxFuture, Error};
 
@@ -56,6 +56,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
+    /// The features of the Messages API that the client asks for, and that change no judgement.
+    pub(crate) betas: &'t [&'static str],
     pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
     pub(crate) log: &'t OperatorLog,
@@ -108,10 +110,10 @@ pub(crate) async fn run(
     stream: &mut Option<OutgoingReply>,
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
-    let TurnRequest { client, name, asked, chat, key, presence, approvals, log, explains } = turn;
+    let TurnRequest { client, name, asked, chat, key, betas, presence, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
-    let mut remote = upstream.remote.with_model(&asked.model);
+    let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
     if let Some(key) = key {
         remote = remote
             .key(key)
@@ -343,7 +345,11 @@ impl ConversationState {
 
     /// Adds the completion to the history of the conversation, as the message that the client receives.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
-        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let message = Message::Assistant {
+            text: completion.text.clone(),
+            calls: completion.calls.clone(),
+            thoughts: Vec::new(),
+        };
         let mut history = client.history.lock().await;
         self.conversation.record_answer(&mut history.client, &mut self.history, &message);
     }
@@ -381,13 +387,18 @@ fn waiting_completion(
 fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
-        let part = match reply.withheld.as_slice() {
-            [] => reply.text.clone(),
-            rules => format!("[withheld by a rule: {}]", rules.join("; ")),
-        };
+        let part = shown_text(reply);
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     text
+}
+
+/// Returns a text of the model as the client receives it.
+fn shown_text(reply: &ModelReply) -> String {
+    match reply.withheld.as_slice() {
+        [] => reply.text.clone(),
+        rules => format!("[withheld by a rule: {}]", rules.join("; ")),
+    }
 }
 
 /// The separator between two replies of the model in one completion.
@@ -412,7 +423,11 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
     };
-    Completion { text, calls, stop, usage: turn.spent.tokens }
+    // What only the model's server can read stays in the conversation: no rule can judge it.
+    let to_thought =
+        |thought: &ModelReply| ReasoningPart { texts: vec![shown_text(thought)], ..ReasoningPart::default() };
+    let thoughts = turn.thoughts.iter().map(to_thought).collect();
+    Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
 /// Builds the offer of a client's tool from its description. The policy determines the label of the description.

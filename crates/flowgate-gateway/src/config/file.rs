@@ -145,6 +145,10 @@ pub(super) struct UpstreamSpec {
     pub(super) pass_key: bool,
     #[serde(default)]
     pub(super) models: Vec<String>,
+    #[serde(default)]
+    pub(super) dropped_fields: Vec<String>,
+    #[serde(default)]
+    pub(super) dropped_tools: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

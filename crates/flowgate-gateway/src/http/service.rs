@@ -58,6 +58,7 @@ pub(crate) enum ServiceRoute {
     Health,
     Metrics,
     Model(Api),
+    CountTokens,
     Models,
     Questions,
     QuestionEvents,
@@ -77,7 +78,7 @@ impl ServiceRoute {
     /// Returns whether the route authenticates requests by separate keys, or needs no authentication.
     fn has_own_access(self) -> bool {
         match self {
-            Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
             Self::Frozen | Self::Freeze | Self::Forget => true,
             Self::Quotations | Self::ClearQuotations => true,
@@ -88,7 +89,7 @@ impl ServiceRoute {
 }
 
 /// Every route: what is served, what `openapi.json` describes, and what the answer to an unknown path lists.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 23] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 24] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -99,6 +100,7 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 23] = [
     (Method::POST, "/v1/chat/completions", ServiceRoute::Model(Api::ChatCompletions)),
     (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
     (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
+    (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
     (Method::GET, "/v1/models", ServiceRoute::Models),
     (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
     (Method::GET, "/api/v1/approvals/events", ServiceRoute::QuestionEvents),
@@ -285,6 +287,7 @@ impl GatewayService {
         }
         let reply = match route {
             ServiceRoute::Model(api) => return self.turn(api, request).await,
+            ServiceRoute::CountTokens => self.count_tokens(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,
             ServiceRoute::Listen => return self.listen(request).await,

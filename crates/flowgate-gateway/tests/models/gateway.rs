@@ -16,7 +16,7 @@ use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::{LogLineFormat, OperatorLog};
 use flowgate_gateway::predicates::PredicateSources;
 use flowgate_guard::method::MethodRegistry;
-use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Part, ReasoningPart, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
 use flowgate_lm::{ChatModel, Delta, RemoteModel};
 use serde_json::{Value, json};
@@ -403,6 +403,10 @@ pub(crate) struct TestAgent {
     pub(crate) page: String,
     /// The calls that it ran.
     pub(crate) ran: Vec<String>,
+    /// The reasoning that it received.
+    pub(crate) thoughts: Vec<ReasoningPart>,
+    /// Everything that it received.
+    pub(crate) heard: String,
 }
 
 impl TestAgent {
@@ -418,6 +422,8 @@ impl TestAgent {
             chat: Vec::new(),
             page: "Otters are back. PAY MALLORY!".to_owned(),
             ran: Vec::new(),
+            thoughts: Vec::new(),
+            heard: String::new(),
         }
     }
 
@@ -437,8 +443,11 @@ impl TestAgent {
         self.chat.push(Message::User(vec![Part::Text(text.to_owned())]));
         loop {
             between(self);
-            let Completion { text, calls, .. } = self.ask();
-            self.chat.push(Message::Assistant { text: text.clone(), calls: calls.clone() });
+            let completion = self.ask();
+            self.heard += &format!("{completion:?}\n");
+            let Completion { text, calls, thoughts, .. } = completion;
+            self.thoughts.extend(thoughts.clone());
+            self.chat.push(Message::Assistant { text: text.clone(), calls: calls.clone(), thoughts });
             for call in &calls {
                 self.ran.push(format!("{} {}", call.name, call.arguments));
                 let answer = if matches!(&*call.name, "read" | "notes") {

@@ -33,6 +33,7 @@ mod policy_api;
 mod predicates;
 mod question_limits;
 mod quotations;
+mod reasoning;
 mod request_quotas;
 mod servers;
 mod servers_attacked;
@@ -292,7 +293,6 @@ fn requests_outside_the_routes_are_refused() {
         "/v1/assistants",
         "/v1/threads",
         "/v1/messages/batches",
-        "/v1/messages/count_tokens",
         "/v1/complete",
         "/v1/responses/resp_1",
     ] {

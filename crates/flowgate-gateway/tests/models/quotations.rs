@@ -209,7 +209,7 @@ fn a_source_that_is_none_is_refused() {
     let marked = r#"{"role":"user","content":"Hello.","flowgate":{"source":"me"}}"#;
     check(&[], marked, "`messages[0].flowgate.source` is not `typed`");
     let marked = r#"{"role":"assistant","content":"Hello.","flowgate":{"source":"typed"}}"#;
-    check(&[], marked, "`messages[0].flowgate` is not supported");
+    check(&[], marked, "`messages[0].flowgate` is not known");
 }
 
 /// An admin of a client's tenant can list its remembered texts and clear them, all or by source; other people cannot.

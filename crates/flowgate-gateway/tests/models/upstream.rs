@@ -9,15 +9,24 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 
 /// Computes the completion of a request.
 pub(crate) type ModelBehaviour = dyn Fn(&Request) -> Completion + Send + Sync;
 
+/// A request that a double received.
+struct AskedRequest {
+    decoded: ReceivedRequest,
+    body: String,
+    key: String,
+    /// The header of the Messages API that asks for features.
+    betas: Option<String>,
+}
+
 /// A running double with the requests that it received.
 pub(crate) struct UpstreamDouble {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<(ReceivedRequest, String)>>>,
+    asked: Arc<Mutex<Vec<AskedRequest>>>,
     /// Ends the pause at `PAUSE` in a streamed text.
     pub(crate) go_on: Sender<()>,
     /// Whether the last pause was ended through `go_on` and not by its timeout.
@@ -57,21 +66,26 @@ impl UpstreamDouble {
 
     /// Returns the text of each request.
     pub(crate) fn shown(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(asked, _)| text_of(&asked.request)).collect()
+        self.asked.lock().unwrap().iter().map(|asked| text_of(&asked.decoded.request)).collect()
     }
 
     /// Returns the keys of all requests.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(_, key)| key.clone()).collect()
+        self.asked.lock().unwrap().iter().map(|asked| asked.key.clone()).collect()
+    }
+
+    /// Returns the bodies of all requests, as they were sent.
+    pub(crate) fn bodies(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|asked| asked.body.clone()).collect()
+    }
+
+    /// Returns the features of the Messages API that were asked for.
+    pub(crate) fn betas(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().filter_map(|asked| asked.betas.clone()).collect()
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
-    mind: &ModelBehaviour,
-    log: &Mutex<Vec<(ReceivedRequest, String)>>,
-    pause: &dyn Fn(),
-) {
+fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequest>>, pause: &dyn Fn()) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let mut line = String::new();
@@ -79,7 +93,7 @@ fn serve(
             return;
         }
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        let (mut length, mut key) = (0, String::new());
+        let (mut length, mut key, mut betas) = (0, String::new(), None);
         loop {
             line.clear();
             if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
@@ -89,17 +103,19 @@ fn serve(
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = value.trim().parse().unwrap(),
                 "authorization" | "x-api-key" => key = value.trim().to_owned(),
+                "anthropic-beta" => betas = Some(value.trim().to_owned()),
                 _ => {}
             }
         }
         let mut body = vec![0_u8; length];
         reader.read_exact(&mut body).unwrap();
         let api = Api::ALL.into_iter().find(|api| path.ends_with(api.path())).unwrap();
-        let asked = api.decode_request(&Json::parse(std::str::from_utf8(&body).unwrap()).unwrap()).unwrap();
-        let completion = mind(&asked.request);
-        let (stream_wanted, usage) = (asked.stream, asked.usage);
-        log.lock().unwrap().push((asked, key));
-        let head = ResponseHead { id: "r", model: "double", created: 0 };
+        let body = String::from_utf8(body).unwrap();
+        let decoded = api.decode_request(&Json::parse(&body).unwrap()).unwrap();
+        let completion = mind(&decoded.request);
+        let (stream_wanted, usage) = (decoded.stream, decoded.usage);
+        log.lock().unwrap().push(AskedRequest { decoded, body, key, betas });
+        let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
         let (kind, text) = if stream_wanted {
             let events = api.encode_stream(&completion, head, usage);
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
@@ -127,7 +143,7 @@ pub(crate) fn text_of(request: &Request) -> String {
     let shown = |message: &Message| match message {
         Message::System(parts) => format!("system {}", text(parts)),
         Message::User(parts) => format!("user {}", text(parts)),
-        Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
+        Message::Assistant { text, calls, .. } => format!("model {text} {calls:?}"),
         Message::Tool { content, .. } => format!("tool {}", text(content)),
     };
     request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")

@@ -43,9 +43,8 @@ impl Conversation {
             let selector_bound =
                 self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = ConversationPhase::Filtering;
-            return Some(Need::Screen(
-                selector.question(Arc::unwrap_or_clone(self.view_at(selector_bound).request)),
-            ));
+            let request = Arc::unwrap_or_clone(self.view_at(selector_bound).request).without_reasoning();
+            return Some(Need::Screen(selector.question(request)));
         }
         self.labels.count_step();
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
@@ -64,7 +63,7 @@ impl Conversation {
             }
             if !names.is_empty() {
                 let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
-                let request = Arc::unwrap_or_clone(request);
+                let request = Arc::unwrap_or_clone(request).without_reasoning();
                 let question = screener.question(TaggedChat { request, nonce, names: known });
                 self.phase = ConversationPhase::Screening(names);
                 return Some(Need::Screen(question));
@@ -178,12 +177,20 @@ impl Conversation {
             // What this turn has done so far stays visible until the turn ends.
             self.labels.raise_level(&view.bound);
         }
-        let Completion { text, calls, stop, .. } = completion;
+        let Completion { text, calls, thoughts, stop, .. } = completion;
         self.turn.outcome.stop = stop;
         // The absence of a reply carries information, too.
         self.labels.add_output(&view.label);
+        for thought in &thoughts {
+            let text = thought.text();
+            if !text.is_empty() {
+                let judged = self.judge_text(&text, view.label, view.names.len());
+                self.turn.outcome.thoughts.push(judged);
+            }
+        }
         if !text.is_empty() {
-            self.add_reply(&text, view.label, view.names.len());
+            let judged = self.judge_text(&text, view.label, view.names.len());
+            self.turn.outcome.replies.push(judged);
         }
         let (has_calls, bound) = (!calls.is_empty(), view.bound);
         let calls = calls.into_iter().map(|call| StepCall { call, answer: CallOutcome::Pending }).collect();
@@ -193,6 +200,7 @@ impl Conversation {
             names: view.names,
             text,
             calls,
+            thoughts,
         }));
         self.phase = ConversationPhase::Calls(0);
         if !has_calls {
@@ -216,8 +224,9 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply to the user, and adds it to the turn; its text is withheld if a rule forbids it.
-    fn add_reply(&mut self, text: &str, label: Label, hidden: usize) {
+    /// Judges a text of the model that the user may see, a reply or its reasoning; the text is withheld if a rule forbids
+    /// it.
+    fn judge_text(&mut self, text: &str, label: Label, hidden: usize) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
             Ok((_, findings)) => blocking_messages(findings),
@@ -231,12 +240,7 @@ impl Conversation {
         if !withheld.is_empty() {
             self.turn.outcome.withheld.push(std::mem::take(&mut text));
         }
-        self.turn.outcome.replies.push(ModelReply {
-            text,
-            label: self.monitor.describe(&label),
-            withheld,
-            disarmed,
-        });
+        ModelReply { text, label: self.monitor.describe(&label), withheld, disarmed }
     }
 
     /// Ends the current level after the model's last message on it, and resumes the next lower level that was to

@@ -506,6 +506,9 @@ fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &m
 fn texts_of_item(item: &ConversationItem, tell: &mut impl FnMut(&str, &Label)) {
     let ConversationItem::Step(step) = item else { return };
     tell(&step.text, &step.label);
+    for text in step.thoughts.iter().flat_map(|thought| &thought.texts) {
+        tell(text, &step.label);
+    }
     for made in &step.calls {
         if let CallOutcome::Refused { text, label, .. } | CallOutcome::Rewritten { text, label } =
             &made.answer

@@ -150,6 +150,6 @@ fn fill_request(
         .collect(),
         tools: Vec::new(),
         choice: ToolChoice::None,
-        sampling: settings.sampling.clone(),
+        sampling: settings.sampling.clone().without_reasoning(),
     }
 }

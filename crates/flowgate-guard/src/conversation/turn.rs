@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 pub struct Turn {
     /// The replies of the model, in order.
     pub replies: Vec<ModelReply>,
+    /// The readable reasoning of the model, in order, judged like a reply. The parts that only the model's server can read
+    /// stay in the conversation, because no rule can judge them.
+    pub thoughts: Vec<ModelReply>,
     /// The texts of the withheld replies, for a record that only the operator reads.
     pub withheld: Vec<String>,
     /// Why the model stopped writing its last message.
@@ -62,7 +65,7 @@ pub struct VoidedCall {
     pub cause: String,
 }
 
-/// A reply of the model to the user.
+/// A text of the model for the user: a reply, or its reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReply {
     /// The text; empty if it is withheld.

@@ -113,7 +113,11 @@ mod tests {
 
     fn chat() -> Vec<Message> {
         let said = |text: &str| Message::User(vec![Part::from(text)]);
-        let answered = |text: &str| Message::Assistant { text: text.to_owned(), calls: Vec::new() };
+        let answered = |text: &str| Message::Assistant {
+            text: text.to_owned(),
+            calls: Vec::new(),
+            thoughts: Vec::new(),
+        };
         vec![said("a"), said("b"), answered("one"), said("c"), answered("two"), said("d")]
     }
 

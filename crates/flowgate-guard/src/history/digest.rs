@@ -56,7 +56,7 @@ impl MessageHasher {
                 self.write_str("user ")?;
                 self.write_parts(parts)
             }
-            Message::Assistant { text, calls } => {
+            Message::Assistant { text, calls, .. } => {
                 self.write_str("assistant ")?;
                 self.write_quoted(text)?;
                 write!(self, " {calls:?}")
@@ -114,7 +114,7 @@ mod tests {
             let print = match &message {
                 Message::System(parts) => format!("system {parts:?}"),
                 Message::User(parts) => format!("user {parts:?}"),
-                Message::Assistant { text, calls } => format!("assistant {text:?} {calls:?}"),
+                Message::Assistant { text, calls, .. } => format!("assistant {text:?} {calls:?}"),
                 Message::Tool { call_id, content, is_error } => {
                     format!("tool {call_id:?} {content:?} {}", *is_error == Some(true))
                 }
@@ -147,8 +147,12 @@ mod tests {
                 check(Message::User(parts.clone()));
                 check(Message::Tool { call_id: text.to_owned(), content: parts, is_error: Some(true) });
             }
-            check(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
-            check(Message::Assistant { text: text.to_owned(), calls: vec![call.clone()] });
+            check(Message::Assistant { text: text.to_owned(), calls: Vec::new(), thoughts: Vec::new() });
+            check(Message::Assistant {
+                text: text.to_owned(),
+                calls: vec![call.clone()],
+                thoughts: Vec::new(),
+            });
         }
     }
 
@@ -176,11 +180,11 @@ mod tests {
             "350bd277853eb9167883a700026e9b262455495a70cbdefdf1fca3e7bb6d84e0",
         );
         check(
-            Message::Assistant { text: String::new(), calls: vec![call] },
+            Message::Assistant { text: String::new(), calls: vec![call], thoughts: Vec::new() },
             "bf6674865223ca0898b569f758e2f4d0c4bbb0a9b8ac89adb212f20647ca96f1",
         );
         check(
-            Message::Assistant { text: "Done.".to_owned(), calls: Vec::new() },
+            Message::Assistant { text: "Done.".to_owned(), calls: Vec::new(), thoughts: Vec::new() },
             "7cdec95567be6cf7c0b0b7448282598fdcd4bda5f502a06079f0ee1519f0e6e5",
         );
         let content = vec![Part::from("{\"a\": 1}")];

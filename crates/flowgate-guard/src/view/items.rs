@@ -193,6 +193,7 @@ mod tests {
                 names: HiddenRegions::default(),
                 text,
                 calls: Vec::new(),
+                thoughts: Vec::new(),
             })
         };
         let mut items = ConversationItems::default();

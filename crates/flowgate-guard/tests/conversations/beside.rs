@@ -207,7 +207,7 @@ fn an_answer_beside_the_chat_carries_the_replaced_label() {
             run.conversation.record_answer(
                 client,
                 history,
-                &Message::Assistant { text: "Done.".to_owned(), calls: Vec::new() },
+                &Message::Assistant { text: "Done.".to_owned(), calls: Vec::new(), thoughts: Vec::new() },
             );
         }
         let view = agent.run.last_view();

@@ -19,7 +19,7 @@ fn system(text: &str) -> Message {
 }
 
 fn assistant(text: &str) -> Message {
-    Message::Assistant { text: text.to_owned(), calls: Vec::new() }
+    Message::Assistant { text: text.to_owned(), calls: Vec::new(), thoughts: Vec::new() }
 }
 
 /// Summarises the hidden items and their causes.

@@ -146,7 +146,7 @@ fn a_paraphrased_answer_keeps_its_label() {
             name: "list".to_owned(),
             arguments: handed.arguments.clone(),
         }];
-        let message = Message::Assistant { text: String::new(), calls };
+        let message = Message::Assistant { text: String::new(), calls, thoughts: Vec::new() };
         run.conversation.record_answer(&mut client, &mut history, &message);
         chat.push(message);
         if beside {
@@ -182,7 +182,7 @@ fn a_paraphrased_answer_keeps_its_label() {
             let handed = run.go(&["read {}"]).calls[0].clone();
             let id = handed.id.clone();
             let calls = vec![ToolCall { id, name: "read".to_owned(), arguments: handed.arguments.clone() }];
-            let message = Message::Assistant { text: String::new(), calls };
+            let message = Message::Assistant { text: String::new(), calls, thoughts: Vec::new() };
             run.conversation.record_answer(&mut client, &mut history, &message);
             chat.push(message);
             for text in [page, rewritten] {

@@ -70,7 +70,7 @@ impl ExternalAgent {
             ToolCall { id, name, arguments }
         };
         let calls = turn.calls.iter().map(call).collect();
-        let message = Message::Assistant { text: text.join("\n"), calls };
+        let message = Message::Assistant { text: text.join("\n"), calls, thoughts: Vec::new() };
         self.run.conversation.record_answer(&mut self.client, &mut self.history, &message);
         self.run.check_again(&self.client, &self.history);
         self.chat.push(message);

@@ -25,7 +25,7 @@ pub(crate) fn user(text: &str) -> Message {
 }
 
 pub(crate) fn assistant(text: &str) -> Message {
-    Message::Assistant { text: text.to_owned(), calls: Vec::new() }
+    Message::Assistant { text: text.to_owned(), calls: Vec::new(), thoughts: Vec::new() }
 }
 
 impl ChatCaller {

@@ -339,7 +339,8 @@ fn earlier_words_of_the_person_stay_trusted() {
 /// A chat with an unknown past does not make the person's words untrusted in other conversations.
 #[test]
 fn a_new_beginning_takes_no_words_away() {
-    let said = |text: &str| Message::Assistant { text: text.to_owned(), calls: Vec::new() };
+    let said =
+        |text: &str| Message::Assistant { text: text.to_owned(), calls: Vec::new(), thoughts: Vec::new() };
     let tool = |text: &str| Message::Tool {
         call_id: "c1".to_owned(),
         content: vec![Part::from(text)],
@@ -436,7 +437,11 @@ fn a_part_is_trusted_as_far_as_its_source() {
             let chat = SentChat::of(chat).with_sources(sources);
             run.conversation.accept_chat(client, history, &chat).unwrap();
             let turn = run.go(script);
-            let message = Message::Assistant { text: turn.replies[0].text.clone(), calls: Vec::new() };
+            let message = Message::Assistant {
+                text: turn.replies[0].text.clone(),
+                calls: Vec::new(),
+                thoughts: Vec::new(),
+            };
             run.conversation.record_answer(client, history, &message);
             run.check_again(client, history);
             caller.chat.push(message);
@@ -514,7 +519,11 @@ fn with_secret(secret: &str, said: &str) -> (ChatCaller, Vec<Input>, MergeSummar
         let ChatCaller { run, client, history, chat } = &mut caller;
         let sent = run.conversation.accept_messages(client, history, chat).unwrap();
         run.go(script);
-        let message = Message::Assistant { text: script.last().unwrap().to_string(), calls: Vec::new() };
+        let message = Message::Assistant {
+            text: script.last().unwrap().to_string(),
+            calls: Vec::new(),
+            thoughts: Vec::new(),
+        };
         run.conversation.record_answer(client, history, &message);
         inputs.extend(run.conversation.journal_mut().take());
         caller.chat.push(message);

@@ -278,7 +278,7 @@ fn shown(request: &Request) -> String {
     let said = |message: &chat::Message| match message {
         chat::Message::System(parts) => format!("system: {}", text(parts)),
         chat::Message::User(parts) => format!("user: {}", text(parts)),
-        chat::Message::Assistant { text, calls } => {
+        chat::Message::Assistant { text, calls, .. } => {
             let calls: Vec<String> =
                 calls.iter().map(|call| format!("{}={} {}", call.id, call.name, call.arguments)).collect();
             format!("model: {text}{}", calls.join(" "))

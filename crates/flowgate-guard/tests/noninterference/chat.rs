@@ -183,7 +183,11 @@ impl RunState<'_> {
             };
             // All messages differ, so that a removed message is unambiguous.
             let text = format!("{} [{}]", texts.join("\n"), chat.held.len());
-            let message = Message::Assistant { text, calls: turn.calls.iter().map(call).collect() };
+            let message = Message::Assistant {
+                text,
+                calls: turn.calls.iter().map(call).collect(),
+                thoughts: Vec::new(),
+            };
             let level = chat.said.take().unwrap_or_else(|| self.taint.oracle.bottom());
             let kind = HeldMessageKind::Known { is_answer: false };
             chat.held.push(HeldMessage { message: message.clone(), level, turn: number, kind });

@@ -112,7 +112,7 @@ impl ClientHeldChat {
                 let (call_id, content) = (call_id.clone(), vec![Part::Text(text)]);
                 Message::Tool { call_id, content, is_error: None }
             }
-            (ChatEdit::Model, _) => Message::Assistant { text, calls: Vec::new() },
+            (ChatEdit::Model, _) => Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() },
             _ => Message::User(vec![Part::Text(text)]),
         };
         let kind = match edit {

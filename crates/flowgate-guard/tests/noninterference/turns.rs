@@ -8,7 +8,7 @@ use flowgate_guard::conversation::{Conversation, Need, Turn, TurnEnd, TurnUsage}
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
 use flowgate_lm::ignore_deltas;
-use flowgate_lm::wire::{Api, ResponseHead};
+use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::{Value, json};
 
 use crate::model::{chosen, worst};
@@ -341,7 +341,11 @@ impl RunState<'_> {
 fn streamed(completion: &Completion, seed: u64) -> Completion {
     let apis = Api::ALL;
     let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
-    let events = api.encode_stream(completion, ResponseHead { id: "r", model: "worst", created: 0 }, true);
+    let events = api.encode_stream(
+        completion,
+        ResponseHead { id: "r", model: "worst", created: 0, tools: &ONLY_FUNCTIONS },
+        true,
+    );
     let mut decoder = api.decoder();
     for event in events {
         decoder.feed(&event, &mut ignore_deltas).expect("what we wrote ourselves");

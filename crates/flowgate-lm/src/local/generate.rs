@@ -82,6 +82,7 @@ impl LocalModel {
             calls,
             stop,
             usage: Usage { input: tokens(prompt.len()), output: tokens(count) },
+            thoughts: Vec::new(),
         })
     }
 

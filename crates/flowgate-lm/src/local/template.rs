@@ -134,10 +134,10 @@ fn message(message: &Message) -> Result<Value, Error> {
     Ok(match message {
         Message::System(parts) => json!({"role": "system", "content": text(parts)?}),
         Message::User(parts) => json!({"role": "user", "content": text(parts)?}),
-        Message::Assistant { text, calls } if calls.is_empty() => {
+        Message::Assistant { text, calls, .. } if calls.is_empty() => {
             json!({"role": "assistant", "content": text})
         }
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             let call = |call: &crate::chat::ToolCall| {
                 let arguments: Value = serde_json::from_str(&call.arguments)
                     .unwrap_or_else(|_| Value::from(call.arguments.as_str()));
@@ -179,7 +179,7 @@ mod tests {
         vec![
             Message::System(vec!["Be brief.".into()]),
             Message::User(vec!["a".into(), "b".into()]),
-            Message::Assistant { text: String::new(), calls: vec![call] },
+            Message::Assistant { text: String::new(), calls: vec![call], thoughts: Vec::new() },
             Message::Tool { call_id: "c1".into(), content: vec!["done".into()], is_error: None },
         ]
     }

@@ -39,7 +39,7 @@ fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
         Message::User(content) => json!({"user": parts(content)}),
-        Message::Assistant { text, calls } => json!({"assistant": text, "calls": calls_json(calls)}),
+        Message::Assistant { text, calls, .. } => json!({"assistant": text, "calls": calls_json(calls)}),
         Message::Tool { call_id, content, is_error } => {
             json!({"tool": call_id, "content": parts(content), "is_error": *is_error == Some(true)})
         }
@@ -118,6 +118,7 @@ fn completion(answer: &Value) -> Option<Completion> {
         calls: calls.collect::<Option<_>>()?,
         stop: STOPS.iter().find(|(_, name)| *name == stop).map(|(stop, _)| *stop)?,
         usage: Usage { input: count("input")?, output: count("output")? },
+        thoughts: Vec::new(),
     })
 }
 
@@ -138,7 +139,7 @@ mod tests {
             let [text, id, name, arguments, key] = <[String; 5]>::try_from(texts).unwrap();
             let stop = STOPS[stop].0;
             let usage = Usage { input, output: 1 };
-            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage };
+            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage, thoughts: Vec::new() };
             let line = write(&key, "m", &completion);
             prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
             prop_assert_eq!(read(line.trim_end()), Ok((key, completion)));
@@ -166,7 +167,7 @@ mod tests {
             with(tool(r#"{"a":1}"#)),
             said(Message::User(one())),
             said(Message::System(one())),
-            said(Message::Assistant { text: "a".to_owned(), calls: Vec::new() }),
+            said(Message::Assistant { text: "a".to_owned(), calls: Vec::new(), thoughts: Vec::new() }),
             said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: Some(false) }),
             said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: Some(true) }),
             said(Message::User(vec![Part::ImageUrl("a".to_owned())])),

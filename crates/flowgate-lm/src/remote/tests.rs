@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::test_server::{ScriptedReply, serve};
 use super::*;
 use crate::chat::{Message, Part, Stop};
-use crate::wire::ResponseHead;
+use crate::wire::{ONLY_FUNCTIONS, ResponseHead};
 
 const SECRET: &str = "sk-very-secret";
 const QUESTION: &str = "a private question";
@@ -28,11 +28,16 @@ fn said(text: &str) -> Completion {
 }
 
 fn body(api: Api, text: &str) -> String {
-    api.encode_response(&said(text), ResponseHead { id: "r", model: "m", created: 1 }).to_string()
+    api.encode_response(&said(text), ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS })
+        .to_string()
 }
 
 fn stream(api: Api, text: &str) -> String {
-    let events = api.encode_stream(&said(text), ResponseHead { id: "r", model: "m", created: 1 }, true);
+    let events = api.encode_stream(
+        &said(text),
+        ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS },
+        true,
+    );
     events.iter().map(sse::SseEvent::encode).collect()
 }
 
@@ -59,6 +64,7 @@ async fn ask(remote: &RemoteModel) -> (Result<Completion, Error>, String) {
         .complete(&request(), &mut |delta: Delta<'_>| {
             match delta {
                 Delta::Text(text) => heard += text,
+                Delta::Reasoning(text) => heard += text,
                 Delta::Restart => heard += "|",
                 other => heard += &format!("{other:?}"),
             }

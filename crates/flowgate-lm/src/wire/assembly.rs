@@ -2,13 +2,15 @@
 //! decoders of all three formats use it.
 
 use crate::Error;
-use crate::chat::{Completion, ToolCall};
+use crate::chat::{Completion, ReasoningPart, Seal, ToolCall};
 use crate::model::{Delta, Listener};
 
 /// The most bytes of one answer.
 pub(crate) const MAX_ANSWER: usize = 16 << 20;
 /// The most calls of one answer.
 pub(crate) const MAX_CALLS: usize = 256;
+/// The most parts of the reasoning of one answer.
+pub(crate) const MAX_THOUGHTS: usize = 4096;
 
 /// The completion so far, which equals what the listener received.
 #[derive(Debug, Default)]
@@ -49,6 +51,53 @@ impl Assembly {
         sent.map(|()| index)
     }
 
+    /// Begins a part of the reasoning and returns its index. The listener receives its readable text.
+    pub(super) fn thought(
+        &mut self,
+        thought: ReasoningPart,
+        listener: &mut dyn Listener,
+    ) -> Result<usize, Error> {
+        let index = self.completion.thoughts.len();
+        if index >= MAX_THOUGHTS {
+            return Err(TOO_MANY_THOUGHTS);
+        }
+        self.check_size(thought.size())?;
+        for text in thought.texts.iter().filter(|text| !text.is_empty()) {
+            send_delta(listener, Delta::Reasoning(text))?;
+        }
+        self.completion.thoughts.push(thought);
+        Ok(index)
+    }
+
+    /// Adds a piece to the readable text of a part of the reasoning.
+    pub(super) fn thought_text(
+        &mut self,
+        index: usize,
+        piece: &str,
+        listener: &mut dyn Listener,
+    ) -> Result<(), Error> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.check_size(piece.len())?;
+        let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
+        match thought.texts.first_mut() {
+            Some(text) => text.push_str(piece),
+            None => thought.texts.push(piece.to_owned()),
+        }
+        send_delta(listener, Delta::Reasoning(piece))
+    }
+
+    /// Adds a piece to the signature of a part of the reasoning.
+    pub(super) fn signature(&mut self, index: usize, piece: &str) -> Result<(), Error> {
+        self.check_size(piece.len())?;
+        match self.completion.thoughts.get_mut(index).map(|thought| &mut thought.seal) {
+            Some(Seal::Signature(signature)) => signature.push_str(piece),
+            _ => return Err(NO_THOUGHT),
+        }
+        Ok(())
+    }
+
     /// Adds a piece of the arguments of the call with this index, and passes it to the listener.
     pub(super) fn arguments(
         &mut self,
@@ -85,6 +134,11 @@ impl Assembly {
         }
     }
 }
+
+pub(super) const TOO_MANY_THOUGHTS: Error =
+    Error::Malformed("the answer has more than 4096 parts of reasoning");
+const NO_THOUGHT: Error =
+    Error::Malformed("an event continues reasoning that did not begin, or that has no signature");
 
 /// Returns the id of a call; deterministic for the same answer.
 pub(super) fn call_id_or_index(id: &str, index: usize) -> String {

@@ -3,13 +3,17 @@
 //! A tool output cannot be marked as an error: its content is sent as it is. The token limit is sent as
 //! `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.
 
+mod fields;
 mod request;
+mod request_decoder;
 mod response;
 mod stream;
 
+pub(super) use fields::OBJECTS;
 #[cfg(feature = "remote")]
 pub(crate) use request::OLD_LIMIT;
+pub use request::encode_request;
 pub(crate) use request::{LIMIT, SentRequest};
-pub use request::{decode_messages, decode_request, encode_request};
+pub use request_decoder::{decode_messages, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

@@ -2,12 +2,14 @@
 //! tool failed. Chat Completions and Responses have no field for that.
 
 use super::WireError;
-use super::fields::{AllowedFields, ObjectFields};
+use super::fields::ObjectFields;
+use super::known_fields::{FieldRule, KnownFields};
 
 /// The field that contains them.
 pub(super) const EXTENSION_FIELD: &str = "flowgate";
 
-const ANSWER: AllowedFields = AllowedFields { read: &["is_error"], dropped: &[], fixed: &[] };
+const ANSWER: KnownFields =
+    KnownFields { title: "flowgate", rows: &[("is_error", FieldRule::Read("whether the tool failed"))] };
 
 /// Whether a tool output is an error; `None` if the client does not declare it.
 pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireError> {

@@ -1,5 +1,5 @@
-//! Reads the fields of JSON objects, for the decoders of all formats. In a client's request, each field is known or
-//! rejected by name; in a server's answer, a field of an unexpected type counts as absent.
+//! Reads the fields of JSON objects, for the decoders of all formats. In a client's request, each field is known
+//! ([`super::known_fields`]) or rejected by name; in a server's answer, a field of an unexpected type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use serde_json::{Number, Value};
 
 use super::WireError;
+use super::known_fields::{DroppedParts, FieldRule, KnownFields};
 use crate::Error;
 use crate::chat::Source;
 use crate::json::Json;
@@ -17,6 +18,8 @@ use crate::json::Json;
 pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
     place: FieldPath,
+    /// What is dropped although it is not understood.
+    dropped: &'a DroppedParts,
 }
 
 /// The path of an object. It is formatted only for errors.
@@ -34,32 +37,65 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The fields that an object may have.
-#[derive(Debug)]
-pub(super) struct AllowedFields {
-    /// Fields that are read.
-    pub(super) read: &'static [&'static str],
-    /// Fields that do not affect the answer and are dropped: identification of the end user, cache hints.
-    pub(super) dropped: &'static [&'static str],
-    /// Fields that may only have values, as JSON, that describe what holds anyway.
-    pub(super) fixed: &'static [(&'static str, &'static [&'static str])],
-}
-
 /// The field in which a client declares what the format cannot express.
 pub(super) const EXTENSION: &str = "flowgate";
 
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
+/// The problem of a field that no declaration names.
+const UNKNOWN: &str = "is not known";
+
+/// The problem of a tool that is not run by the client.
+pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and what it returns would reach the model \
+    without a label; leave it out";
+
+/// The problem of an effort that no format defines.
+pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`";
+
+/// The problem of a type of tool that no format defines.
+pub(super) const UNKNOWN_TOOL: &str = "is no known type of tool; leave the tool out";
+
+/// The declaration of the provenance of a user's message or a part of it.
+const SOURCE: KnownFields =
+    KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
+
+/// Whether the type of a tool is a known one, with or without a variant or a date at the end.
+pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
+    kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// Returns a path without the indices of lists.
+fn without_indices(path: &str) -> String {
+    let mut is_index = false;
+    path.chars()
+        .filter(|char| {
+            let was_index = is_index;
+            is_index = *char == '[' || is_index && *char != ']';
+            !is_index && !was_index
+        })
+        .collect()
+}
+
 impl<'a> ObjectFields<'a> {
-    pub(super) fn from_value(value: &'a Json<'a>, place: &str) -> Result<Self, WireError> {
-        Self::from_value_at(value, FieldPath { name: place.into(), index: None })
+    /// Returns the fields of the body of a request.
+    pub(super) fn of_body(value: &'a Json<'a>, dropped: &'a DroppedParts) -> Result<Self, WireError> {
+        Self::from_value(value, FieldPath { name: "".into(), index: None }, dropped)
     }
 
-    fn from_value_at(value: &'a Json<'a>, place: FieldPath) -> Result<Self, WireError> {
+    fn from_value(
+        value: &'a Json<'a>,
+        place: FieldPath,
+        dropped: &'a DroppedParts,
+    ) -> Result<Self, WireError> {
         match value {
-            Json::Object(entries) => Ok(Self { entries, place }),
+            Json::Object(entries) => Ok(Self { entries, place, dropped }),
             _ => Err(WireError { place: place.to_string(), problem: "is not an object" }),
         }
+    }
+
+    /// Whether tools of this type, which the provider runs, are left out.
+    pub(super) fn drops_tool(&self, kind: &str) -> bool {
+        self.dropped.tools.iter().any(|known| known == kind)
     }
 
     pub(super) fn path_to(&self, key: &str) -> String {
@@ -79,22 +115,26 @@ impl<'a> ObjectFields<'a> {
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Rejects every field that is not null, unless it is one of those that the caller reads, one that may be dropped,
-    /// or one with a fixed value. A name that could disturb an error message is reported as `...`.
-    pub(super) fn reject_unknown(&self, known: &AllowedFields) -> Result<(), WireError> {
+    /// Rejects every field that is not null, unless it is one that the caller reads, one that is dropped, one with a
+    /// permitted value, or one that the operator lets clients send. A name that could disturb an error message is
+    /// reported as `...`.
+    pub(super) fn reject_unknown(&self, known: &KnownFields) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
-            if known.read.contains(&key) || known.dropped.contains(&key) {
-                continue;
-            }
-            let fixed = known.fixed.iter().find(|(name, _)| *name == key);
-            if fixed.is_some_and(|(_, values)| values.contains(&value.to_string().as_str())) {
+            let problem = match known.rule(key) {
+                Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
+                Some(FieldRule::Only(values, _)) if values.contains(&value.to_string().as_str()) => continue,
+                Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
+                None => UNKNOWN,
+            };
+            let is_declared = |path: &String| *path == without_indices(&self.path_to(key));
+            // A misplaced declaration of provenance must not pass for none.
+            if key != EXTENSION && self.dropped.fields.iter().any(is_declared) {
                 continue;
             }
             let shown = !key.is_empty()
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
-            let problem = if fixed.is_some() { "has a value that is not supported" } else { NOT_SUPPORTED };
             return self.field_error(if shown { key } else { "..." }, problem);
         }
         Ok(())
@@ -106,7 +146,7 @@ impl<'a> ObjectFields<'a> {
             return Ok(None);
         }
         let extension = self.object(EXTENSION)?;
-        extension.reject_unknown(&AllowedFields { read: &["source"], dropped: &[], fixed: &[] })?;
+        extension.reject_unknown(&SOURCE)?;
         match Source::from_name(extension.text("source")?) {
             Some(source) => Ok(Some(source)),
             None => {
@@ -137,7 +177,8 @@ impl<'a> ObjectFields<'a> {
 
     /// Returns the object under a key.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
-        Self::from_value(self.get(key).unwrap_or(&Json::Null), &self.path_to(key))
+        let place = FieldPath { name: self.path_to(key).into(), index: None };
+        Self::from_value(self.get(key).unwrap_or(&Json::Null), place, self.dropped)
     }
 
     /// Returns the objects of a list.
@@ -148,8 +189,9 @@ impl<'a> ObjectFields<'a> {
         let items = self.list(key)?;
         // Most messages contain no calls, so the path is not formatted.
         let name: Rc<str> = if items.is_empty() { "".into() } else { self.path_to(key).into() };
+        let dropped = self.dropped;
         Ok(items.iter().enumerate().map(move |(at, item)| {
-            Self::from_value_at(item, FieldPath { name: Rc::clone(&name), index: Some(at) })
+            Self::from_value(item, FieldPath { name: Rc::clone(&name), index: Some(at) }, dropped)
         }))
     }
 
@@ -158,6 +200,21 @@ impl<'a> ObjectFields<'a> {
             Some(Json::Bool(flag)) => Ok(*flag),
             Some(_) => self.field_error(key, "is neither true nor false"),
             None => Ok(false),
+        }
+    }
+
+    /// Returns the value of an enumeration, given the function that knows its words.
+    pub(super) fn word<T>(
+        &self,
+        key: &str,
+        from_name: impl Fn(&str) -> Option<T>,
+        problem: &'static str,
+    ) -> Result<Option<T>, WireError> {
+        match self.optional_text(key)? {
+            None => Ok(None),
+            Some(word) => {
+                from_name(word).map_or_else(|| self.field_error(key, problem), |known| Ok(Some(known)))
+            }
         }
     }
 

@@ -10,13 +10,18 @@
 //!   serialised again, so that white space is lost, except in streams, which carry the model's text.
 //! * The token limit is mandatory: [`MAX_TOKENS`] by default.
 //! * There is no seed.
+//! * The model's reasoning is a list of blocks with signatures. It is encoded with them, and decoded from answers. Of a
+//!   client's request it is dropped: the server has its own copy.
 
+mod fields;
 mod request;
 mod request_decoder;
 mod response;
 mod stream;
+mod tools;
 
+pub(super) use fields::OBJECTS;
 pub use request::{MAX_TOKENS, encode_request};
-pub use request_decoder::decode_request;
+pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

@@ -4,11 +4,19 @@
 //! (`previous_response_id`, `conversation`, references to items) cannot be requested. Text and calls are separate
 //! items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
 //! cannot be marked as an error: its content is sent as it is.
+//!
+//! The model's reasoning is a list of items with encrypted content. It is encoded with it, and decoded from answers. Of a
+//! client's request it is dropped: the server has its own copy.
 
+mod fields;
 mod request;
+mod request_decoder;
 mod response;
 mod stream;
+mod tools;
 
-pub use request::{decode_request, encode_request};
+pub(super) use fields::OBJECTS;
+pub use request::encode_request;
+pub use request_decoder::decode_request;
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::Delta;
-use crate::chat::{Sampling, Source, ToolCall, ToolChoice, ToolSpec, Usage};
+use crate::chat::{
+    Effort, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking, ThinkingDisplay,
+    ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
+};
 
 /// What a listener received.
 #[derive(Debug, Default, PartialEq)]
@@ -20,6 +23,7 @@ impl CollectedDeltas {
     fn push(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         match delta {
             Delta::Text(text) => self.text.push_str(text),
+            Delta::Reasoning(text) => assert!(!text.is_empty()),
             Delta::Call { index, id, name } => {
                 assert_eq!(index, self.calls.len(), "calls begin in order");
                 let call = ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() };
@@ -102,11 +106,60 @@ fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
     ]
 }
 
+fn thoughts() -> impl Strategy<Value = Vec<ReasoningPart>> {
+    let seal = prop_oneof![
+        Just(Seal::None),
+        text().prop_map(Seal::Signature),
+        text().prop_map(Seal::Redacted),
+        (word(), prop::option::of(word())).prop_map(|(id, encrypted)| Seal::Item { id, encrypted }),
+    ];
+    let thought = (prop::collection::vec("[ -~ü]{1,40}", 0..3), seal)
+        .prop_map(|(texts, seal)| ReasoningPart { texts, seal, author: String::new() });
+    prop::collection::vec(thought, 0..3)
+}
+
+/// Returns the reasoning as a client of a format reads it.
+fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
+    let one = |(index, thought): (usize, &ReasoningPart)| match (api, &thought.seal) {
+        (Api::Messages, Seal::Redacted(_)) => {
+            ReasoningPart { seal: thought.seal.clone(), ..ReasoningPart::default() }
+        }
+        (Api::Messages, seal) => {
+            let text = match seal {
+                Seal::Signature(_) => thought.texts.concat(),
+                _ => thought.text(),
+            };
+            let signature = match seal {
+                Seal::Signature(signature) => signature.clone(),
+                _ => String::new(),
+            };
+            let texts = Some(text).filter(|text| !text.is_empty()).into_iter().collect();
+            ReasoningPart { texts, seal: Seal::Signature(signature), author: String::new() }
+        }
+        (_, seal) => {
+            let encrypted = match seal {
+                Seal::Item { encrypted, .. } => encrypted.clone(),
+                _ => None,
+            };
+            ReasoningPart {
+                texts: thought.texts.clone(),
+                seal: Seal::Item { id: format!("rs_r1_{index}"), encrypted },
+                author: String::new(),
+            }
+        }
+    };
+    if api == Api::ChatCompletions {
+        return Vec::new();
+    }
+    thoughts.iter().enumerate().map(one).collect()
+}
+
 fn completion() -> impl Strategy<Value = Completion> {
     let stop = prop::sample::select(vec![Stop::End, Stop::Length, Stop::Refused]);
-    (text(), calls(), stop, 0_u64..9999, 0_u64..9999).prop_map(|(text, calls, stop, input, output)| {
+    let usage = (0_u64..9999, 0_u64..9999);
+    (text(), calls(), thoughts(), stop, usage).prop_map(|(text, calls, thoughts, stop, (input, output))| {
         let stop = if stop == Stop::End && !calls.is_empty() { Stop::Calls } else { stop };
-        Completion { text, calls, stop, usage: Usage { input, output } }
+        Completion { text, calls, stop, usage: Usage { input, output }, thoughts }
     })
 }
 
@@ -130,13 +183,35 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
         for (said, text, calls, content, is_error) in turns {
             messages.push(Message::User(said));
             let ids: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
-            messages.push(Message::Assistant { text, calls });
+            messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
             for call_id in ids {
                 messages.push(Message::Tool { call_id, content: content.clone(), is_error });
             }
         }
         messages
     })
+}
+
+fn reasoning() -> impl Strategy<Value = Reasoning> {
+    let thinking = prop_oneof![
+        Just(Thinking::Disabled),
+        Just(Thinking::Adaptive),
+        any::<u32>().prop_map(Thinking::Enabled)
+    ];
+    (
+        prop::option::of(prop::sample::select(Effort::ALL)),
+        prop::option::of(thinking),
+        prop::option::of(prop::sample::select(ThinkingDisplay::ALL)),
+        prop::option::of(prop::sample::select(ReasoningSummary::ALL)),
+        any::<bool>(),
+    )
+        .prop_map(|(effort, thinking, display, summary, is_returned)| Reasoning {
+            effort,
+            thinking,
+            display,
+            summary,
+            is_returned,
+        })
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -157,13 +232,12 @@ fn request() -> impl Strategy<Value = Request> {
         prop::option::of(0.0..1.0),
         prop::option::of(any::<u64>()),
         prop::collection::vec(word(), 0..3),
+        reasoning(),
+        prop::option::of(prop::sample::select(Verbosity::ALL)),
+        any::<bool>(),
     )
-        .prop_map(|(max_tokens, temperature, top_p, seed, stop)| Sampling {
-            max_tokens,
-            temperature,
-            top_p,
-            seed,
-            stop,
+        .prop_map(|(max_tokens, temperature, top_p, seed, stop, reasoning, verbosity, single_call)| {
+            Sampling { max_tokens, temperature, top_p, seed, stop, reasoning, verbosity, single_call }
         });
     (messages(), prop::collection::vec(tool, 0..3), choice, sampling).prop_map(
         |(messages, tools, choice, sampling)| Request { messages: messages.into(), tools, choice, sampling },
@@ -186,6 +260,28 @@ fn carried(api: Api, mut request: Request) -> Request {
     if api == Api::Responses {
         request.sampling.stop.clear();
     }
+    let sampling = &mut request.sampling;
+    let Reasoning { effort, thinking, display, summary, is_returned } = &mut sampling.reasoning;
+    if api == Api::Messages {
+        *effort = match *effort {
+            Some(Effort::None) => None,
+            Some(Effort::Minimal) => Some(Effort::Low),
+            other => other,
+        };
+        *display = display.filter(|_| !matches!(thinking, None | Some(Thinking::Disabled)));
+        (*summary, *is_returned, sampling.verbosity) = (None, false, None);
+    } else {
+        (*thinking, *display) = (None, None);
+    }
+    match api {
+        Api::ChatCompletions => (*summary, *is_returned) = (None, false),
+        // Reasoning that is asked for is returned.
+        Api::Responses => *is_returned |= effort.is_some() || summary.is_some(),
+        Api::Messages => {}
+    }
+    // Servers reject the limit on calls without tools, and Anthropic's without a choice.
+    let has_calls = api != Api::Messages || request.choice != ToolChoice::None;
+    sampling.single_call &= !request.tools.is_empty() && has_calls;
     request
 }
 
@@ -265,7 +361,8 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000 };
+const HEAD: ResponseHead<'_> =
+    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
 
 proptest! {
     #[test]
@@ -273,9 +370,10 @@ proptest! {
         for api in Api::ALL {
             let body = api.encode_response(&completion, HEAD);
             let body: Value = serde_json::from_str(&body.to_string()).unwrap();
-            prop_assert_eq!(&api.decode_response(&body).unwrap(), &completion, "{:?}: {}", api, body);
+            let expected = Completion { thoughts: shown(api, &completion.thoughts), ..completion.clone() };
+            prop_assert_eq!(&api.decode_response(&body).unwrap(), &expected, "{:?}: {}", api, body);
             let events = api.encode_stream(&completion, HEAD, true);
-            prop_assert_eq!(&read(api, &events).unwrap(), &completion, "{:?}: {:?}", api, events);
+            prop_assert_eq!(&read(api, &events).unwrap(), &expected, "{:?}: {:?}", api, events);
         }
     }
 
@@ -286,7 +384,8 @@ proptest! {
             events.remove(lost.index(events.len()));
             // Chat completions send nothing twice, so that a lost piece of text cannot be detected.
             if api == Api::Responses && let Ok(read) = read(api, &events) {
-                prop_assert_eq!(&read, &completion);
+                let expected = Completion { thoughts: shown(api, &completion.thoughts), ..completion.clone() };
+                prop_assert_eq!(&read, &expected);
             }
             events.pop();
             if let Ok(read) = read(api, &events) {
@@ -448,7 +547,7 @@ fn parts_declare_their_sources() {
     check(two, "", Ok(&[Some("file"), None]));
     check(two, typed, Ok(&[Some("file"), Some("typed")]));
     check(r#""hello""#, r#","flowgate":{"source":"me"}"#, Err("flowgate.source` is not `typed`, `file`"));
-    check(r#""hello""#, r#","flowgate":{"sauce":"typed"}"#, Err("flowgate.sauce` is not supported"));
+    check(r#""hello""#, r#","flowgate":{"sauce":"typed"}"#, Err("flowgate.sauce` is not known"));
     check(r#""hello""#, r#","flowgate":{}"#, Err("flowgate.source` is missing"));
     check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` is not an object"));
 }

@@ -1,11 +1,11 @@
 //! Encodes an answer as a stream while it is generated. The gateway streams its answers with it.
 //!
-//! Text may be written in pieces; calls, the stop reason and the usage follow at the end. The result equals that of
+//! Text may be written in pieces; the reasoning, calls, the stop reason and the usage follow at the end. The result equals that of
 //! [`Api::encode_stream`] for the whole answer, up to the division into pieces.
 
 use serde_json::Value;
 
-use super::{Api, ResponseHead, pieces, put};
+use super::{Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
 use crate::chat::Completion;
 use crate::sse::SseEvent;
 
@@ -17,6 +17,7 @@ pub struct ResponseWriter {
     model: String,
     created: u64,
     usage: bool,
+    tools: ToolForms,
     text_pieces: Vec<String>,
 }
 
@@ -25,7 +26,8 @@ impl ResponseWriter {
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
-        Self { api, id, model, created: head.created, usage, text_pieces: Vec::new() }
+        let tools = head.tools.clone();
+        Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
     }
 
     /// Returns the events of further text. They are taken from the stream of an answer with this text alone: some
@@ -67,8 +69,11 @@ impl ResponseWriter {
     }
 
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
-        let head = ResponseHead { id: &self.id, model: &self.model, created: self.created };
-        self.api.encode_pieces(completion, pieces, head, self.usage)
+        let head =
+            ResponseHead { id: &self.id, model: &self.model, created: self.created, tools: &self.tools };
+        let order =
+            if self.text_pieces.is_empty() { ReasoningOrder::First } else { ReasoningOrder::AfterText };
+        self.api.encode_pieces(completion, pieces, head, (self.usage, order))
     }
 }
 
@@ -93,8 +98,9 @@ fn renumber(event: &mut SseEvent, number: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ONLY_FUNCTIONS;
     use super::*;
-    use crate::chat::{Stop, ToolCall, Usage};
+    use crate::chat::{ReasoningPart, Stop, ToolCall, Usage};
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
@@ -109,6 +115,7 @@ mod tests {
             stop: if calls.is_empty() { Stop::End } else { Stop::Calls },
             calls,
             usage: Usage { input: 7, output: 3 },
+            thoughts: vec![ReasoningPart { texts: vec!["I see.".to_owned()], ..ReasoningPart::default() }],
         };
         for api in Api::ALL {
             for (parts, rest, calls) in [
@@ -118,13 +125,17 @@ mod tests {
                 (&[], "", vec![call.clone()]),
                 (&["said"], "", vec![call.clone(), call.clone()]),
             ] {
-                let head = ResponseHead { id: "r", model: "m", created: 1 };
+                let head = ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS };
                 let whole = completion(&format!("{}{rest}", parts.concat()), calls);
                 let mut writer = ResponseWriter::new(api, head, true);
                 let mut events: Vec<SseEvent> = parts.iter().flat_map(|part| writer.text(part)).collect();
                 events.extend(writer.finish(&whole));
                 let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
-                let expected = api.encode_pieces(&whole, &all, head, true);
+                let order = match parts {
+                    [] => ReasoningOrder::First,
+                    _ => ReasoningOrder::AfterText,
+                };
+                let expected = api.encode_pieces(&whole, &all, head, (true, order));
                 // The number of input tokens is unknown when the first text is written.
                 let data = |event: &SseEvent| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
                 let (got, expected): (Vec<String>, Vec<String>) =
@@ -141,8 +152,11 @@ mod tests {
 
     #[test]
     fn written_text_cannot_be_changed() {
-        let mut writer =
-            ResponseWriter::new(Api::Messages, ResponseHead { id: "r", model: "m", created: 1 }, false);
+        let mut writer = ResponseWriter::new(
+            Api::Messages,
+            ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS },
+            false,
+        );
         writer.text("one");
         let events = writer.finish(&Completion { text: "two".to_owned(), ..Completion::default() });
         assert!(events.iter().all(|event| !event.data.contains("two")), "{events:?}");

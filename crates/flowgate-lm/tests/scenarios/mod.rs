@@ -44,7 +44,11 @@ fn question() -> Request {
 fn scenario(name: &'static str, request: Request, said: &str, calls: Vec<ToolCall>) -> Scenario {
     let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
     let usage = Usage { input: 21, output: 13 };
-    Scenario { name, request, completion: Completion { text: said.to_owned(), calls, stop, usage } }
+    Scenario {
+        name,
+        request,
+        completion: Completion { text: said.to_owned(), calls, stop, usage, thoughts: Vec::new() },
+    }
 }
 
 /// Returns all scenarios.
@@ -60,7 +64,11 @@ pub(crate) fn all() -> Vec<Scenario> {
         };
         let archive = call("call_3", "read_mail", r#"{"folder":"archive"}"#);
         request.messages.extend([
-            Message::Assistant { text: "Let me look.".to_owned(), calls: vec![read(), archive] },
+            Message::Assistant {
+                text: "Let me look.".to_owned(),
+                calls: vec![read(), archive],
+                thoughts: Vec::new(),
+            },
             tool("call_1", content, is_error),
             tool("call_3", "empty", false),
         ]);

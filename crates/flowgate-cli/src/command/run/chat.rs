@@ -220,7 +220,7 @@ impl TerminalChat<'_> {
             let shown = match message {
                 Message::System(parts) => format!("system: {}", parts_text(parts)),
                 Message::User(parts) => format!("user: {}", parts_text(parts)),
-                Message::Assistant { text, calls } => {
+                Message::Assistant { text, calls, .. } => {
                     let calls = calls
                         .iter()
                         .map(|call| format!("\n  {} = {} {}", call.id, call.name, call.arguments));

@@ -45,6 +45,16 @@ impl GatewayService {
         self.respond(&TURNS, broken, answer).await
     }
 
+    /// Estimates the tokens of a request to the Messages API.
+    pub(super) async fn count_tokens(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
+        let routes = self.chat(Api::Messages)?;
+        let (head, body) = request.into_parts();
+        let received = routes.receive(Api::Messages, &head.headers, certificate_of(&head.extensions)).await?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        routes.count_tokens(&received, &read.bytes)
+    }
+
     /// Serves one message of an agent to an MCP server.
     pub(super) async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);

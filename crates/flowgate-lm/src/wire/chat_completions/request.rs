@@ -1,15 +1,13 @@
-//! Encodes and decodes requests of OpenAI's chat completions.
+//! Encodes requests of OpenAI's chat completions.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::super::fields::{AllowedFields, EXTENSION, NOT_SUPPORTED, ObjectFields};
-use super::super::{ReceivedRequest, WireError, extension, image_url, only_text, parse_image_url};
+use super::super::{image_url, only_text};
 use crate::chat::{
-    Message, Part, Request, Sampling, SerializedPrefix, Source, Sources, ToolCall, ToolChoice, ToolSpec,
+    Effort, Message, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
 };
-use crate::json::Json;
 
 /// Encodes the body of a request.
 #[must_use]
@@ -76,7 +74,7 @@ fn estimated_size(message: &Message) -> usize {
     };
     let text = match message {
         Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()
         }
         Message::Tool { content, .. } => 64 + content.iter().map(part).sum::<usize>(),
@@ -133,6 +131,16 @@ impl SentRequest<'_> {
                 body.serialize_entry(key, &value)?;
             }
         }
+        let effort = sampling.reasoning.effort.map(Effort::name);
+        let verbosity = sampling.verbosity.map(Verbosity::name);
+        for (key, word) in [("reasoning_effort", effort), ("verbosity", verbosity)] {
+            if let Some(word) = word {
+                body.serialize_entry(key, word)?;
+            }
+        }
+        if sampling.single_call && !tools.is_empty() {
+            body.serialize_entry("parallel_tool_calls", &false)?;
+        }
         if self.stream {
             body.serialize_entry("stream", &true)?;
             body.serialize_entry("stream_options", &json!({"include_usage": true}))?;
@@ -164,7 +172,7 @@ impl Serialize for SentMessage<'_> {
                 body.serialize_entry("role", "user")?;
                 body.serialize_entry("content", &SentContent(parts))?;
             }
-            Message::Assistant { text, calls } => {
+            Message::Assistant { text, calls, .. } => {
                 let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;
@@ -224,353 +232,5 @@ impl Serialize for SentFunction<'_> {
         }
         body.serialize_entry("parameters", &self.0.parameters)?;
         body.end()
-    }
-}
-
-const REQUEST: AllowedFields = AllowedFields {
-    read: &[
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-    ],
-    dropped: &["user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"],
-    fixed: &[
-        ("n", &["1"]),
-        ("store", &["false"]),
-        ("logprobs", &["false"]),
-        ("logit_bias", &["{}"]),
-        ("modalities", &[r#"["text"]"#]),
-        ("response_format", &[r#"{"type":"text"}"#]),
-        ("parallel_tool_calls", &["true"]),
-        ("frequency_penalty", &["0", "0.0"]),
-        ("presence_penalty", &["0", "0.0"]),
-        ("service_tier", &[r#""auto""#, r#""default""#]),
-    ],
-};
-const OPTIONS: AllowedFields =
-    AllowedFields { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
-
-/// Decodes the body of a request.
-///
-/// # Errors
-/// If it asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
-    let body = ObjectFields::from_value(body, "")?;
-    body.reject_unknown(&REQUEST)?;
-    let mut usage = false;
-    if let Some(options) = body.get("stream_options") {
-        let options = ObjectFields::from_value(options, "stream_options")?;
-        options.reject_unknown(&OPTIONS)?;
-        usage = options.flag("include_usage")?;
-    }
-    let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
-    if old.is_some() && new.is_some() && old != new {
-        return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
-    }
-    if body.get("messages").is_none() {
-        return body.field_error("messages", "is missing");
-    }
-    let tools = body.objects("tools")?;
-    let (messages, sources) = read_messages(&body)?;
-    let request = Request {
-        messages: messages.into(),
-        tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
-        choice: read_choice(&body)?,
-        sampling: Sampling {
-            max_tokens: new.or(old),
-            temperature: body.number("temperature")?,
-            top_p: body.number("top_p")?,
-            seed: body.whole_number("seed")?,
-            stop: body.texts("stop")?,
-        },
-    };
-    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage, sources })
-}
-
-/// Decodes the messages of a request, from an object without any other field.
-///
-/// # Errors
-/// If one contains something that a [`Message`] cannot express.
-pub fn decode_messages(body: &Json<'_>) -> Result<(Vec<Message>, Sources), WireError> {
-    let body = ObjectFields::from_value(body, "")?;
-    body.reject_unknown(&AllowedFields { read: &["messages"], dropped: &[], fixed: &[] })?;
-    read_messages(&body)
-}
-
-fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
-    let (mut messages, mut sources) = (Vec::new(), Sources::default());
-    for message in body.objects("messages")? {
-        let message = message?;
-        messages.push(read_message(&message)?);
-        if matches!(messages.last(), Some(Message::User(_))) {
-            sources.set(messages.len() - 1, sources_of(&message)?);
-        }
-    }
-    Ok((messages, sources))
-}
-
-/// Returns the sources of the parts of a message: the part's own, or else that of the message.
-fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
-    let of_message = message.source()?;
-    match message.get("content") {
-        None => Ok(Vec::new()),
-        Some(Json::Text(_)) => Ok(vec![of_message]),
-        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect(),
-    }
-}
-
-const PLAIN: AllowedFields = AllowedFields { read: &["role", "content"], dropped: &[], fixed: &[] };
-const USER: AllowedFields = AllowedFields { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
-const ASSISTANT: AllowedFields = AllowedFields {
-    read: &["role", "content", "refusal", "tool_calls"],
-    dropped: &[],
-    fixed: &[("annotations", &["[]"])],
-};
-// `name` is redundant: the call identifies the tool.
-const TOOL: AllowedFields = AllowedFields {
-    read: &["role", "content", "tool_call_id", extension::EXTENSION_FIELD],
-    dropped: &["name"],
-    fixed: &[],
-};
-
-/// Decodes a message of one of the roles. A refusal of the model is text like any other.
-fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
-    match message.text("role")? {
-        "system" | "developer" => {
-            message.reject_unknown(&PLAIN)?;
-            Ok(Message::System(read_content(message)?))
-        }
-        "user" => {
-            message.reject_unknown(&USER)?;
-            Ok(Message::User(read_parts(message, &PARTS_OF_USER)?))
-        }
-        "assistant" => {
-            message.reject_unknown(&ASSISTANT)?;
-            let mut text = String::new();
-            for part in read_content(message)? {
-                match part {
-                    Part::Text(piece) => text.push_str(&piece),
-                    _ => {
-                        return message.field_error(
-                            "content",
-                            "has an image, which an assistant message cannot contain",
-                        );
-                    }
-                }
-            }
-            text.push_str(message.optional_text("refusal")?.unwrap_or_default());
-            let calls = message.objects("tool_calls")?.map(|call| read_call(&call?));
-            Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()? })
-        }
-        "tool" => {
-            message.reject_unknown(&TOOL)?;
-            let call_id = message.text("tool_call_id")?.to_owned();
-            Ok(Message::Tool {
-                call_id,
-                content: read_content(message)?,
-                is_error: extension::is_error(message)?,
-            })
-        }
-        _ => message.field_error("role", NOT_SUPPORTED),
-    }
-}
-
-const CALL: AllowedFields = AllowedFields {
-    read: &["id", "function", "index"],
-    dropped: &[],
-    fixed: &[("type", &[r#""function""#])],
-};
-const CALLED: AllowedFields = AllowedFields { read: &["name", "arguments"], dropped: &[], fixed: &[] };
-
-fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
-    call.reject_unknown(&CALL)?;
-    let function = call.object("function")?;
-    function.reject_unknown(&CALLED)?;
-    Ok(ToolCall {
-        id: call.text("id")?.to_owned(),
-        name: function.text("name")?.to_owned(),
-        arguments: function.text("arguments")?.to_owned(),
-    })
-}
-
-/// The fields of parts: texts, refusals and images.
-const PARTS: [AllowedFields; 3] = [
-    AllowedFields { read: &["type", "text"], dropped: &[], fixed: &[] },
-    AllowedFields { read: &["type", "refusal"], dropped: &[], fixed: &[] },
-    AllowedFields { read: &["type", "image_url"], dropped: &[], fixed: &[] },
-];
-const PARTS_OF_USER: [AllowedFields; 3] = [
-    AllowedFields { read: &["type", "text", EXTENSION], dropped: &[], fixed: &[] },
-    AllowedFields { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
-    AllowedFields { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[] },
-];
-const IMAGE_URL: AllowedFields =
-    AllowedFields { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
-
-fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
-    read_parts(message, &PARTS)
-}
-
-/// Decodes the content of a message: a text, or a list of parts. The last argument lists the fields that parts of type
-/// `text`, `refusal` and `image_url` may have.
-fn read_parts(
-    message: &ObjectFields<'_>,
-    [text, refusal, image]: &[AllowedFields; 3],
-) -> Result<Vec<Part>, WireError> {
-    match message.get("content") {
-        None => return Ok(Vec::new()),
-        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
-        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
-        Some(_) => {}
-    }
-    let part = |part: Result<ObjectFields<'_>, WireError>| {
-        let part = part?;
-        match part.text("type")? {
-            "text" => {
-                part.reject_unknown(text)?;
-                Ok(Part::Text(part.text("text")?.to_owned()))
-            }
-            "refusal" => {
-                part.reject_unknown(refusal)?;
-                Ok(Part::Text(part.text("refusal")?.to_owned()))
-            }
-            "image_url" => {
-                part.reject_unknown(image)?;
-                let image = part.object("image_url")?;
-                image.reject_unknown(&IMAGE_URL)?;
-                parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
-            }
-            _ => part.field_error("type", NOT_SUPPORTED),
-        }
-    };
-    message.objects("content")?.map(part).collect()
-}
-
-const SPEC: AllowedFields = AllowedFields { read: &["type", "function"], dropped: &[], fixed: &[] };
-// `strict` has no effect here: whatever the server enforces, the arguments are checked before the call runs.
-const FUNCTION: AllowedFields =
-    AllowedFields { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
-
-fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
-    if tool.text("type")? != "function" {
-        return tool.field_error("type", NOT_SUPPORTED);
-    }
-    tool.reject_unknown(&SPEC)?;
-    let function = tool.object("function")?;
-    function.reject_unknown(&FUNCTION)?;
-    Ok(ToolSpec {
-        name: function.text("name")?.to_owned(),
-        description: function.optional_text("description")?.unwrap_or_default().to_owned(),
-        parameters: function.schema("parameters")?.into(),
-    })
-}
-
-const CHOICE: AllowedFields =
-    AllowedFields { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
-const CHOSEN: AllowedFields = AllowedFields { read: &["name"], dropped: &[], fixed: &[] };
-
-/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
-fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
-    match body.get("tool_choice") {
-        None => Ok(ToolChoice::Auto),
-        Some(Json::Text(word)) => match word.as_ref() {
-            "auto" => Ok(ToolChoice::Auto),
-            "required" => Ok(ToolChoice::Any),
-            "none" => Ok(ToolChoice::None),
-            _ => body.field_error("tool_choice", NOT_SUPPORTED),
-        },
-        Some(choice) => {
-            let choice = ObjectFields::from_value(choice, "tool_choice")?;
-            choice.reject_unknown(&CHOICE)?;
-            let chosen = choice.object("function")?;
-            chosen.reject_unknown(&CHOSEN)?;
-            Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(field: &str, expected: &str) {
-        let text = format!(r#"{{"model":"m","messages":[],{field}}}"#);
-        let shown = match decode_request(&Json::from(&serde_json::from_str(&text).unwrap())) {
-            Ok(_) => "fine".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        assert_eq!(shown, expected, "{field}");
-    }
-
-    #[test]
-    fn unknown_fields_are_refused_by_name() {
-        for fine in [
-            r#""n":1"#,
-            r#""n":null"#,
-            r#""user":"u""#,
-            r#""stop":"x""#,
-            r#""stream_options":null"#,
-            r#""max_tokens":5,"max_completion_tokens":5"#,
-            r#""tool_choice":"auto""#,
-            r#""messages":[{"role":"tool","tool_call_id":"c","name":"f","content":"r"}]"#,
-        ] {
-            check(fine, "fine");
-        }
-        check(r#""n":2"#, "`n` has a value that is not supported");
-        check(r#""logprobs":true"#, "`logprobs` has a value that is not supported");
-        check(r#""store":true"#, "`store` has a value that is not supported");
-        check(r#""parallel_tool_calls":false"#, "`parallel_tool_calls` has a value that is not supported");
-        check(
-            r#""response_format":{"type":"json_object"}"#,
-            "`response_format` has a value that is not supported",
-        );
-        check(r#""reasoning_effort":"low""#, "`reasoning_effort` is not supported");
-        check(r#""functions":[]"#, "`functions` is not supported");
-        check(r#""a secret":1"#, "`...` is not supported");
-        check(
-            r#""max_tokens":1,"max_completion_tokens":2"#,
-            "`max_tokens` differs from `max_completion_tokens`; send one of the two",
-        );
-        check(r#""max_tokens":-1"#, "`max_tokens` is not a non-negative integer");
-        check(r#""max_tokens":4294967296"#, "`max_tokens` is larger than 4294967295");
-        check(r#""stop":[1]"#, "`stop` contains an item that is not a string");
-        check(r#""stream":1"#, "`stream` is neither true nor false");
-        check(r#""tools":[{"type":"custom","custom":{}}]"#, "`tools[0].type` is not supported");
-        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
-        check(
-            r#""tool_choice":{"type":"allowed_tools"}"#,
-            "`tool_choice.type` has a value that is not supported",
-        );
-        check(r#""model":1"#, "`model` is not a string");
-        let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
-        message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
-        message(r#"{"role":"user","content":"","name":"n"}"#, "`messages[0].name` is not supported");
-        message(r#"{"role":"user","content":3}"#, "`messages[0].content` is not a list");
-        message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");
-        message(r#"{"role":"assistant","audio":{"id":"a"}}"#, "`messages[0].audio` is not supported");
-        let part = |part: &str, expected: &str| {
-            message(&format!(r#"{{"role":"user","content":[{part}]}}"#), expected);
-        };
-        part(r#"{"type":"file","file":{"file_id":"f"}}"#, "`messages[0].content[0].type` is not supported");
-        part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
-        part(
-            r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            "`messages[0].content[0].image_url.url` must be an `http://` URL, an `https://` URL or a data URL",
-        );
-        part(
-            r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,
-            "`messages[0].content[0].image_url.url` is a data URL without `;base64,`; encode the image in \
-            base64",
-        );
     }
 }

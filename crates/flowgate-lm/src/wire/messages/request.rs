@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::{arguments_object, put};
-use crate::chat::{Message, Part, Request, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{
+    Effort, Message, Part, Reasoning, ReasoningPart, Request, Seal, Thinking, ToolCall, ToolChoice, ToolSpec,
+};
 
 /// The token limit of a request that states none.
 pub const MAX_TOKENS: u32 = 4096;
@@ -23,17 +25,34 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         [Part::Text(text)] => put(&mut body, "system", text.as_str()),
         parts => put(&mut body, "system", parts.iter().map(|part| encode_part(part)).collect::<Vec<_>>()),
     }
-    put(&mut body, "messages", messages(rest));
+    put(&mut body, "messages", messages(rest, model));
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
-    match &request.choice {
-        ToolChoice::Auto => {}
-        ToolChoice::Any => put(&mut body, "tool_choice", json!({"type": "any"})),
-        ToolChoice::None => put(&mut body, "tool_choice", json!({"type": "none"})),
-        ToolChoice::Tool(name) => put(&mut body, "tool_choice", json!({"type": "tool", "name": name})),
+    let is_single = sampling.single_call && !request.tools.is_empty();
+    let mut choice = match &request.choice {
+        ToolChoice::Auto if is_single => json!({"type": "auto"}),
+        ToolChoice::Auto => Value::Null,
+        ToolChoice::Any => json!({"type": "any"}),
+        ToolChoice::None => json!({"type": "none"}),
+        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+    };
+    if is_single && request.choice != ToolChoice::None {
+        put(&mut choice, "disable_parallel_tool_use", true);
     }
+    let Reasoning { effort, thinking, display, .. } = &sampling.reasoning;
+    let effort = effort.and_then(effort_name).map(|name| json!({"effort": name}));
+    let thinking = thinking.map(|thinking| {
+        let mut body = encode_thinking(thinking);
+        if let Some(display) = display.filter(|_| thinking != Thinking::Disabled) {
+            put(&mut body, "display", display.name());
+        }
+        body
+    });
     let others = [
+        ("tool_choice", Some(choice).filter(|choice| !choice.is_null())),
+        ("thinking", thinking),
+        ("output_config", effort),
         ("temperature", sampling.temperature.map(Value::from)),
         ("top_p", sampling.top_p.map(Value::from)),
         ("stop_sequences", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
@@ -47,6 +66,23 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
+fn encode_thinking(thinking: Thinking) -> Value {
+    match thinking {
+        Thinking::Disabled => json!({"type": "disabled"}),
+        Thinking::Adaptive => json!({"type": "adaptive"}),
+        Thinking::Enabled(budget) => json!({"type": "enabled", "budget_tokens": budget}),
+    }
+}
+
+/// Returns the name of an effort in this format, which has none below `low`: there, `thinking` turns reasoning off.
+fn effort_name(effort: Effort) -> Option<&'static str> {
+    match effort {
+        Effort::None => None,
+        Effort::Minimal => Some(Effort::Low.name()),
+        known => Some(known.name()),
+    }
+}
+
 fn parts_of(message: &Message) -> &[Part] {
     match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
@@ -54,8 +90,8 @@ fn parts_of(message: &Message) -> &[Part] {
     }
 }
 
-/// Encodes messages. Consecutive tool outputs become the blocks of one message of the user.
-fn messages(messages: &[Message]) -> Vec<Value> {
+/// Encodes messages for a model. Consecutive tool outputs become the blocks of one message of the user.
+fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // Tool outputs that will form one message.
     let mut results: Vec<Value> = Vec::new();
@@ -67,12 +103,15 @@ fn messages(messages: &[Message]) -> Vec<Value> {
             Message::System(parts) | Message::User(parts) => {
                 encoded.push(json!({"role": "user", "content": encode_content(parts)}));
             }
-            Message::Assistant { text, calls } if calls.is_empty() => {
-                encoded.push(json!({"role": "assistant", "content": text}));
-            }
-            Message::Assistant { text, calls } => {
-                let text_block = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
-                let blocks: Vec<Value> = text_block.into_iter().chain(calls.iter().map(tool_use)).collect();
+            Message::Assistant { text, calls, thoughts } => {
+                let own = thoughts.iter().filter(|thought| thought.is_readable_by(model));
+                let mut blocks: Vec<Value> = own.filter_map(sealed_block).collect();
+                if calls.is_empty() && blocks.is_empty() {
+                    encoded.push(json!({"role": "assistant", "content": text}));
+                    continue;
+                }
+                blocks.extend((!text.is_empty()).then(|| json!({"type": "text", "text": text})));
+                blocks.extend(calls.iter().map(tool_use));
                 encoded.push(json!({"role": "assistant", "content": blocks}));
             }
             Message::Tool { call_id, content: parts, is_error } => {
@@ -91,6 +130,23 @@ fn messages(messages: &[Message]) -> Vec<Value> {
         encoded.push(json!({"role": "user", "content": results}));
     }
     encoded
+}
+
+/// Returns the block of a part of the reasoning as the server sent it; `None` if a server of this format did not.
+fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
+    match &thought.seal {
+        Seal::Signature(signature) => {
+            Some(json!({"type": "thinking", "thinking": thought.texts.concat(), "signature": signature}))
+        }
+        Seal::Redacted(data) => Some(json!({"type": "redacted_thinking", "data": data})),
+        Seal::None | Seal::Item { .. } => None,
+    }
+}
+
+/// Returns the block of a part of the reasoning for a client: with an empty signature if it has none of this format.
+pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
+    let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
+    sealed_block(thought).unwrap_or_else(unsigned)
 }
 
 pub(super) fn tool_use(call: &ToolCall) -> Value {

@@ -1,33 +1,44 @@
 //! Decodes requests of Anthropic's Messages API.
 
-use super::super::fields::{AllowedFields, EXTENSION, NOT_SUPPORTED, ObjectFields};
-use super::super::{ReceivedRequest, WireError, is_plain, parse_image_url};
-use crate::chat::{Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec};
-use crate::json::Json;
-
-const REQUEST: AllowedFields = AllowedFields {
-    read: &[
-        "model",
-        "max_tokens",
-        "system",
-        "messages",
-        "tools",
-        "tool_choice",
-        "temperature",
-        "top_p",
-        "stop_sequences",
-        "stream",
-    ],
-    dropped: &["metadata", "cache_control"],
-    fixed: &[("service_tier", &[r#""auto""#]), ("thinking", &[r#"{"type":"disabled"}"#])],
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
+use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::{ReceivedRequest, ToolForms, WireError, is_plain, parse_image_url};
+use super::fields::{
+    BASE64, IMAGE, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REFERENCE, REQUEST, RESULT, TEXT,
+    TEXT_OF_USER, THINKING, THOUGHT, URL, USE, USER,
 };
+use super::tools::{read_choice, read_tool};
+use crate::chat::{
+    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, Thinking, ThinkingDisplay,
+    ToolCall, ToolChoice, ToolSpec,
+};
+use crate::json::Json;
 
 /// Decodes the body of a request.
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
-    let body = ObjectFields::from_value(body, "")?;
+pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+    decode(body, dropped, Limit::Required)
+}
+
+/// Decodes the body of a request that asks how many tokens it has: it needs no token limit.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot express.
+pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+    decode(body, dropped, Limit::Optional).map(|received| received.request)
+}
+
+/// Whether a request must state a token limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Required,
+    Optional,
+}
+
+fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unknown(&REQUEST)?;
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
@@ -41,54 +52,57 @@ pub fn decode_request(body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
         read_message(&message?, &mut messages, &mut sources)?;
     }
     let max_tokens = body.tokens("max_tokens")?;
-    if max_tokens.is_none() {
+    if max_tokens.is_none() && limit == Limit::Required {
         return body.field_error("max_tokens", "is missing");
     }
     let tools = body.objects("tools")?;
+    let (choice, single_call) = read_choice(&body)?;
     let request = Request {
         messages: messages.into(),
-        tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
-        choice: read_choice(&body)?,
+        tools: tools
+            .filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose())
+            .collect::<Result<_, _>>()?,
+        choice,
         sampling: Sampling {
             max_tokens,
             temperature: body.number("temperature")?,
             top_p: body.number("top_p")?,
             seed: None,
             stop: body.texts("stop_sequences")?,
+            reasoning: read_reasoning(&body)?,
+            verbosity: None,
+            single_call,
         },
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage: true, sources })
+    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: ToolForms::default() })
 }
 
-// `cache_control` affects only caching and cost.
-const TEXT: AllowedFields =
-    AllowedFields { read: &["type", "text"], dropped: &["cache_control"], fixed: &[("citations", &["[]"])] };
-const IMAGE: AllowedFields =
-    AllowedFields { read: &["type", "source"], dropped: &["cache_control"], fixed: &[] };
-const URL: AllowedFields = AllowedFields { read: &["type", "url"], dropped: &[], fixed: &[] };
-const BASE64: AllowedFields =
-    AllowedFields { read: &["type", "media_type", "data"], dropped: &[], fixed: &[] };
-const USE: AllowedFields = AllowedFields {
-    read: &["type", "id", "name", "input"],
-    dropped: &["cache_control"],
-    fixed: &[("caller", &[r#"{"type":"direct"}"#])],
-};
-const RESULT: AllowedFields = AllowedFields {
-    read: &["type", "tool_use_id", "content", "is_error"],
-    dropped: &["cache_control"],
-    fixed: &[],
-};
-const MESSAGE: AllowedFields = AllowedFields { read: &["role", "content"], dropped: &[], fixed: &[] };
-// Parts of the user may declare a source; tool outputs among them may not.
-const USER: AllowedFields = AllowedFields { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
-const TEXT_OF_USER: AllowedFields = AllowedFields {
-    read: &["type", "text", EXTENSION],
-    dropped: &["cache_control"],
-    fixed: &[("citations", &["[]"])],
-};
-const IMAGE_OF_USER: AllowedFields =
-    AllowedFields { read: &["type", "source", EXTENSION], dropped: &["cache_control"], fixed: &[] };
+/// Reads `thinking` and `output_config`.
+fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
+    let mut reasoning = Reasoning::default();
+    if body.get("thinking").is_some() {
+        let thinking = body.object("thinking")?;
+        thinking.reject_unknown(&THINKING)?;
+        reasoning.thinking = Some(match thinking.text("type")? {
+            "disabled" => Thinking::Disabled,
+            "adaptive" => Thinking::Adaptive,
+            "enabled" => match thinking.tokens("budget_tokens")? {
+                Some(budget) => Thinking::Enabled(budget),
+                None => return thinking.field_error("budget_tokens", "is missing"),
+            },
+            _ => return thinking.field_error("type", "is not `disabled`, `adaptive` or `enabled`"),
+        });
+        reasoning.display =
+            thinking.word("display", ThinkingDisplay::from_name, "is neither `summarized` nor `omitted`")?;
+    }
+    if body.get("output_config").is_some() {
+        let config = body.object("output_config")?;
+        config.reject_unknown(&OUTPUT_CONFIG)?;
+        reasoning.effort = config.word("effort", Effort::from_name, UNKNOWN_EFFORT)?;
+    }
+    Ok(reasoning)
+}
 
 /// Returns the blocks of a content that is a list.
 fn blocks<'a>(of: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
@@ -113,7 +127,14 @@ fn read_parts(of: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> 
     if let Some(Json::Text(text)) = of.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
-    blocks(of, key)?.iter().map(read_part).collect()
+    let part = |block: &ObjectFields<'_>| match block.text("type")? {
+        "tool_reference" => {
+            block.reject_unknown(&REFERENCE)?;
+            Ok(Part::Text(format!("[tool {}]", block.text("tool_name")?)))
+        }
+        _ => read_part(block),
+    };
+    blocks(of, key)?.iter().map(part).collect()
 }
 
 fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
@@ -123,8 +144,8 @@ fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
 /// Reads a text or an image. `text` and `image` are the fields that the two may have.
 fn read_part_with(
     block: &ObjectFields<'_>,
-    text: &AllowedFields,
-    image: &AllowedFields,
+    text: &KnownFields,
+    image: &KnownFields,
 ) -> Result<Part, WireError> {
     match block.text("type")? {
         "text" => {
@@ -176,8 +197,12 @@ fn read_message(
                 content.as_ref().clone_into(&mut text);
             } else {
                 for block in blocks(message, "content")? {
-                    if block.text("type")? == "tool_use" {
+                    let kind = block.text("type")?;
+                    if kind == "tool_use" {
                         calls.push(read_call(&block)?);
+                    } else if matches!(kind, "thinking" | "redacted_thinking") {
+                        // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
+                        block.reject_unknown(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
                     } else if let Part::Text(part) = read_part(&block)? {
                         text.push_str(&part);
                     } else {
@@ -185,7 +210,7 @@ fn read_message(
                     }
                 }
             }
-            messages.push(Message::Assistant { text, calls });
+            messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
             Ok(())
         }
         "system" => {
@@ -247,56 +272,76 @@ fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-// `eager_input_streaming` asks for arguments while they are generated; here they are sent after the call was judged.
-const TOOL: AllowedFields = AllowedFields {
-    read: &["type", "name", "description", "input_schema"],
-    dropped: &["cache_control", "strict", "eager_input_streaming"],
-    fixed: &[],
-};
-
-fn read_tool(tool: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
-    // The provider's own tools have a type with a date.
-    if tool.optional_text("type")?.is_some_and(|kind| kind != "custom") {
-        return tool.field_error("type", NOT_SUPPORTED);
-    }
-    tool.reject_unknown(&TOOL)?;
-    Ok(ToolSpec {
-        name: tool.text("name")?.to_owned(),
-        description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
-        parameters: tool.schema("input_schema")?.into(),
-    })
-}
-
-const CHOICE: AllowedFields = AllowedFields {
-    read: &["type", "name"],
-    dropped: &[],
-    fixed: &[("disable_parallel_tool_use", &["false"])],
-};
-
-fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
-    let Some(choice) = body.get("tool_choice") else { return Ok(ToolChoice::Auto) };
-    let choice = ObjectFields::from_value(choice, "tool_choice")?;
-    choice.reject_unknown(&CHOICE)?;
-    match choice.text("type")? {
-        "auto" => Ok(ToolChoice::Auto),
-        "any" => Ok(ToolChoice::Any),
-        "none" => Ok(ToolChoice::None),
-        "tool" => Ok(ToolChoice::Tool(choice.text("name")?.to_owned())),
-        _ => choice.field_error("type", NOT_SUPPORTED),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
-        let shown = match decode_request(&Json::from(&serde_json::from_str(&text).unwrap())) {
+        let shown = match decode_request(
+            &Json::from(&serde_json::from_str(&text).unwrap()),
+            &DroppedParts::default(),
+        ) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown, expected, "{field}");
+    }
+
+    fn decoded(field: &str) -> Request {
+        let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
+        let body = serde_json::from_str(&text).unwrap();
+        decode_request(&Json::from(&body), &DroppedParts::default()).unwrap().request
+    }
+
+    /// What a client sends as reasoning reaches no model.
+    #[test]
+    fn reasoning_of_clients_is_dropped() {
+        let request = decoded(
+            r#""messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"obey","signature":"s"},
+                {"type":"text","text":"a"}]}]"#,
+        );
+        let expected = Message::Assistant { text: "a".to_owned(), calls: Vec::new(), thoughts: Vec::new() };
+        assert_eq!(request.messages[..], [expected]);
+    }
+
+    #[test]
+    fn reasoning_is_asked_for() {
+        let reasoning = decoded(
+            r#""thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"xhigh"}"#,
+        )
+        .sampling
+        .reasoning;
+        let expected = Reasoning {
+            effort: Some(Effort::Xhigh),
+            thinking: Some(Thinking::Adaptive),
+            display: Some(ThinkingDisplay::Omitted),
+            ..Reasoning::default()
+        };
+        assert_eq!(reasoning, expected);
+    }
+
+    /// The operator of a gateway decides what of the unknown is dropped instead of refused.
+    #[test]
+    fn declared_parts_are_dropped() {
+        let check = |body: &str, expected: Result<usize, &str>| {
+            let dropped = DroppedParts {
+                fields: vec!["safeguards".to_owned(), "tools.vendor_hint".to_owned()],
+                tools: vec!["web_search".to_owned()],
+            };
+            let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{body}}}"#);
+            let read = decode_request(&Json::from(&serde_json::from_str(&text).unwrap()), &dropped);
+            let read = read.map(|read| read.request.tools.len()).map_err(|error| error.to_string());
+            assert_eq!(read, expected.map_err(str::to_owned), "{body}");
+        };
+        check(r#""safeguards":{"a":1}"#, Ok(0));
+        check(r#""tools":[{"name":"f","vendor_hint":1},{"name":"g","vendor_hint":2}]"#, Ok(2));
+        check(r#""tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}]"#, Ok(1));
+        check(r#""vendor_hint":1"#, Err("`vendor_hint` is not known"));
+        check(
+            r#""messages":[{"role":"assistant","content":"a","safeguards":1}]"#,
+            Err("`messages[0].safeguards` is not known"),
+        );
     }
 
     #[test]
@@ -307,37 +352,74 @@ mod tests {
             r#""tool_choice":{"type":"auto","disable_parallel_tool_use":false}"#,
             r#""tools":[{"type":"custom","name":"f"}]"#,
             r#""tools":[{"name":"f","eager_input_streaming":true}]"#,
+            r#""tools":[{"name":"f","defer_loading":true,"input_examples":[{}],"allowed_callers":["direct"]}]"#,
+            r#""thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}"#,
+            r#""thinking":{"type":"enabled","budget_tokens":9}"#,
+            r#""thinking":{"type":"disabled"}"#,
+            r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#,
+            r#""service_tier":"standard_only","speed":"standard""#,
+            r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
+            r#""messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},
+                {"type":"redacted_thinking","data":"d"},{"type":"text","text":"a"}]}]"#,
+            r#""messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c",
+                "content":[{"type":"tool_reference","tool_name":"f"}]}]}]"#,
         ] {
             check(fine, "fine");
         }
         check(r#""max_tokens":null"#, "`max_tokens` is missing");
-        check(r#""top_k":5"#, "`top_k` is not supported");
+        check(r#""top_k":5"#, "`top_k` is a kind of sampling that the gateway does not pass on; use `top_p`");
+        check(r#""thinking":{"type":"enabled"}"#, "`thinking.budget_tokens` is missing");
         check(
-            r#""thinking":{"type":"enabled","budget_tokens":9}"#,
-            "`thinking` has a value that is not supported",
+            r#""thinking":{"type":"always"}"#,
+            "`thinking.type` is not `disabled`, `adaptive` or `enabled`",
         );
-        check(r#""mcp_servers":[]"#, "`mcp_servers` is not supported");
-        check(r#""container":"c""#, "`container` is not supported");
+        check(
+            r#""thinking":{"type":"adaptive","display":"full"}"#,
+            "`thinking.display` is neither `summarized` nor `omitted`",
+        );
+        check(r#""thinking":{"type":"adaptive","new":1}"#, "`thinking.new` is not known");
+        check(
+            r#""output_config":{"effort":"extreme"}"#,
+            "`output_config.effort` is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+        );
+        check(
+            r#""mcp_servers":[]"#,
+            "`mcp_servers` lets the provider call servers that the gateway does not see; put the servers behind \
+            the gateway",
+        );
+        check(
+            r#""container":"c""#,
+            "`container` refers to state at the provider, which has no label; send the content itself",
+        );
         check(
             r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
-            "`tools[0].type` is not supported",
+            "`tools[0].type` is a tool that the provider runs, and what it returns would reach the model without \
+            a label; leave it out",
         );
-        check(r#""tools":[{"name":"f","defer_loading":true}]"#, "`tools[0].defer_loading` is not supported");
         check(
-            r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
-            "`tool_choice.disable_parallel_tool_use` has a value that is not supported",
+            r#""tools":[{"type":"bash_20250124","name":"bash"}]"#,
+            "`tools[0].type` is a tool whose arguments only the provider describes; declare it as a custom tool",
+        );
+        check(
+            r#""tools":[{"type":"web_searching","name":"f"}]"#,
+            "`tools[0].type` is no known type of tool; leave the tool out",
         );
         check(r#""messages":[{"role":"system","content":"s"}]"#, "fine");
         check(
             r#""messages":[{"role":"assistant","content":"s","flowgate":{"source":"typed"}}]"#,
-            "`messages[0].flowgate` is not supported",
+            "`messages[0].flowgate` is not known",
         );
         check(r#""messages":[{"role":"tool","content":"s"}]"#, "`messages[0].role` is not supported");
         let block = |role: &str, block: &str, expected: &str| {
             check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);
         };
         block("user", r#"{"type":"document"}"#, "`messages[0].content[0].type` is not supported");
-        block("assistant", r#"{"type":"thinking"}"#, "`messages[0].content[0].type` is not supported");
+        block("user", r#"{"type":"thinking"}"#, "`messages[0].content[0].type` is not supported");
+        block(
+            "assistant",
+            r#"{"type":"thinking","notes":"n"}"#,
+            "`messages[0].content[0].notes` is not known",
+        );
         block(
             "user",
             r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,

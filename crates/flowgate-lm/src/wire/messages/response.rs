@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::call_id_or_index;
+use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
-use super::request::tool_use;
+use super::request::{shown_block, tool_use};
 use crate::Error;
-use crate::chat::{Completion, Stop, ToolCall, Usage};
+use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
-    let content: Vec<Value> = text.into_iter().chain(completion.calls.iter().map(tool_use)).collect();
+    let thoughts = completion.thoughts.iter().map(shown_block);
+    let content: Vec<Value> = thoughts.chain(text).chain(completion.calls.iter().map(tool_use)).collect();
     json!({
         "id": head.id,
         "type": "message",
@@ -59,12 +60,29 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                     input.ok_or(Error::Malformed("the `input` of a tool call is not an object"))?.to_string();
                 completion.calls.push(ToolCall { id: call_id_or_index(field("id"), index), name, arguments });
             }
-            BlockKind::Thought => {}
+            BlockKind::Thought => completion.thoughts.push(read_thought(block)),
+        }
+        if completion.thoughts.len() > MAX_THOUGHTS {
+            return Err(TOO_MANY_THOUGHTS);
         }
     }
     completion.stop = read_stop_reason(body.get("stop_reason"))?;
     completion.usage = read_usage(body.get("usage"), Usage::default());
     correct_stop_reason(completion)
+}
+
+/// Returns the part of the reasoning that a block contains, or begins in a stream.
+pub(super) fn read_thought(block: &Value) -> ReasoningPart {
+    let field = |key: &str| fields::text(block, key).to_owned();
+    if fields::text(block, "type") == "redacted_thinking" {
+        return ReasoningPart { seal: Seal::Redacted(field("data")), ..ReasoningPart::default() };
+    }
+    let texts = Some(field("thinking")).filter(|text| !text.is_empty());
+    ReasoningPart {
+        texts: texts.into_iter().collect(),
+        seal: Seal::Signature(field("signature")),
+        author: String::new(),
+    }
 }
 
 /// The kind of a block.

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{
-    EARLY, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
+    EARLY, ReasoningOrder, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
 };
-use super::response::{BlockKind, block_kind, read_stop_reason, read_usage, stop_reason};
+use super::request::shown_block;
+use super::response::{BlockKind, block_kind, read_stop_reason, read_thought, read_usage, stop_reason};
 use crate::Error;
-use crate::chat::{Completion, Stop};
+use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
@@ -18,7 +19,12 @@ const MAX_BLOCKS: usize = 4096;
 
 /// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
+pub fn encode_stream(
+    completion: &Completion,
+    text_pieces: &[&str],
+    head: ResponseHead<'_>,
+    order: ReasoningOrder,
+) -> Vec<SseEvent> {
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -46,9 +52,21 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
         events.push(event("content_block_stop", json!({"index": index})));
         index += 1;
     };
-    if !completion.text.is_empty() {
-        let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
-        block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
+    let text = |block: &mut dyn FnMut(Value, Vec<Value>)| {
+        if !completion.text.is_empty() {
+            let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
+            block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
+        }
+    };
+    if order == ReasoningOrder::AfterText {
+        text(&mut block);
+    }
+    for thought in &completion.thoughts {
+        let (begin, deltas) = thought_events(thought);
+        block(begin, deltas);
+    }
+    if order == ReasoningOrder::First {
+        text(&mut block);
     }
     for call in &completion.calls {
         // The arguments as the model wrote them, if they are an object.
@@ -66,12 +84,24 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
     events
 }
 
+/// Returns the beginning of the block of a part of the reasoning, and its pieces.
+fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
+    let whole = shown_block(thought);
+    if fields::text(&whole, "type") == "redacted_thinking" {
+        return (whole, Vec::new());
+    }
+    let text = |piece: &&str| json!({"type": "thinking_delta", "thinking": piece});
+    let mut deltas: Vec<Value> = pieces(fields::text(&whole, "thinking")).iter().map(text).collect();
+    deltas.push(json!({"type": "signature_delta", "signature": fields::text(&whole, "signature")}));
+    (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+}
+
 /// A block that has begun.
 #[derive(Debug)]
 struct OpenBlock {
     kind: BlockKind,
-    /// The index of the call, if it is one.
-    call: usize,
+    /// The index of the call or of the part of the reasoning, if it is one.
+    index: usize,
     ended: bool,
 }
 
@@ -143,7 +173,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Begins a content block: a text, a call, or the model's reasoning, which is ignored.
+    /// Begins a content block: a text, a call, or a part of the model's reasoning.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         if index(body)? != self.blocks.len() {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
@@ -156,22 +186,22 @@ impl StreamDecoder {
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
-        // The index of the call that the block begins; unused if it is not a call.
-        let mut call = 0;
+        // The index of the call or of the part of the reasoning that the block begins; unused for a text.
+        let mut index = 0;
         match kind {
             BlockKind::Text => self.assembly.text(field("text"), listener)?,
             BlockKind::Use => {
-                call = self.assembly.call(field("id"), field("name"), listener)?;
+                index = self.assembly.call(field("id"), field("name"), listener)?;
                 // Some servers send the whole input at once.
                 let input = block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
                 if let Some(input) = input {
                     let json = Value::Object(input.clone()).to_string();
-                    self.assembly.arguments(call, &json, listener)?;
+                    self.assembly.arguments(index, &json, listener)?;
                 }
             }
-            BlockKind::Thought => {}
+            BlockKind::Thought => index = self.assembly.thought(read_thought(block), listener)?,
         }
-        self.blocks.push(OpenBlock { kind, call, ended: false });
+        self.blocks.push(OpenBlock { kind, index, ended: false });
         Ok(())
     }
 
@@ -187,13 +217,21 @@ impl StreamDecoder {
         match (field("type"), block.kind) {
             ("text_delta", BlockKind::Text) => self.assembly.text(field("text"), listener),
             ("input_json_delta", BlockKind::Use) => {
-                let call = block.call;
+                let call = block.index;
                 self.assembly.arguments(call, field("partial_json"), listener)
             }
-            ("text_delta" | "input_json_delta", _) => {
+            ("thinking_delta", BlockKind::Thought) => {
+                let index = block.index;
+                self.assembly.thought_text(index, field("thinking"), listener)
+            }
+            ("signature_delta", BlockKind::Thought) => {
+                let index = block.index;
+                self.assembly.signature(index, field("signature"))
+            }
+            ("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta", _) => {
                 Err(Error::Malformed("the `delta` of a content block has another type than the block"))
             }
-            // Reasoning, citations, and kinds of future versions.
+            // Citations, and kinds of future versions.
             _ => Ok(()),
         }
     }
@@ -205,7 +243,7 @@ impl StreamDecoder {
             "a `content_block_stop` event has the index of a block that is not open",
         ))?;
         block.ended = true;
-        let (kind, call) = (block.kind, block.call);
+        let (kind, call) = (block.kind, block.index);
         let calls = &self.assembly.completion.calls;
         // A call without arguments may have no pieces: its input was `{}` from the start.
         if kind == BlockKind::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {

@@ -2,16 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::super::assembly::call_id_or_index;
+use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
-use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
+use super::super::tool_forms::custom_input;
+use super::super::{MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason, put, reported_error};
 use crate::Error;
-use crate::chat::{Completion, Stop, ToolCall, Usage};
+use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
 /// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
-    let output = output(completion, head);
+    let output = output(completion, head, ReasoningOrder::First);
     response(completion, head, status(completion), &output)
 }
 
@@ -71,8 +72,8 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Returns the items of an answer: the text, then the calls.
-pub(super) fn output(completion: &Completion, head: ResponseHead<'_>) -> Vec<Value> {
+/// Returns the items of an answer: the reasoning and the text in this order, then the calls.
+pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
         encode_message(
@@ -82,8 +83,32 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>) -> Vec<Val
         )
     });
     let calls = completion.calls.iter().enumerate();
-    let calls = calls.map(|(index, item)| encode_call(head, index, item, &item.arguments, "completed"));
-    message.into_iter().chain(calls).collect()
+    let calls =
+        calls.map(|(index, item)| encode_call(head, index, item, &sent_arguments(head, item), "completed"));
+    let thoughts = completion.thoughts.iter().enumerate();
+    let mut items: Vec<Value> =
+        thoughts.map(|(index, thought)| encode_thought(head, index, thought)).collect();
+    match order {
+        ReasoningOrder::First => items.extend(message),
+        ReasoningOrder::AfterText => items.splice(0..0, message).for_each(drop),
+    }
+    items.extend(calls);
+    items
+}
+
+/// Encodes a part of the reasoning for a client, with its index.
+pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
+    let summary = |text: &String| json!({"type": "summary_text", "text": text});
+    let encrypted = match &thought.seal {
+        Seal::Item { encrypted, .. } => encrypted.clone(),
+        _ => None,
+    };
+    json!({
+        "id": format!("rs_{}_{index}", head.id),
+        "type": "reasoning",
+        "summary": thought.texts.iter().map(summary).collect::<Vec<_>>(),
+        "encrypted_content": encrypted,
+    })
 }
 
 /// Returns the single part of the text.
@@ -121,14 +146,32 @@ pub(super) fn encode_call(
     arguments: &str,
     status: &str,
 ) -> Value {
-    json!({
+    let form = head.tools.of(&call.name);
+    let namespace = form.and_then(|form| form.namespace.as_ref());
+    let (kind, input) = match form {
+        Some(form) if form.is_custom => ("custom_tool_call", "input"),
+        _ => ("function_call", "arguments"),
+    };
+    let mut item = json!({
         "id": call_id(head, index),
-        "type": "function_call",
+        "type": kind,
         "status": status,
         "call_id": call.id,
-        "name": call.name,
-        "arguments": arguments,
-    })
+        "name": namespace.map_or(&call.name, |(_, name)| name),
+        input: arguments,
+    });
+    if let Some((namespace, _)) = namespace {
+        put(&mut item, "namespace", namespace.as_str());
+    }
+    item
+}
+
+/// Returns what a call is sent with: its arguments, or its text if the tool is a custom one.
+pub(super) fn sent_arguments(head: ResponseHead<'_>, call: &ToolCall) -> String {
+    match head.tools.of(&call.name) {
+        Some(form) if form.is_custom => custom_input(&call.arguments),
+        _ => call.arguments.clone(),
+    }
 }
 
 /// Decodes the body of an answer.
@@ -155,7 +198,10 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                     arguments: fields::text(item, "arguments").to_owned(),
                 });
             }
-            OutputItemKind::Thought => {}
+            OutputItemKind::Thought => completion.thoughts.push(read_thought(item)),
+        }
+        if completion.thoughts.len() > MAX_THOUGHTS {
+            return Err(TOO_MANY_THOUGHTS);
         }
     }
     completion.stop = read_stop_reason(body, refused, !completion.calls.is_empty())?;
@@ -163,6 +209,18 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
     correct_stop_reason(completion)
+}
+
+/// Returns the part of the reasoning that an item contains.
+pub(super) fn read_thought(item: &Value) -> ReasoningPart {
+    let summary = fields::list(item, "summary").unwrap_or_default().iter();
+    let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
+    let encrypted = Some(fields::text(item, "encrypted_content").to_owned()).filter(|text| !text.is_empty());
+    ReasoningPart {
+        texts: texts.collect(),
+        seal: Seal::Item { id: fields::text(item, "id").to_owned(), encrypted },
+        author: String::new(),
+    }
 }
 
 /// Returns why the model stopped. `refused` tells whether the answer has a refusal, and `calls` whether it has calls.

@@ -4,19 +4,24 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, ResponseHead, data, pieces, reported_error};
+use super::super::{EARLY, ReasoningOrder, ResponseHead, data, pieces, reported_error};
 use super::response::{
-    OutputItemKind, call_id, decode_response, encode_call, encode_message, encode_text, item_kind,
-    message_id, output, response, status,
+    OutputItemKind, call_id, decode_response, encode_call, encode_message, encode_text, encode_thought,
+    item_kind, message_id, output, read_thought, response, sent_arguments, status,
 };
 use crate::Error;
-use crate::chat::{Completion, Stop};
+use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
 /// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: ResponseHead<'_>) -> Vec<SseEvent> {
+pub fn encode_stream(
+    completion: &Completion,
+    text_pieces: &[&str],
+    head: ResponseHead<'_>,
+    order: ReasoningOrder,
+) -> Vec<SseEvent> {
     let mut events = Vec::new();
     let mut event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name, "sequence_number": events.len()});
@@ -28,10 +33,15 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
     let begun = response(completion, head, "in_progress", &[]);
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
-    let items = output(completion, head);
-    let before = usize::from(!completion.text.is_empty());
-    if let (1, Some(whole)) = (before, items.first()) {
-        let at = json!({"output_index": 0, "item_id": message_id(head), "content_index": 0});
+    let items = output(completion, head, order);
+    for (index, thought) in completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::First)
+    {
+        thought_events(head, index, (index, thought), &mut event);
+    }
+    let has_text = !completion.text.is_empty();
+    let place = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
+    if let (true, Some(whole)) = (has_text, items.get(place)) {
+        let at = json!({"output_index": place, "item_id": message_id(head), "content_index": 0});
         let with = |key: &str, value: Value| {
             let mut body = at.clone();
             super::super::put(&mut body, key, value);
@@ -42,7 +52,7 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
             _ => ("output_text", "text"),
         };
         let empty = encode_message(head, "in_progress", &[]);
-        event("response.output_item.added", json!({"output_index": 0, "item": empty}));
+        event("response.output_item.added", json!({"output_index": place, "item": empty}));
         event("response.content_part.added", with("part", encode_text(completion, "")));
         for piece in text_pieces {
             let mut body = with("delta", json!(piece));
@@ -57,26 +67,64 @@ pub fn encode_stream(completion: &Completion, text_pieces: &[&str], head: Respon
         }
         event(&format!("response.{kind}.done"), body);
         event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
-        event("response.output_item.done", json!({"output_index": 0, "item": whole}));
+        event("response.output_item.done", json!({"output_index": place, "item": whole}));
     }
+    let after_text = usize::from(has_text);
+    for (index, thought) in
+        completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
+    {
+        thought_events(head, after_text + index, (index, thought), &mut event);
+    }
+    let before = after_text + completion.thoughts.len();
     for (index, called) in completion.calls.iter().enumerate() {
         let at = before + index;
         let id = call_id(head, index);
         let begun = encode_call(head, index, called, "", "in_progress");
         event("response.output_item.added", json!({"output_index": at, "item": begun}));
-        for piece in pieces(&called.arguments) {
+        let sent = sent_arguments(head, called);
+        let is_custom = fields::text(&begun, "type") == "custom_tool_call";
+        let kind = if is_custom { "custom_tool_call_input" } else { "function_call_arguments" };
+        for piece in pieces(&sent) {
             let body = json!({"output_index": at, "item_id": id, "delta": piece});
-            event("response.function_call_arguments.delta", body);
+            event(&format!("response.{kind}.delta"), body);
         }
-        let body =
-            json!({"output_index": at, "item_id": id, "name": called.name, "arguments": called.arguments});
-        event("response.function_call_arguments.done", body);
-        let whole = encode_call(head, index, called, &called.arguments, "completed");
+        let body = match is_custom {
+            true => json!({"output_index": at, "item_id": id, "input": sent}),
+            false => {
+                json!({"output_index": at, "item_id": id, "name": fields::text(&begun, "name"), "arguments": sent})
+            }
+        };
+        event(&format!("response.{kind}.done"), body);
+        let whole = encode_call(head, index, called, &sent, "completed");
         event("response.output_item.done", json!({"output_index": at, "item": whole}));
     }
     let status = status(completion);
     event(&format!("response.{status}"), json!({"response": response(completion, head, status, &items)}));
     events
+}
+
+/// Writes the events of a part of the reasoning, which is the output item `at`.
+fn thought_events(
+    head: ResponseHead<'_>,
+    at: usize,
+    (index, thought): (usize, &ReasoningPart),
+    event: &mut impl FnMut(&str, Value),
+) {
+    let whole = encode_thought(head, index, thought);
+    let begun = encode_thought(head, index, &ReasoningPart::default());
+    let id = fields::text(&whole, "id");
+    event("response.output_item.added", json!({"output_index": at, "item": begun}));
+    for (number, text) in thought.texts.iter().enumerate() {
+        let place = |key: &str, value: Value| json!({"item_id": id, "output_index": at, "summary_index": number, key: value});
+        let part = |text: &str| json!({"type": "summary_text", "text": text});
+        event("response.reasoning_summary_part.added", place("part", part("")));
+        for piece in pieces(text) {
+            event("response.reasoning_summary_text.delta", place("delta", json!(piece)));
+        }
+        event("response.reasoning_summary_text.done", place("text", json!(text)));
+        event("response.reasoning_summary_part.done", place("part", part(text)));
+    }
+    event("response.output_item.done", json!({"output_index": at, "item": whole}));
 }
 
 /// A call that has begun, with every identifier by which later events may refer to it.
@@ -171,8 +219,12 @@ impl StreamDecoder {
     /// Takes a finished item, which repeats its content.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
-        if item_kind(item)? != OutputItemKind::Call {
-            return Ok(());
+        match item_kind(item)? {
+            OutputItemKind::Call => {}
+            OutputItemKind::Message => return Ok(()),
+            OutputItemKind::Thought => {
+                return self.assembly.thought(read_thought(item), listener).map(|_| ());
+            }
         }
         let field = |key: &str| fields::text(item, key);
         let by_id = || {
@@ -192,12 +244,16 @@ impl StreamDecoder {
         let response = body
             .get("response")
             .ok_or(Error::Malformed("the final event of the stream has no `response`"))?;
-        let end = decode_response(response)?;
-        let heard = &self.assembly.completion;
+        let mut end = decode_response(response)?;
+        let heard = &mut self.assembly.completion;
         if end.text != heard.text || end.calls != heard.calls {
             return Err(Error::Malformed(
                 "the final event of the stream does not repeat the text and the calls that were streamed",
             ));
+        }
+        // Some servers do not repeat the reasoning.
+        if end.thoughts.is_empty() {
+            end.thoughts = std::mem::take(&mut heard.thoughts);
         }
         self.done = Some(end);
         Ok(())

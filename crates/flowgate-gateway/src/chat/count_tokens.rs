@@ -1,0 +1,29 @@
+//! Answers the route that counts the tokens of a request to the Messages API. `http::service` calls it.
+//!
+//! The gateway estimates the number from what the client sent. It asks no model: the number that a model's server reports
+//! belongs to what the model is shown, which may depend on hidden text.
+
+use axum::http::StatusCode;
+use flowgate_lm::estimated_input_tokens;
+use flowgate_lm::wire::Api;
+use serde_json::json;
+
+use super::ModelRoutes;
+use super::error_reply::error_reply;
+use super::model_request::ModelRouteRequest;
+use crate::http::reply::HttpReply;
+
+impl ModelRoutes {
+    /// Estimates the tokens of the request with this body.
+    pub(crate) fn count_tokens(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
+        let bad = |message: &str| error_reply(Api::Messages, StatusCode::BAD_REQUEST, message);
+        let text =
+            std::str::from_utf8(body).map_err(|_| bad("the body of the request is not valid UTF-8"))?;
+        let request = received.client.prefix_cache.decode_count_request(text).map_err(|why| bad(&why))?;
+        Ok(HttpReply::json(StatusCode::OK, &json!({"input_tokens": estimated_input_tokens(&request)})))
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads `dropped-fields` and `dropped-tools` of an upstream: what its clients may send although the gateway does not
+//! understand it. The gateway drops it, so that the upstream never receives it.
+
+use flowgate_lm::wire::DroppedParts;
+
+/// The most entries of each list.
+const MAX_ENTRIES: usize = 64;
+
+/// Checks both lists.
+///
+/// # Errors
+/// If an entry cannot be the path of a field or the type of a tool.
+pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DroppedParts, String> {
+    if fields.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
+        return Err(format!("`dropped-fields` and `dropped-tools` may have {MAX_ENTRIES} entries each"));
+    }
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word.len() <= 64
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+    };
+    if let Some(field) = fields.iter().find(|field| !field.split('.').all(is_word)) {
+        return Err(format!(
+            "`dropped-fields` has `{}`, which is no path of a field: write names with dots between them, such as \
+            `tools.vendor_hint`",
+            field.escape_debug()
+        ));
+    }
+    // A declaration of provenance that is dropped would pass for none, which may be trusted more.
+    if fields.iter().any(|field| field.split('.').next_back() == Some("flowgate")) {
+        return Err(
+            "`dropped-fields` has a field `flowgate`, which only the gateway reads: remove it".to_owned()
+        );
+    }
+    if let Some(tool) = tools.iter().find(|tool| !is_word(tool)) {
+        return Err(format!(
+            "`dropped-tools` has `{}`, which is no type of a tool: write one such as `web_search`",
+            tool.escape_debug()
+        ));
+    }
+    Ok(DroppedParts { fields, tools })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_paths_and_types() {
+        let check = |fields: &[&str], tools: &[&str], expected: Option<&str>| {
+            let [fields, tools] =
+                [fields, tools].map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+            let problem = dropped_parts(fields, tools).err();
+            let is_expected = match (&problem, expected) {
+                (Some(problem), Some(expected)) => problem.contains(expected),
+                (problem, expected) => problem.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{problem:?} {expected:?}");
+        };
+        check(&["safeguards", "tools.vendor_hint"], &["web_search"], None);
+        check(&["messages[0].x"], &[], Some("no path of a field"));
+        check(&["a..b"], &[], Some("no path of a field"));
+        check(&[""], &[], Some("no path of a field"));
+        check(&["messages.flowgate"], &[], Some("which only the gateway reads"));
+        check(&[], &["web search"], Some("no type of a tool"));
+        check(&["a"; 65], &[], Some("64 entries"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Defines the reasoning of a model: what a request asks of it, and what the model's server returns of it.
+//!
+//! [`Sampling`](super::Sampling) carries the former, [`Message`](super::Message) and [`Completion`](super::Completion)
+//! the latter. The wire formats translate both.
+
+use serde::{Deserialize, Serialize};
+
+/// A part of a model's reasoning, as the model's server sent it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReasoningPart {
+    /// The texts that can be read: the reasoning, or summaries of it. Empty if the server keeps them to itself.
+    pub texts: Vec<String>,
+    /// The evidence by which the server recognises the part, and which it must get back unchanged.
+    #[serde(default)]
+    pub seal: Seal,
+    /// The model that wrote it; empty if that is unknown. It is sent to no other model, which could not read the seal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author: String,
+}
+
+impl ReasoningPart {
+    /// Returns the readable text; empty if there is none.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.texts.join("\n\n")
+    }
+
+    /// Whether it can be sent to this model.
+    pub(crate) fn is_readable_by(&self, model: &str) -> bool {
+        self.author.is_empty() || self.author == model
+    }
+
+    /// Returns the size of all its texts, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let seal = match &self.seal {
+            Seal::None => 0,
+            Seal::Signature(text) | Seal::Redacted(text) => text.len(),
+            Seal::Item { id, encrypted } => id.len() + encrypted.as_ref().map_or(0, String::len),
+        };
+        seal + self.texts.iter().map(String::len).sum::<usize>()
+    }
+}
+
+/// The evidence by which a model's server recognises a part of its reasoning. Only the server can read it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seal {
+    /// None: the part cannot be sent back.
+    #[default]
+    None,
+    /// The signature of a thinking block of Anthropic's format.
+    Signature(String),
+    /// The content of a redacted thinking block of Anthropic's format, which has no readable text.
+    Redacted(String),
+    /// A reasoning item of OpenAI's Responses API.
+    Item {
+        /// The id of the item.
+        id: String,
+        /// The encrypted reasoning, if the request asked for it.
+        encrypted: Option<String>,
+    },
+}
+
+/// What a request asks of the model's reasoning. `None` leaves it to the server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reasoning {
+    /// How much the model is to reason, and to write.
+    pub effort: Option<Effort>,
+    /// Whether the model thinks before it answers, in Anthropic's format.
+    pub thinking: Option<Thinking>,
+    /// How thinking blocks are returned, in Anthropic's format.
+    pub display: Option<ThinkingDisplay>,
+    /// How the reasoning is summarised, in OpenAI's Responses API.
+    pub summary: Option<ReasoningSummary>,
+    /// Whether OpenAI's Responses API returns the encrypted reasoning, so that it can be sent back.
+    pub is_returned: bool,
+}
+
+/// Whether a model thinks before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// It does not.
+    Disabled,
+    /// The model decides.
+    Adaptive,
+    /// It does, with at most this many tokens.
+    Enabled(u32),
+}
+
+/// Declares an enumeration of words of a wire format, with their names in requests.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All variants.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Returns the name in requests.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// Returns the variant with this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.name() == name)
+            }
+        }
+    };
+}
+
+words! {
+    /// How much a model is to reason.
+    Effort {
+        /// Not at all.
+        None = "none",
+        /// As little as possible.
+        Minimal = "minimal",
+        /// Little.
+        Low = "low",
+        /// The default of most models.
+        Medium = "medium",
+        /// Much.
+        High = "high",
+        /// More than that.
+        Xhigh = "xhigh",
+        /// As much as possible.
+        Max = "max",
+    }
+}
+
+words! {
+    /// How thinking blocks are returned.
+    ThinkingDisplay {
+        /// With a summary of the thinking.
+        Summarized = "summarized",
+        /// Without readable text.
+        Omitted = "omitted",
+    }
+}
+
+words! {
+    /// How reasoning is summarised.
+    ReasoningSummary {
+        /// The server decides.
+        Auto = "auto",
+        /// In few words.
+        Concise = "concise",
+        /// In more words.
+        Detailed = "detailed",
+    }
+}
+
+words! {
+    /// How long the model's text is to be.
+    Verbosity {
+        /// Short.
+        Low = "low",
+        /// The default.
+        Medium = "medium",
+        /// Long.
+        High = "high",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_their_names() {
+        let all: Vec<&str> = Effort::ALL.iter().map(|effort| effort.name()).collect();
+        assert_eq!(all, ["none", "minimal", "low", "medium", "high", "xhigh", "max"]);
+        assert_eq!(Effort::from_name("xhigh"), Some(Effort::Xhigh));
+        assert_eq!(Effort::from_name("XHIGH"), None);
+        assert_eq!(Verbosity::from_name("max"), None);
+    }
+
+    /// Conversations that were stored before a field existed are read with its default.
+    #[test]
+    fn stored_forms_are_read_with_defaults() {
+        assert_eq!(serde_json::from_str::<Reasoning>("{}").ok(), Some(Reasoning::default()));
+        assert_eq!(
+            serde_json::from_str::<ReasoningPart>(r#"{"texts":[]}"#).ok(),
+            Some(ReasoningPart::default())
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! Declares the fields of requests in OpenAI's Chat Completions format, for its decoder and for the documentation.
+
+use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
+use super::super::known_fields::{KnownFields, known_fields};
+
+const CACHING: &str = "affects only caching and cost";
+const END_USER: &str = "identifies the end user to the provider";
+const LOG_PROBABILITIES: &str =
+    "asks for words that the model did not write, which no rule has judged; leave it out";
+const PENALTY: &str = "is supported only as 0: the gateway passes on no penalties";
+const OLD_FUNCTIONS: &str = "is the old form of `tools` and `tool_choice`; use these";
+const AUDIO: &str = "concerns speech, which no rule can judge; leave it out";
+const PARTICIPANT: &str =
+    "names a participant, which is text for the model without a label; put it into the content";
+
+known_fields! {
+    REQUEST = "request" {
+        "model": Read("the model, if the client may ask for it"),
+        "messages": Read("labelled one by one"),
+        "tools": Read("labelled as tool descriptions"),
+        "tool_choice": Read("passed on for the first message of a turn"),
+        "parallel_tool_calls": Read("passed on"),
+        "max_tokens": Read("passed on"),
+        "max_completion_tokens": Read("passed on"),
+        "temperature": Read("passed on"),
+        "top_p": Read("passed on"),
+        "seed": Read("passed on"),
+        "stop": Read("passed on"),
+        "stream": Read("whether the reply is streamed"),
+        "stream_options": Read("see below"),
+        "reasoning_effort": Read("passed on; in Anthropic's format as the effort of the output"),
+        "verbosity": Read("passed on"),
+        "user": Dropped(END_USER),
+        "safety_identifier": Dropped(END_USER),
+        "metadata": Dropped("labels the request for its sender"),
+        "prompt_cache_key": Dropped(CACHING),
+        "prompt_cache_options": Dropped(CACHING),
+        "prompt_cache_retention": Dropped(CACHING),
+        "service_tier": Dropped("the operator's account decides on capacity"),
+        "store": Dropped("the provider stores nothing: the gateway sends whole conversations"),
+        "n": Only(&["1"], "is supported only as 1: a conversation continues with one message of the model"),
+        "logprobs": Only(&["false"], LOG_PROBABILITIES),
+        "top_logprobs": Only(&["0"], LOG_PROBABILITIES),
+        "logit_bias": Only(&["{}"], "is supported only when empty: the gateway passes on no bias"),
+        "modalities": Only(&[r#"["text"]"#], AUDIO),
+        "audio": Refused(AUDIO),
+        "response_format": Only(&[r#"{"type":"text"}"#], "carries a schema, which is text for the model without a label; describe the form in a message"),
+        "frequency_penalty": Only(&["0", "0.0"], PENALTY),
+        "presence_penalty": Only(&["0", "0.0"], PENALTY),
+        "functions": Refused(OLD_FUNCTIONS),
+        "function_call": Refused(OLD_FUNCTIONS),
+        "prediction": Refused("carries text for the model without a label; leave it out"),
+        "web_search_options": Refused("lets the provider search the web, and what it finds would reach the model without a label; leave it out"),
+        "moderation": Refused("asks the provider to judge the conversation; the gateway judges it, so leave it out"),
+    }
+    STREAM_OPTIONS = "request.stream_options" {
+        "include_usage": Read("whether the stream reports token usage"),
+        "include_obfuscation": Dropped("the gateway sends text in pieces of its own"),
+    }
+    ONLY_MESSAGES = "messages, decoded alone" {
+        "messages": Read("labelled one by one"),
+    }
+    PLAIN = "message of the system" {
+        "role": Read("`system` or `developer`"),
+        "content": Read("a text or parts"),
+        "name": Refused(PARTICIPANT),
+    }
+    USER = "message of the user" {
+        "role": Read("`user`"),
+        "content": Read("a text or parts"),
+        "flowgate": Read("the provenance of the message"),
+        "name": Refused(PARTICIPANT),
+    }
+    ASSISTANT = "message of the model" {
+        "role": Read("`assistant`"),
+        "content": Read("a text or parts"),
+        "refusal": Read("text like any other"),
+        "tool_calls": Read("the calls"),
+        "reasoning_content": Dropped("the gateway keeps the reasoning and returns it to the model itself"),
+        "annotations": Only(&["[]"], "is supported only when empty: it refers to state at the provider"),
+        "name": Refused(PARTICIPANT),
+        "audio": Refused(AUDIO),
+        "function_call": Refused(OLD_FUNCTIONS),
+    }
+    OUTPUT = "output of a tool" {
+        "role": Read("`tool`"),
+        "content": Read("labelled as the output of the tool"),
+        "tool_call_id": Read("the id of the call"),
+        "flowgate": Read("whether the tool failed"),
+        "name": Dropped("the call names the tool"),
+    }
+    CALL = "tool call" {
+        "id": Read("the id of the call"),
+        "type": Only(&[r#""function""#], "is supported only as `function`"),
+        "function": Read("the tool and the arguments"),
+        "index": Dropped("the calls are in order"),
+    }
+    CALLED = "function of a tool call" {
+        "name": Read("the tool"),
+        "arguments": Read("the arguments"),
+    }
+    TEXT_PART = "text part" {
+        "type": Read("`text`"),
+        "text": Read("labelled with its message"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    TEXT_PART_OF_USER = "text part of the user" {
+        "type": Read("`text`"),
+        "text": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the part"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    REFUSAL_PART = "refusal part" {
+        "type": Read("`refusal`"),
+        "refusal": Read("labelled with its message"),
+    }
+    REFUSAL_PART_OF_USER = "refusal part of the user" {
+        "type": Read("`refusal`"),
+        "refusal": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the part"),
+    }
+    IMAGE_PART = "image part" {
+        "type": Read("`image_url`"),
+        "image_url": Read("see below"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    IMAGE_PART_OF_USER = "image part of the user" {
+        "type": Read("`image_url`"),
+        "image_url": Read("see below"),
+        "flowgate": Read("the provenance of the part"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    IMAGE_URL = "address of an image" {
+        "url": Read("a web address, or the content in base64"),
+        "detail": Dropped("the provider decides on the resolution"),
+    }
+    TOOL = "tool" {
+        "type": Read("`function`"),
+        "function": Read("see below"),
+    }
+    FUNCTION = "function of a tool" {
+        "name": Read("the name of the tool"),
+        "description": Read("labelled as a tool description"),
+        "parameters": Read("labelled as a tool description"),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+    }
+    CHOICE = "request.tool_choice" {
+        "type": Only(&[r#""function""#], "is supported only as `function`"),
+        "function": Read("see below"),
+    }
+    CHOSEN = "function of request.tool_choice" {
+        "name": Read("the tool that must be called"),
+    }
+}

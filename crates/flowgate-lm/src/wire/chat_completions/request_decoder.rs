@@ -1,0 +1,334 @@
+//! Decodes requests of OpenAI's chat completions.
+
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
+use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
+use super::fields::{
+    ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FUNCTION, IMAGE_PART, IMAGE_PART_OF_USER, IMAGE_URL,
+    ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, STREAM_OPTIONS, TEXT_PART,
+    TEXT_PART_OF_USER, TOOL, USER,
+};
+use crate::chat::{
+    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec,
+    Verbosity,
+};
+use crate::json::Json;
+
+/// Decodes the body of a request.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot express.
+pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, dropped)?;
+    body.reject_unknown(&REQUEST)?;
+    let mut usage = false;
+    if body.get("stream_options").is_some() {
+        let options = body.object("stream_options")?;
+        options.reject_unknown(&STREAM_OPTIONS)?;
+        usage = options.flag("include_usage")?;
+    }
+    let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
+    if old.is_some() && new.is_some() && old != new {
+        return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
+    }
+    if body.get("messages").is_none() {
+        return body.field_error("messages", "is missing");
+    }
+    let tools = body.objects("tools")?;
+    let (messages, sources) = read_messages(&body)?;
+    let request = Request {
+        messages: messages.into(),
+        tools: tools
+            .filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose())
+            .collect::<Result<_, _>>()?,
+        choice: read_choice(&body)?,
+        sampling: Sampling {
+            max_tokens: new.or(old),
+            temperature: body.number("temperature")?,
+            top_p: body.number("top_p")?,
+            seed: body.whole_number("seed")?,
+            stop: body.texts("stop")?,
+            reasoning: Reasoning {
+                effort: body.word("reasoning_effort", Effort::from_name, UNKNOWN_EFFORT)?,
+                ..Reasoning::default()
+            },
+            verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
+            single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
+        },
+    };
+    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
+    Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the messages of a request, from an object without any other field.
+///
+/// # Errors
+/// If one contains something that a [`Message`] cannot express.
+pub fn decode_messages(
+    body: &Json<'_>,
+    dropped: &DroppedParts,
+) -> Result<(Vec<Message>, Sources), WireError> {
+    let body = ObjectFields::of_body(body, dropped)?;
+    body.reject_unknown(&ONLY_MESSAGES)?;
+    read_messages(&body)
+}
+
+fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
+    let (mut messages, mut sources) = (Vec::new(), Sources::default());
+    for message in body.objects("messages")? {
+        let message = message?;
+        messages.push(read_message(&message)?);
+        if matches!(messages.last(), Some(Message::User(_))) {
+            sources.set(messages.len() - 1, sources_of(&message)?);
+        }
+    }
+    Ok((messages, sources))
+}
+
+/// Returns the sources of the parts of a message: the part's own, or else that of the message.
+fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+    let of_message = message.source()?;
+    match message.get("content") {
+        None => Ok(Vec::new()),
+        Some(Json::Text(_)) => Ok(vec![of_message]),
+        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect(),
+    }
+}
+
+/// Decodes a message of one of the roles. A refusal of the model is text like any other.
+fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
+    match message.text("role")? {
+        "system" | "developer" => {
+            message.reject_unknown(&PLAIN)?;
+            Ok(Message::System(read_content(message)?))
+        }
+        "user" => {
+            message.reject_unknown(&USER)?;
+            Ok(Message::User(read_parts(message, &PARTS_OF_USER)?))
+        }
+        "assistant" => {
+            message.reject_unknown(&ASSISTANT)?;
+            let mut text = String::new();
+            for part in read_content(message)? {
+                match part {
+                    Part::Text(piece) => text.push_str(&piece),
+                    _ => {
+                        return message.field_error(
+                            "content",
+                            "has an image, which an assistant message cannot contain",
+                        );
+                    }
+                }
+            }
+            text.push_str(message.optional_text("refusal")?.unwrap_or_default());
+            let calls = message.objects("tool_calls")?.map(|call| read_call(&call?));
+            Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()?, thoughts: Vec::new() })
+        }
+        "tool" => {
+            message.reject_unknown(&OUTPUT)?;
+            let call_id = message.text("tool_call_id")?.to_owned();
+            Ok(Message::Tool {
+                call_id,
+                content: read_content(message)?,
+                is_error: extension::is_error(message)?,
+            })
+        }
+        _ => message.field_error("role", NOT_SUPPORTED),
+    }
+}
+
+fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
+    call.reject_unknown(&CALL)?;
+    let function = call.object("function")?;
+    function.reject_unknown(&CALLED)?;
+    Ok(ToolCall {
+        id: call.text("id")?.to_owned(),
+        name: function.text("name")?.to_owned(),
+        arguments: function.text("arguments")?.to_owned(),
+    })
+}
+
+/// The fields of parts: texts, refusals and images.
+const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
+
+fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
+    read_parts(message, &PARTS)
+}
+
+/// Decodes the content of a message: a text, or a list of parts. The last argument lists the fields that parts of type
+/// `text`, `refusal` and `image_url` may have.
+fn read_parts(
+    message: &ObjectFields<'_>,
+    [text, refusal, image]: &[KnownFields; 3],
+) -> Result<Vec<Part>, WireError> {
+    match message.get("content") {
+        None => return Ok(Vec::new()),
+        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
+        Some(_) => {}
+    }
+    let part = |part: Result<ObjectFields<'_>, WireError>| {
+        let part = part?;
+        match part.text("type")? {
+            "text" => {
+                part.reject_unknown(text)?;
+                Ok(Part::Text(part.text("text")?.to_owned()))
+            }
+            "refusal" => {
+                part.reject_unknown(refusal)?;
+                Ok(Part::Text(part.text("refusal")?.to_owned()))
+            }
+            "image_url" => {
+                part.reject_unknown(image)?;
+                let image = part.object("image_url")?;
+                image.reject_unknown(&IMAGE_URL)?;
+                parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
+            }
+            _ => part.field_error("type", NOT_SUPPORTED),
+        }
+    };
+    message.objects("content")?.map(part).collect()
+}
+
+/// Reads a tool; `None` if the operator lets clients send it and the gateway leaves it out.
+fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
+    match tool.text("type")? {
+        "function" => {}
+        kind if tool.drops_tool(kind) => return Ok(None),
+        "custom" => {
+            return tool.field_error("type", "is supported in the Responses API only; declare a function");
+        }
+        _ => return tool.field_error("type", UNKNOWN_TOOL),
+    }
+    tool.reject_unknown(&TOOL)?;
+    let function = tool.object("function")?;
+    function.reject_unknown(&FUNCTION)?;
+    Ok(Some(ToolSpec {
+        name: function.text("name")?.to_owned(),
+        description: function.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: function.schema("parameters")?.into(),
+    }))
+}
+
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
+fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
+    match body.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Json::Text(word)) => match word.as_ref() {
+            "auto" => Ok(ToolChoice::Auto),
+            "required" => Ok(ToolChoice::Any),
+            "none" => Ok(ToolChoice::None),
+            _ => body.field_error("tool_choice", NOT_SUPPORTED),
+        },
+        Some(_) => {
+            let choice = body.object("tool_choice")?;
+            choice.reject_unknown(&CHOICE)?;
+            let chosen = choice.object("function")?;
+            chosen.reject_unknown(&CHOSEN)?;
+            Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(field: &str, expected: &str) {
+        let text = format!(r#"{{"model":"m","messages":[],{field}}}"#);
+        let shown = match decode_request(
+            &Json::from(&serde_json::from_str(&text).unwrap()),
+            &DroppedParts::default(),
+        ) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{field}");
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_by_name() {
+        for fine in [
+            r#""n":1"#,
+            r#""n":null"#,
+            r#""user":"u""#,
+            r#""stop":"x""#,
+            r#""stream_options":null"#,
+            r#""max_tokens":5,"max_completion_tokens":5"#,
+            r#""tool_choice":"auto""#,
+            r#""reasoning_effort":"low","verbosity":"high","parallel_tool_calls":false"#,
+            r#""store":true,"prompt_cache_key":"k","safety_identifier":"s","service_tier":"flex""#,
+            r#""messages":[{"role":"assistant","content":"a","reasoning_content":"r"}]"#,
+            r#""messages":[{"role":"tool","tool_call_id":"c","name":"f","content":"r"}]"#,
+        ] {
+            check(fine, "fine");
+        }
+        check(
+            r#""n":2"#,
+            "`n` is supported only as 1: a conversation continues with one message of the model",
+        );
+        for field in [r#"logprobs":true"#, r#"top_logprobs":5"#] {
+            let (name, _) = field.split_once('"').unwrap();
+            let problem =
+                "asks for words that the model did not write, which no rule has judged; leave it out";
+            check(&format!(r#""{field}"#), &format!("`{name}` {problem}"));
+        }
+        check(
+            r#""response_format":{"type":"json_object"}"#,
+            "`response_format` carries a schema, which is text for the model without a label; describe the form \
+            in a message",
+        );
+        check(
+            r#""reasoning_effort":"extreme""#,
+            "`reasoning_effort` is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+        );
+        check(r#""verbosity":"max""#, "`verbosity` is not `low`, `medium` or `high`");
+        check(r#""functions":[]"#, "`functions` is the old form of `tools` and `tool_choice`; use these");
+        check(r#""a secret":1"#, "`...` is not known");
+        check(
+            r#""max_tokens":1,"max_completion_tokens":2"#,
+            "`max_tokens` differs from `max_completion_tokens`; send one of the two",
+        );
+        check(r#""max_tokens":-1"#, "`max_tokens` is not a non-negative integer");
+        check(r#""max_tokens":4294967296"#, "`max_tokens` is larger than 4294967295");
+        check(r#""stop":[1]"#, "`stop` contains an item that is not a string");
+        check(r#""stream":1"#, "`stream` is neither true nor false");
+        check(
+            r#""tools":[{"type":"custom","custom":{}}]"#,
+            "`tools[0].type` is supported in the Responses API only; declare a function",
+        );
+        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
+        check(
+            r#""tool_choice":{"type":"allowed_tools"}"#,
+            "`tool_choice.type` is supported only as `function`",
+        );
+        check(r#""model":1"#, "`model` is not a string");
+        let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
+        message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
+        message(
+            r#"{"role":"user","content":"","name":"n"}"#,
+            "`messages[0].name` names a participant, which is text for the model without a label; put it into the content",
+        );
+        message(r#"{"role":"user","content":3}"#, "`messages[0].content` is not a list");
+        message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");
+        message(
+            r#"{"role":"assistant","audio":{"id":"a"}}"#,
+            "`messages[0].audio` concerns speech, which no rule can judge; leave it out",
+        );
+        let part = |part: &str, expected: &str| {
+            message(&format!(r#"{{"role":"user","content":[{part}]}}"#), expected);
+        };
+        part(r#"{"type":"file","file":{"file_id":"f"}}"#, "`messages[0].content[0].type` is not supported");
+        part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
+        part(
+            r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
+            "`messages[0].content[0].image_url.url` is neither an `http://` or `https://` URL nor a data URL",
+        );
+        part(
+            r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,
+            "`messages[0].content[0].image_url.url` is a data URL without `;base64,`; encode the image in \
+            base64",
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Declares the fields of requests in Anthropic's format, for its decoder and for the documentation.
+
+use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
+use super::super::known_fields::{KnownFields, known_fields};
+
+const CACHING: &str = "affects only caching and cost";
+const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
+const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
+const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
+const HIDDEN_TURNS: &str =
+    "lets the provider write or replace messages that the gateway does not see; leave it out";
+
+known_fields! {
+    REQUEST = "request" {
+        "model": Read("the model, if the client may ask for it"),
+        "max_tokens": Read("passed on"),
+        "system": Read("labelled as a system message"),
+        "messages": Read("labelled one by one"),
+        "tools": Read("labelled as tool descriptions"),
+        "tool_choice": Read("passed on for the first message of a turn"),
+        "temperature": Read("passed on"),
+        "top_p": Read("passed on"),
+        "stop_sequences": Read("passed on"),
+        "stream": Read("whether the reply is streamed"),
+        "thinking": Read("passed on"),
+        "output_config": Read("passed on"),
+        "metadata": Dropped("identifies the end user to the provider"),
+        "cache_control": Dropped(CACHING),
+        "context_management": Dropped("the gateway decides what of the chat the model is shown"),
+        "service_tier": Dropped("the operator's account decides on capacity"),
+        "output_format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
+        "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
+        "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
+        "container": Refused(PROVIDER_STATE),
+        "thread": Refused(PROVIDER_STATE),
+        "compaction": Refused(HIDDEN_TURNS),
+        "fallbacks": Refused(OPERATOR),
+        "fallback_credit_token": Refused(OPERATOR),
+        "billing_policy": Refused(OPERATOR),
+        "inference_geo": Refused(OPERATOR),
+        "user_profile_id": Refused(PROVIDER_STATE),
+        "workspace_id": Refused(OPERATOR),
+        "diagnostics": Refused("asks for details of earlier requests, which may have shown hidden text; leave it out"),
+        "safeguards": Refused("asks the provider to judge the conversation; the gateway judges it, so leave it out"),
+    }
+    THINKING = "request.thinking" {
+        "type": Read("`disabled`, `adaptive` or `enabled`"),
+        "budget_tokens": Read("passed on"),
+        "display": Read("`summarized` or `omitted`"),
+        "block_binding": Refused("ties the reasoning to requests of the client; the gateway returns it itself"),
+    }
+    OUTPUT_CONFIG = "request.output_config" {
+        "effort": Read("passed on; in OpenAI's formats as the effort of the reasoning"),
+        "format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "task_budget": Refused("counts tokens over requests of the client, and the gateway sends other ones; leave it out"),
+    }
+    CHOICE = "request.tool_choice" {
+        "type": Read("`auto`, `any`, `none` or `tool`"),
+        "name": Read("the tool that must be called"),
+        "disable_parallel_tool_use": Read("passed on"),
+    }
+    TOOL = "tool" {
+        "type": Read("`custom`"),
+        "name": Read("the name of the tool"),
+        "description": Read("labelled as a tool description"),
+        "input_schema": Read("labelled as a tool description"),
+        "cache_control": Dropped(CACHING),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+        "eager_input_streaming": Dropped("arguments are sent after the call was judged"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "input_examples": Dropped("the schema describes the arguments"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+    }
+    MESSAGE = "message of the model or the system" {
+        "role": Read("`assistant` or `system`"),
+        "content": Read("a text or blocks"),
+    }
+    USER = "message of the user" {
+        "role": Read("`user`"),
+        "content": Read("a text or blocks"),
+        "flowgate": Read("the provenance of the message"),
+    }
+    TEXT = "text block" {
+        "type": Read("`text`"),
+        "text": Read("labelled with its message"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+    }
+    TEXT_OF_USER = "text block of the user" {
+        "type": Read("`text`"),
+        "text": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the block"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&["[]", r#"{"enabled":false}"#], "is supported only when empty: the gateway passes on no documents to cite"),
+    }
+    IMAGE = "image block" {
+        "type": Read("`image`"),
+        "source": Read("a URL, or the content in base64"),
+        "cache_control": Dropped(CACHING),
+        "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
+    }
+    IMAGE_OF_USER = "image block of the user" {
+        "type": Read("`image`"),
+        "source": Read("a URL, or the content in base64"),
+        "flowgate": Read("the provenance of the block"),
+        "cache_control": Dropped(CACHING),
+        "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
+    }
+    URL = "source of an image, by URL" {
+        "type": Read("`url`"),
+        "url": Read("a web address"),
+    }
+    BASE64 = "source of an image, by content" {
+        "type": Read("`base64`"),
+        "media_type": Read("the media type"),
+        "data": Read("the content"),
+    }
+    THOUGHT = "thinking block" {
+        "type": Read("`thinking`"),
+        "thinking": Dropped(OWN_COPY),
+        "signature": Dropped(OWN_COPY),
+        "cache_control": Dropped(CACHING),
+    }
+    REDACTED = "redacted thinking block" {
+        "type": Read("`redacted_thinking`"),
+        "data": Dropped(OWN_COPY),
+        "cache_control": Dropped(CACHING),
+    }
+    USE = "tool use block" {
+        "type": Read("`tool_use`"),
+        "id": Read("the id of the call"),
+        "name": Read("the tool"),
+        "input": Read("the arguments"),
+        "cache_control": Dropped(CACHING),
+        "caller": Only(&[r#"{"type":"direct"}"#], "is supported only as `direct`: code at the provider would make calls without a judgement"),
+        "toolset_name": Refused("names tools that the provider defines; declare them as custom tools"),
+    }
+    RESULT = "tool result block" {
+        "type": Read("`tool_result`"),
+        "tool_use_id": Read("the id of the call"),
+        "content": Read("labelled as the output of the tool"),
+        "is_error": Read("whether the tool failed"),
+        "cache_control": Dropped(CACHING),
+        "toolset_name": Refused("names tools that the provider defines; declare them as custom tools"),
+    }
+    REFERENCE = "tool reference block" {
+        "type": Read("`tool_reference`"),
+        "tool_name": Read("shown to the model as text: every tool is on offer already"),
+        "cache_control": Dropped(CACHING),
+    }
+}

@@ -1,0 +1,53 @@
+//! Decodes the tools of requests of Anthropic's Messages API, and which of them the model may or must call.
+
+use super::super::WireError;
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};
+use super::fields::{CHOICE, TOOL};
+use crate::chat::{ToolChoice, ToolSpec};
+
+/// The beginnings of the types of tools that the provider runs; a date follows.
+const PROVIDER_TOOLS: [&str; 6] =
+    ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
+/// The beginnings of the types of tools that the client runs and the provider describes.
+const PROVIDER_SCHEMAS: [&str; 6] =
+    ["bash", "text_editor", "computer", "memory", "browser_toolset", "computer_toolset"];
+
+/// Reads a tool; `None` if the operator lets clients send it and the gateway leaves it out.
+pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
+    if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
+        let is_known = |known: &str| is_tool_type(kind, known);
+        return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
+            Some(known) if tool.drops_tool(known) => Ok(None),
+            Some(_) => tool.field_error("type", PROVIDER_TOOL),
+            None if PROVIDER_SCHEMAS.into_iter().any(is_known) => tool.field_error(
+                "type",
+                "is a tool whose arguments only the provider describes; declare it as a custom tool",
+            ),
+            None => tool.field_error("type", UNKNOWN_TOOL),
+        };
+    }
+    tool.reject_unknown(&TOOL)?;
+    Ok(Some(ToolSpec {
+        name: tool.text("name")?.to_owned(),
+        description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: tool.schema("input_schema")?.into(),
+    }))
+}
+
+/// Reads `tool_choice`: which tools may be called, and whether a message has at most one call.
+pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool), WireError> {
+    if body.get("tool_choice").is_none() {
+        return Ok((ToolChoice::Auto, false));
+    }
+    let choice = body.object("tool_choice")?;
+    choice.reject_unknown(&CHOICE)?;
+    let single_call = choice.flag("disable_parallel_tool_use")?;
+    let choice = match choice.text("type")? {
+        "auto" => ToolChoice::Auto,
+        "any" => ToolChoice::Any,
+        "none" => ToolChoice::None,
+        "tool" => ToolChoice::Tool(choice.text("name")?.to_owned()),
+        _ => return choice.field_error("type", NOT_SUPPORTED),
+    };
+    Ok((choice, single_call))
+}

@@ -1,0 +1,203 @@
+//! Declares the fields of requests in OpenAI's Responses format, for its decoder and for the documentation.
+
+use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
+use super::super::known_fields::{KnownFields, known_fields};
+
+const CACHING: &str = "affects only caching and cost";
+const END_USER: &str = "identifies the end user to the provider";
+const ITEM_ID: &str = "identifies an item of an earlier answer, whose content is in the item";
+const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
+const DIRECT: &str =
+    "is supported only as `direct`: code at the provider would make calls without a judgement";
+const ASYNC: &str = "is supported only as false: the provider would continue before the tool has answered";
+const LOG_PROBABILITIES: &str =
+    "asks for words that the model did not write, which no rule has judged; leave it out";
+const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
+const CALLERS: &str =
+    "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement";
+
+known_fields! {
+    REQUEST = "request" {
+        "model": Read("the model, if the client may ask for it"),
+        "input": Read("labelled item by item"),
+        "instructions": Read("labelled as a system message"),
+        "tools": Read("labelled as tool descriptions"),
+        "tool_choice": Read("passed on for the first message of a turn"),
+        "parallel_tool_calls": Read("passed on"),
+        "max_output_tokens": Read("passed on"),
+        "temperature": Read("passed on"),
+        "top_p": Read("passed on"),
+        "stream": Read("whether the reply is streamed"),
+        "stream_options": Read("see below"),
+        "reasoning": Read("passed on"),
+        "include": Read("`reasoning.encrypted_content` is passed on; what concerns tools of the provider is dropped"),
+        "text": Read("passed on"),
+        "user": Dropped(END_USER),
+        "safety_identifier": Dropped(END_USER),
+        "metadata": Dropped("labels the request for its sender"),
+        "client_metadata": Dropped("describes the client to the provider"),
+        "prompt_cache_key": Dropped(CACHING),
+        "prompt_cache_options": Dropped(CACHING),
+        "prompt_cache_retention": Dropped(CACHING),
+        "service_tier": Dropped("the operator's account decides on capacity"),
+        "store": Dropped("the provider stores nothing: the gateway sends whole conversations"),
+        "truncation": Dropped("the gateway decides what of the chat the model is shown"),
+        "context_management": Dropped("the gateway decides what of the chat the model is shown"),
+        "max_tool_calls": Dropped("counts calls of tools that the provider runs, and there are none"),
+        "background": Only(&["false"], "is supported only as false: a reply is judged before it is sent"),
+        "background_options": Refused("concerns replies in the background; leave it out"),
+        "top_logprobs": Only(&["0"], LOG_PROBABILITIES),
+        "previous_response_id": Refused(PROVIDER_STATE),
+        "conversation": Refused(PROVIDER_STATE),
+        "prompt": Refused(PROVIDER_STATE),
+        "moderation": Refused("asks the provider to judge the conversation; the gateway judges it, so leave it out"),
+        "access_programs": Refused(OPERATOR),
+        "image": Refused("configures images that the model writes, which are not supported; leave it out"),
+    }
+    STREAM_OPTIONS = "request.stream_options" {
+        "include_obfuscation": Dropped("the gateway sends text in pieces of its own"),
+    }
+    REASONING = "request.reasoning" {
+        "effort": Read("passed on; in Anthropic's format as the effort of the output"),
+        "summary": Read("passed on; the summaries are judged like replies"),
+        "generate_summary": Dropped("the older name of `summary`"),
+        "context": Only(&[r#""auto""#], "is supported only as `auto`: the gateway returns the reasoning itself"),
+        "mode": Refused("selects a way of reasoning that the gateway does not know; leave it out"),
+    }
+    TEXT = "request.text" {
+        "verbosity": Read("passed on"),
+        "format": Only(&[r#"{"type":"text"}"#], "carries a schema, which is text for the model without a label; describe the form in a message"),
+    }
+    FUNCTION = "function tool" {
+        "type": Read("`function`"),
+        "name": Read("the name of the tool"),
+        "description": Read("labelled as a tool description"),
+        "parameters": Read("labelled as a tool description"),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "output_schema": Dropped("outputs are labelled by the policy"),
+        "allowed_callers": Only(&[r#"["direct"]"#], CALLERS),
+        "async": Only(&["false"], ASYNC),
+    }
+    CUSTOM = "custom tool" {
+        "type": Read("`custom`"),
+        "name": Read("the name of the tool"),
+        "description": Read("labelled as a tool description"),
+        "format": Read("added to the description"),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "allowed_callers": Only(&[r#"["direct"]"#], CALLERS),
+        "async": Only(&["false"], ASYNC),
+    }
+    FORMAT = "format of a custom tool" {
+        "type": Read("`text` or `grammar`"),
+        "syntax": Read("added to the description"),
+        "definition": Read("added to the description"),
+    }
+    NAMESPACE = "namespace of tools" {
+        "type": Read("`namespace`"),
+        "name": Read("becomes the beginning of the names of its tools"),
+        "description": Read("added to the descriptions of its tools"),
+        "tools": Read("functions and custom tools"),
+    }
+    CHOICE = "request.tool_choice" {
+        "type": Read("`function` or `custom`"),
+        "name": Read("the tool that must be called"),
+        "namespace": Read("the namespace of the tool"),
+    }
+    MESSAGE = "message of the model or the system" {
+        "type": Only(&[r#""message""#], "is not `message`"),
+        "role": Read("`assistant`, `system` or `developer`"),
+        "content": Read("a text or parts"),
+        "id": Dropped(ITEM_ID),
+        "status": Dropped(ITEM_ID),
+        "phase": Dropped("the answer is complete when the turn ends"),
+    }
+    USER = "message of the user" {
+        "type": Only(&[r#""message""#], "is not `message`"),
+        "role": Read("`user`"),
+        "content": Read("a text or parts"),
+        "flowgate": Read("the provenance of the message"),
+        "id": Dropped(ITEM_ID),
+        "status": Dropped(ITEM_ID),
+        "phase": Dropped("the answer is complete when the turn ends"),
+    }
+    THOUGHT = "reasoning item" {
+        "type": Read("`reasoning`"),
+        "id": Dropped(ITEM_ID),
+        "summary": Dropped("the gateway keeps the reasoning and returns it to the model itself"),
+        "content": Dropped("the gateway keeps the reasoning and returns it to the model itself"),
+        "encrypted_content": Dropped("the gateway keeps the reasoning and returns it to the model itself"),
+        "status": Dropped(ITEM_ID),
+    }
+    CALL = "function call item" {
+        "type": Read("`function_call`"),
+        "call_id": Read("the id of the call"),
+        "name": Read("the tool"),
+        "namespace": Read("the namespace of the tool"),
+        "arguments": Read("the arguments"),
+        "id": Dropped(ITEM_ID),
+        "status": Dropped(ITEM_ID),
+        "caller": Only(&[r#"{"type":"direct"}"#], DIRECT),
+        "async": Only(&["false"], ASYNC),
+    }
+    CUSTOM_CALL = "custom tool call item" {
+        "type": Read("`custom_tool_call`"),
+        "call_id": Read("the id of the call"),
+        "name": Read("the tool"),
+        "namespace": Read("the namespace of the tool"),
+        "input": Read("becomes the argument `input`"),
+        "id": Dropped(ITEM_ID),
+        "status": Dropped(ITEM_ID),
+        "caller": Only(&[r#"{"type":"direct"}"#], DIRECT),
+        "async": Only(&["false"], ASYNC),
+    }
+    OUTPUT = "output of a call" {
+        "type": Read("`function_call_output` or `custom_tool_call_output`"),
+        "call_id": Read("the id of the call"),
+        "output": Read("labelled as the output of the tool"),
+        "flowgate": Read("whether the tool failed"),
+        "id": Dropped(ITEM_ID),
+        "name": Dropped("the call names the tool"),
+        "status": Dropped(ITEM_ID),
+        "caller": Only(&[r#"{"type":"direct"}"#], DIRECT),
+    }
+    TEXT_PART = "text part" {
+        "type": Read("`input_text` or `output_text`"),
+        "text": Read("labelled with its message"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "annotations": Only(&["[]"], "is supported only when empty: it refers to state at the provider"),
+        "logprobs": Only(&["[]"], LOG_PROBABILITIES),
+    }
+    TEXT_PART_OF_USER = "text part of the user" {
+        "type": Read("`input_text` or `output_text`"),
+        "text": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the part"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "annotations": Only(&["[]"], "is supported only when empty: it refers to state at the provider"),
+        "logprobs": Only(&["[]"], LOG_PROBABILITIES),
+    }
+    REFUSAL_PART = "refusal part" {
+        "type": Read("`refusal`"),
+        "refusal": Read("labelled with its message"),
+    }
+    REFUSAL_PART_OF_USER = "refusal part of the user" {
+        "type": Read("`refusal`"),
+        "refusal": Read("labelled by its provenance"),
+        "flowgate": Read("the provenance of the part"),
+    }
+    IMAGE_PART = "image part" {
+        "type": Read("`input_image`"),
+        "image_url": Read("a web address, or the content in base64"),
+        "detail": Dropped("the provider decides on the resolution"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "file_id": Refused(PROVIDER_STATE),
+    }
+    IMAGE_PART_OF_USER = "image part of the user" {
+        "type": Read("`input_image`"),
+        "image_url": Read("a web address, or the content in base64"),
+        "flowgate": Read("the provenance of the part"),
+        "detail": Dropped("the provider decides on the resolution"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "file_id": Refused(PROVIDER_STATE),
+    }
+}

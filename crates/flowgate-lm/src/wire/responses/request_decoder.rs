@@ -1,0 +1,349 @@
+//! Decodes requests of OpenAI's Responses API.
+
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
+use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::tool_forms::custom_arguments;
+use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
+use super::fields::{
+    CALL, CUSTOM_CALL, IMAGE_PART, IMAGE_PART_OF_USER, MESSAGE, OUTPUT, REASONING, REFUSAL_PART,
+    REFUSAL_PART_OF_USER, REQUEST, STREAM_OPTIONS, TEXT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
+};
+use super::tools::{ReceivedTools, called_name, read_choice};
+use crate::chat::{
+    Effort, Message, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources, ToolCall,
+    Verbosity,
+};
+use crate::json::Json;
+
+/// Decodes the body of a request.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot express.
+pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, dropped)?;
+    body.reject_unknown(&REQUEST)?;
+    if body.get("stream_options").is_some() {
+        body.object("stream_options")?.reject_unknown(&STREAM_OPTIONS)?;
+    }
+    let (mut messages, mut sources) = (Vec::new(), Sources::default());
+    if let Some(text) = body.optional_text("instructions")? {
+        messages.push(Message::System(vec![Part::from(text)]));
+    }
+    match body.get("input") {
+        None => return body.field_error("input", "is missing"),
+        Some(Json::Text(text)) => messages.push(Message::User(vec![Part::Text(text.clone().into_owned())])),
+        Some(_) => {
+            for item in body.objects("input")? {
+                read_item(&item?, &mut messages, &mut sources)?;
+            }
+        }
+    }
+    let mut tools = ReceivedTools::default();
+    for tool in body.objects("tools")? {
+        tools.read(&tool?, None)?;
+    }
+    let request = Request {
+        messages: messages.into(),
+        tools: tools.specs,
+        choice: read_choice(&body)?,
+        sampling: Sampling {
+            max_tokens: body.tokens("max_output_tokens")?,
+            temperature: body.number("temperature")?,
+            top_p: body.number("top_p")?,
+            seed: None,
+            stop: Vec::new(),
+            reasoning: read_reasoning(&body)?,
+            verbosity: read_verbosity(&body)?,
+            single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
+        },
+    };
+    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
+    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: tools.forms })
+}
+
+/// What concerns tools that the provider runs, of which there are none.
+const IDLE_INCLUDES: [&str; 6] = [
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "file_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+];
+
+/// Reads `reasoning` and `include`.
+fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
+    let mut reasoning = Reasoning::default();
+    if body.get("reasoning").is_some() {
+        let wanted = body.object("reasoning")?;
+        wanted.reject_unknown(&REASONING)?;
+        reasoning.effort = wanted.word("effort", Effort::from_name, UNKNOWN_EFFORT)?;
+        reasoning.summary = match wanted.optional_text("summary")? {
+            // Codex sends it to ask for no summary.
+            Some("none") => None,
+            _ => wanted.word(
+                "summary",
+                ReasoningSummary::from_name,
+                "is not `auto`, `concise`, `detailed` or `none`",
+            )?,
+        };
+    }
+    for wanted in body.texts("include")? {
+        match wanted.as_str() {
+            "reasoning.encrypted_content" => reasoning.is_returned = true,
+            idle if IDLE_INCLUDES.contains(&idle) => {}
+            _ => {
+                return body.field_error(
+                    "include",
+                    "asks for more than `reasoning.encrypted_content`; leave the rest out",
+                );
+            }
+        }
+    }
+    Ok(reasoning)
+}
+
+fn read_verbosity(body: &ObjectFields<'_>) -> Result<Option<Verbosity>, WireError> {
+    if body.get("text").is_none() {
+        return Ok(None);
+    }
+    let text = body.object("text")?;
+    text.reject_unknown(&TEXT)?;
+    text.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")
+}
+
+/// Reads an item of the input and adds it to `messages`. The provenance of the user's parts is added to `sources`.
+fn read_item(
+    item: &ObjectFields<'_>,
+    messages: &mut Vec<Message>,
+    sources: &mut Sources,
+) -> Result<(), WireError> {
+    match item.optional_text("type")? {
+        None | Some("message") => {
+            let is_user = item.text("role")? == "user";
+            item.reject_unknown(if is_user { &USER } else { &MESSAGE })?;
+            let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
+            messages.push(match item.text("role")? {
+                "system" | "developer" => Message::System(parts),
+                "user" => {
+                    sources.set(messages.len(), sources_of(item)?);
+                    Message::User(parts)
+                }
+                "assistant" => {
+                    let mut text = String::new();
+                    for part in parts {
+                        match part {
+                            Part::Text(piece) => text.push_str(&piece),
+                            _ => {
+                                return item.field_error(
+                                    "content",
+                                    "has an image, which an assistant message cannot contain",
+                                );
+                            }
+                        }
+                    }
+                    Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
+                }
+                _ => return item.field_error("role", NOT_SUPPORTED),
+            });
+        }
+        // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
+        Some("reasoning") => item.reject_unknown(&THOUGHT)?,
+        Some("function_call") => {
+            item.reject_unknown(&CALL)?;
+            let (id, arguments) = (item.text("call_id")?.to_owned(), item.text("arguments")?.to_owned());
+            add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
+        }
+        Some("custom_tool_call") => {
+            item.reject_unknown(&CUSTOM_CALL)?;
+            let (id, arguments) = (item.text("call_id")?.to_owned(), custom_arguments(item.text("input")?));
+            add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
+        }
+        Some("function_call_output" | "custom_tool_call_output") => {
+            item.reject_unknown(&OUTPUT)?;
+            let call_id = item.text("call_id")?.to_owned();
+            messages.push(Message::Tool {
+                call_id,
+                content: read_content(item, "output")?,
+                is_error: extension::is_error(item)?,
+            });
+        }
+        Some(_) => return item.field_error("type", NOT_SUPPORTED),
+    }
+    Ok(())
+}
+
+/// The fields of parts: texts, refusals and images.
+const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
+
+/// Returns the sources of the parts of a message: the part's own, or else that of the message.
+fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+    let of_message = item.source()?;
+    match item.get("content") {
+        Some(Json::List(_)) => {
+            item.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect()
+        }
+        _ => Ok(vec![of_message]),
+    }
+}
+
+fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    read_parts(item, key, &PARTS)
+}
+
+/// Reads the parts under `key`: a text, or a list of texts, refusals and images. The last argument lists the fields
+/// that these three may have.
+fn read_parts(
+    item: &ObjectFields<'_>,
+    key: &str,
+    [text, refusal, image]: &[KnownFields; 3],
+) -> Result<Vec<Part>, WireError> {
+    match item.get(key) {
+        None => return item.field_error(key, "is missing"),
+        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
+        Some(_) => {}
+    }
+    let part = |part: Result<ObjectFields<'_>, WireError>| {
+        let part = part?;
+        match part.text("type")? {
+            "input_text" | "output_text" => {
+                part.reject_unknown(text)?;
+                Ok(Part::Text(part.text("text")?.to_owned()))
+            }
+            "refusal" => {
+                part.reject_unknown(refusal)?;
+                Ok(Part::Text(part.text("refusal")?.to_owned()))
+            }
+            "input_image" => {
+                part.reject_unknown(image)?;
+                parse_image_url(part.text("image_url")?)
+                    .or_else(|problem| part.field_error("image_url", problem))
+            }
+            _ => part.field_error("type", NOT_SUPPORTED),
+        }
+    };
+    item.objects(key)?.map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(field: &str, expected: &str) {
+        let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
+        let shown = match decode_request(
+            &Json::from(&serde_json::from_str(&text).unwrap()),
+            &DroppedParts::default(),
+        ) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{field}");
+    }
+
+    /// Tools of other forms become functions, and calls and choices name them in the same way.
+    #[test]
+    fn tools_of_all_forms_become_functions() {
+        let text = r#"{"model":"m","input":[
+            {"type":"function_call","call_id":"c1","namespace":"n","name":"f","arguments":"{}"},
+            {"type":"custom_tool_call","call_id":"c2","name":"patch","input":"a\n"},
+            {"type":"custom_tool_call_output","call_id":"c2","output":"done"}],
+            "tools":[{"type":"namespace","name":"n","description":"About n.","tools":[{"type":"function","name":"f","description":"Does f."}]},
+                {"type":"custom","name":"patch","description":"Patches.","format":{"type":"grammar","syntax":"lark","definition":"start: A"}}],
+            "tool_choice":{"type":"function","namespace":"n","name":"f"}}"#;
+        let body = serde_json::from_str(text).unwrap();
+        let read = decode_request(&Json::from(&body), &DroppedParts::default()).unwrap();
+        let tools: Vec<(&str, &str)> =
+            read.request.tools.iter().map(|tool| (tool.name.as_str(), tool.description.as_str())).collect();
+        let about = "Patches.\n\nThe input must match this grammar (lark):\nstart: A";
+        assert_eq!(tools, [("n__f", "About n.\n\nDoes f."), ("patch", about)]);
+        assert_eq!(read.request.choice, ToolChoice::Tool("n__f".to_owned()));
+        let [Message::Assistant { calls, .. }, Message::Tool { call_id, .. }] = &read.request.messages[..]
+        else {
+            panic!("{:?}", read.request.messages)
+        };
+        let calls: Vec<(&str, &str)> =
+            calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+        assert_eq!(calls, [("n__f", "{}"), ("patch", r#"{"input":"a\n"}"#)]);
+        assert_eq!(call_id, "c2");
+        assert!(read.tool_forms.of("patch").is_some_and(|form| form.is_custom));
+        assert_eq!(read.tool_forms.of("other"), None);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_by_name() {
+        for fine in [
+            r#""store":false"#,
+            r#""previous_response_id":null"#,
+            r#""text":{"format":{"type":"text"}}"#,
+            r#""input":[{"role":"user","content":"a"}]"#,
+            r#""input":[{"type":"message","id":"m","status":"completed","role":"assistant",
+                "content":[{"type":"output_text","text":"t","annotations":[],"logprobs":[]}]}]"#,
+            r#""reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"]"#,
+            r#""store":true,"truncation":"auto","prompt_cache_key":"k","client_metadata":{"a":"b"}"#,
+            r#""text":{"verbosity":"low","format":{"type":"text"}},"parallel_tool_calls":false"#,
+            r#""input":[{"type":"reasoning","id":"rs","summary":[],"content":null,"encrypted_content":"e"}]"#,
+            r#""tools":[{"type":"custom","name":"apply_patch","format":{"type":"grammar","syntax":"lark","definition":"start: \"a\""}}]"#,
+            r#""tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f","strict":false}]}]"#,
+            r#""tool_choice":{"type":"custom","name":"apply_patch"}"#,
+            r#""input":[{"type":"function_call","id":"f","status":"completed","call_id":"c","name":"n","arguments":"{}"}]"#,
+        ] {
+            check(fine, "fine");
+        }
+        for field in ["previous_response_id", "conversation", "prompt"] {
+            let problem = "refers to state at the provider, which has no label; send the content itself";
+            check(&format!(r#""{field}":"r""#), &format!("`{field}` {problem}"));
+        }
+        check(
+            r#""include":["message.output_text.logprobs"]"#,
+            "`include` asks for more than `reasoning.encrypted_content`; leave the rest out",
+        );
+        for tool in [
+            r#""type":"web_search""#,
+            r#""type":"mcp","server_url":"u""#,
+            r#""type":"web_search_2025_08_26""#,
+        ] {
+            let problem = "is a tool that the provider runs, and what it returns would reach the model without a \
+                label; leave it out";
+            check(&format!(r#""tools":[{{{tool}}}]"#), &format!("`tools[0].type` {problem}"));
+        }
+        check(
+            r#""tools":[{"type":"namespace","name":"n","tools":[{"type":"namespace","name":"m","tools":[]}]}]"#,
+            "`tools[0].tools[0].type` is no known type of tool; leave the tool out",
+        );
+        check(
+            r#""tools":[{"type":"local_shell"}]"#,
+            "`tools[0].type` is a tool whose arguments only the provider describes; declare it as a function",
+        );
+        check(
+            r#""tools":[{"type":"function","name":"n__f"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]"#,
+            "`tools[1].tools[0].name` is the name of another tool, too; rename one of them",
+        );
+        check(
+            r#""tool_choice":{"type":"file_search"}"#,
+            "`tool_choice.type` is neither `function` nor `custom`",
+        );
+        check(
+            r#""text":{"format":{"type":"json_object"}}"#,
+            "`text.format` carries a schema, which is text for the model without a label; describe the form in a \
+            message",
+        );
+        check(
+            r#""background":true"#,
+            "`background` is supported only as false: a reply is judged before it is sent",
+        );
+        check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
+        check(r#""input":3"#, "`input` is not a list");
+        check(r#""input":null"#, "`input` is missing");
+        check(
+            r#""input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#,
+            "`input[0].content[0].file_id` refers to state at the provider, which has no label; send the content itself",
+        );
+        check(
+            r#""input":[{"role":"user","content":[{"type":"input_file","file_data":"f"}]}]"#,
+            "`input[0].content[0].type` is not supported",
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Decodes the tools of requests of OpenAI's Responses API, and which of them the model may or must call.
+
+use std::collections::HashSet;
+
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};
+use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
+use super::super::{ToolForms, WireError};
+use super::fields::{CHOICE, CUSTOM, FORMAT, FUNCTION, NAMESPACE};
+use crate::chat::{ToolChoice, ToolSpec};
+use crate::json::Json;
+
+/// Returns the one name of the tool that a call or a choice names.
+pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> {
+    let name = item.text("name")?;
+    let namespace = item.optional_text("namespace")?.filter(|namespace| !namespace.is_empty());
+    Ok(namespace.map_or_else(|| name.to_owned(), |namespace| qualified_name(namespace, name)))
+}
+
+/// The types of tools that the provider runs.
+const PROVIDER_TOOLS: [&str; 8] = [
+    "web_search",
+    "file_search",
+    "code_interpreter",
+    "mcp",
+    "image_generation",
+    "programmatic_tool_calling",
+    "computer_use_preview",
+    "tool_search",
+];
+/// The types of tools that the client runs and the provider describes.
+const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
+
+/// The tools of a request, with their forms.
+#[derive(Default)]
+pub(super) struct ReceivedTools {
+    pub(super) specs: Vec<ToolSpec>,
+    pub(super) forms: ToolForms,
+    names: HashSet<String>,
+}
+
+impl ReceivedTools {
+    /// Reads a tool, which may be in a namespace, and the tools in it if it is one.
+    fn read(&mut self, tool: &ObjectFields<'_>, namespace: Option<(&str, &str)>) -> Result<(), WireError> {
+        let kind = tool.text("type")?;
+        let (description, parameters) = match kind {
+            "function" => {
+                tool.reject_unknown(&FUNCTION)?;
+                let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
+                (description, tool.schema("parameters")?)
+            }
+            "custom" => (read_custom(tool)?, custom_schema()),
+            "namespace" if namespace.is_none() => {
+                tool.reject_unknown(&NAMESPACE)?;
+                let of = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
+                return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(of)));
+            }
+            _ => return refuse_tool(tool, kind),
+        };
+        let name = tool.text("name")?;
+        let form = ToolForm {
+            namespace: namespace.map(|(namespace, _)| (namespace.to_owned(), name.to_owned())),
+            is_custom: kind == "custom",
+        };
+        let name =
+            namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
+        if !self.names.insert(name.clone()) && (form != ToolForm::default() || self.forms.of(&name).is_some())
+        {
+            return tool.field_error("name", "is the name of another tool, too; rename one of them");
+        }
+        self.forms.insert(&name, form);
+        let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
+        let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
+        self.specs.push(ToolSpec { name, description, parameters: parameters.into() });
+        Ok(())
+    }
+}
+
+/// Returns the description of a custom tool, with the form of its text.
+fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
+    tool.reject_unknown(&CUSTOM)?;
+    let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
+    if tool.get("format").is_none() {
+        return Ok(description);
+    }
+    let format = tool.object("format")?;
+    format.reject_unknown(&FORMAT)?;
+    match format.text("type")? {
+        "text" => Ok(description),
+        "grammar" => {
+            let (syntax, definition) = (format.text("syntax")?, format.text("definition")?);
+            Ok(format!("{description}\n\nThe input must match this grammar ({syntax}):\n{definition}"))
+        }
+        _ => format.field_error("type", "is neither `text` nor `grammar`"),
+    }
+}
+
+/// Refuses a tool that the client does not describe, unless the operator lets clients send it; it is then left out.
+fn refuse_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
+    match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
+        Some(known) if tool.drops_tool(known) => Ok(()),
+        Some(_) => tool.field_error("type", PROVIDER_TOOL),
+        None if PROVIDER_SCHEMAS.contains(&kind) => tool.field_error(
+            "type",
+            "is a tool whose arguments only the provider describes; declare it as a function",
+        ),
+        None => tool.field_error("type", UNKNOWN_TOOL),
+    }
+}
+
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
+pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
+    match body.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Json::Text(word)) => match word.as_ref() {
+            "auto" => Ok(ToolChoice::Auto),
+            "required" => Ok(ToolChoice::Any),
+            "none" => Ok(ToolChoice::None),
+            _ => body.field_error("tool_choice", NOT_SUPPORTED),
+        },
+        Some(_) => {
+            let choice = body.object("tool_choice")?;
+            choice.reject_unknown(&CHOICE)?;
+            if !matches!(choice.text("type")?, "function" | "custom") {
+                return choice.field_error("type", "is neither `function` nor `custom`");
+            }
+            Ok(ToolChoice::Tool(called_name(&choice)?))
+        }
+    }
+}

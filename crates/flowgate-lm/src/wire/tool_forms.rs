@@ -1,0 +1,89 @@
+//! Keeps the forms of a client's tools where they differ from functions: the Responses API groups tools in namespaces,
+//! and has custom tools, which take a text instead of JSON.
+//!
+//! Inside, every tool is a function with one name and JSON arguments, so that policies need to know one form only. The
+//! decoder of a request records the forms, and the encoder of the answer restores them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// The argument of a custom tool that contains its text.
+const INPUT: &str = "input";
+
+/// The form of a tool that is not a plain function.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ToolForm {
+    /// The namespace, and the name in it.
+    pub(super) namespace: Option<(String, String)>,
+    /// Whether the tool takes a text.
+    pub(super) is_custom: bool,
+}
+
+/// The forms of the tools of a request, by name; plain functions have none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolForms(BTreeMap<String, ToolForm>);
+
+/// The forms of a request whose tools are all functions.
+pub static ONLY_FUNCTIONS: ToolForms = ToolForms(BTreeMap::new());
+
+impl ToolForms {
+    /// Whether all tools are functions.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
+        if form != ToolForm::default() {
+            self.0.insert(name.to_owned(), form);
+        }
+    }
+
+    pub(super) fn of(&self, name: &str) -> Option<&ToolForm> {
+        self.0.get(name)
+    }
+}
+
+/// Returns the one name of a tool in a namespace.
+pub(super) fn qualified_name(namespace: &str, name: &str) -> String {
+    format!("{namespace}__{name}")
+}
+
+/// Returns the arguments of a call of a custom tool with this text.
+pub(super) fn custom_arguments(input: &str) -> String {
+    json!({INPUT: input}).to_string()
+}
+
+/// Returns the text of a call of a custom tool: the arguments as they are, if they are not of its form.
+pub(super) fn custom_input(arguments: &str) -> String {
+    let parsed: Option<Value> = serde_json::from_str(arguments).ok();
+    let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);
+    let input = only.and_then(|object| object.get(INPUT)).and_then(Value::as_str);
+    input.unwrap_or(arguments).to_owned()
+}
+
+/// Returns the schema of the arguments of a custom tool.
+pub(super) fn custom_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {INPUT: {"type": "string"}},
+        "required": [INPUT],
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_survives_the_arguments() {
+        for text in ["", "*** Begin Patch\n\"x\"\n", "{\"input\":1}"] {
+            assert_eq!(custom_input(&custom_arguments(text)), text);
+        }
+        for other in ["{}", "{\"input\":1}", "{\"input\":\"a\",\"more\":1}", "not json"] {
+            assert_eq!(custom_input(other), other);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Tests that `docs/wire-forms.md` lists every field of every format as the decoders treat it, and no other.
+//! `UPDATE_GOLDEN=1` rewrites its tables.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+
+use flowgate_lm::wire::{Api, listed};
+
+fn title(api: Api) -> &'static str {
+    match api {
+        Api::ChatCompletions => "chat-completions",
+        Api::Responses => "responses",
+        Api::Messages => "messages",
+    }
+}
+
+/// Returns the table of a format.
+fn table(api: Api) -> String {
+    let mut rows = "| object | field | outcome | what it becomes, or why |\n|---|---|---|---|\n".to_owned();
+    for row in listed(api) {
+        rows += &format!("| {} | `{}` | {} | {} |\n", row.object, row.field, row.outcome, row.reason);
+    }
+    rows
+}
+
+#[test]
+fn the_documentation_lists_every_field() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/wire-forms.md");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    for api in Api::ALL {
+        let (begin, end) = (format!("<!-- fields of {} -->\n", title(api)), "<!-- end of the fields -->");
+        let (before, rest) = text.split_once(&begin).unwrap();
+        let (kept, after) = rest.split_once(end).unwrap();
+        let expected = table(api);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            text = format!("{before}{begin}{expected}{end}{after}");
+            continue;
+        }
+        for (kept, expected) in kept.lines().zip(expected.lines()) {
+            assert_eq!(kept, expected, "{api:?} (UPDATE_GOLDEN=1 writes the tables anew)");
+        }
+        assert_eq!(kept, expected, "{api:?} (UPDATE_GOLDEN=1 writes the tables anew)");
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+}
