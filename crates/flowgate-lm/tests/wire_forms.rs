@@ -1,8 +1,6 @@
 //! Tests that `docs/wire-forms.md` lists every field of every format as the decoders treat it, and no other.
 //! `UPDATE_GOLDEN=1` rewrites its tables.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::path::Path;
 
 use flowgate_lm::wire::{Api, listed};

@@ -9,8 +9,7 @@ use super::fields::{
 };
 use super::tools::{read_choice, read_tool};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, Thinking, ThinkingDisplay,
-    ToolCall, ToolChoice, ToolSpec,
+    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, Thinking, ThinkingDisplay, ToolCall,
 };
 use crate::json::Json;
 

@@ -230,6 +230,7 @@ fn read_parts(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::ToolChoice;
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);

@@ -40,7 +40,11 @@ pub(super) struct ReceivedTools {
 
 impl ReceivedTools {
     /// Reads a tool, which may be in a namespace, and the tools in it if it is one.
-    fn read(&mut self, tool: &ObjectFields<'_>, namespace: Option<(&str, &str)>) -> Result<(), WireError> {
+    pub(super) fn read(
+        &mut self,
+        tool: &ObjectFields<'_>,
+        namespace: Option<(&str, &str)>,
+    ) -> Result<(), WireError> {
         let kind = tool.text("type")?;
         let (description, parameters) = match kind {
             "function" => {
