@@ -55,7 +55,7 @@ pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) 
 pub(super) fn message_text(message: &Message) -> String {
     let parts = match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
-        Message::Assistant { text, calls } => {
+        Message::Assistant { text, calls, .. } => {
             let mut lines = vec![text.clone()];
             lines.extend(calls.iter().map(|call| format!("{} {}", call.name, call.arguments)));
             return lines.join("\n");

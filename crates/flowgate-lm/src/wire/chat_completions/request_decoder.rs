@@ -323,7 +323,7 @@ mod tests {
         part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
         part(
             r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            "`messages[0].content[0].image_url.url` is neither an `http://` or `https://` URL nor a data URL",
+            "`messages[0].content[0].image_url.url` must be an `http://` URL, an `https://` URL or a data URL",
         );
         part(
             r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,
