@@ -211,7 +211,8 @@ def test_scenario(api, scenario, stream):
 
 def test_every_scenario_is_here():
     for api in APIS:
-        assert {path.name.split(".")[0] for path in (GOLDEN / api).iterdir()} == set(SCENARIOS)
+        # Reasoning differs in each form, and the double does not serve it.
+        assert {path.name.split(".")[0] for path in (GOLDEN / api).iterdir()} - {"reasoning"} == set(SCENARIOS)
 
 
 @pytest.mark.parametrize("scenario", ["text_and_call", "refusal", "parallel_calls"])
@@ -259,5 +260,5 @@ def test_errors_are_the_clients_own(api):
             "messages": lambda: client.messages.create,
         }[api]()
         kind = anthropic if api == "messages" else openai
-        with pytest.raises(kind.BadRequestError, match="`logit_bias` (has a value that )?is not supported"):
+        with pytest.raises(kind.BadRequestError, match="`logit_bias` is (not known|supported only when empty)"):
             create(**{**request(api, "text"), "extra_body": {"logit_bias": {"1": 2}}})
