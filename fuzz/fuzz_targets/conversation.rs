@@ -106,13 +106,17 @@ struct ConversationRun {
 
 impl ConversationRun {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let mut settings = ConversationSettings::new(choices.of(MethodRegistry::builtin().methods()), DigestKey::new([1; 32]));
+        let mut settings = ConversationSettings::new(
+            choices.of(MethodRegistry::builtin().methods()),
+            DigestKey::new([1; 32]),
+        );
         (settings.steps, settings.messages, settings.levels, settings.calls) = (4, 12, 3, 4);
         let words = choices.of(&[DescriptionAuthor::Operator, DescriptionAuthor::Server]);
         let offered = |name: &str| OfferedTool {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {}}}).into(),
+            parameters: json!({"type": "object", "properties": {"to": {"type": "string"}, "body": {}}})
+                .into(),
             output: Some(json!({"properties": {"secret": {"type": "string"}}})).filter(|_| name == "read"),
             words: if name == "list" { words } else { DescriptionAuthor::Operator },
         };

@@ -59,7 +59,8 @@ static POLICIES: LazyLock<[Arc<Policy>; 2]> = LazyLock::new(|| {
     sources.map(|source| Arc::new(Policy::parse(&source).unwrap_or_else(|found| panic!("{found:?}"))))
 });
 
-const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+const HEAD: ResponseHead<'_> =
+    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);

@@ -14,7 +14,9 @@ use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS};
+use flowgate_lm::wire::{
+    Api, DroppedParts, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS,
+};
 use flowgate_lm::{Delta, Error};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -69,7 +71,8 @@ fn events(bodies: &[Value]) {
     Api::ALL.iter().for_each(|api| stream(*api, format!("~{events}").as_bytes()));
 }
 
-const HEAD: ResponseHead<'_> = ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+const HEAD: ResponseHead<'_> =
+    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
 
 fn is_one_line(error: &impl Display) {
     let text = error.to_string();
@@ -107,7 +110,7 @@ fn parts(text: &str) {
     }) {
         assert_eq!(Json::parse(&text[place.clone()]).as_ref().ok(), Some(item), "{text}");
     }
-    let messages = chat_completions::decode_messages(&list);
+    let messages = chat_completions::decode_messages(&list, &DroppedParts::default());
     if let Ok(asked) = Api::ChatCompletions.decode_request(&whole) {
         assert_eq!(
             messages.map(|(messages, _)| Messages::from(messages)).as_ref(),
@@ -209,8 +212,8 @@ fn survives(completion: &Completion, bytes: usize) {
         }
         let body = to.encode_response(completion, HEAD);
         // Each format shows reasoning in its own way.
-        let read = to.decode_response(&body).map(|read| Completion { thoughts: Vec::new(), ..read });
-        assert_eq!(read.as_ref(), Ok(&meant), "{to:?}: {body}");
+        let decoded = to.decode_response(&body).map(|decoded| Completion { thoughts: Vec::new(), ..decoded });
+        assert_eq!(decoded.as_ref(), Ok(&meant), "{to:?}: {body}");
         let events: String = to.encode_stream(completion, HEAD, true).iter().map(SseEvent::encode).collect();
         let mut read =
             read(to, [events.as_bytes()]).unwrap_or_else(|error| panic!("{to:?} {error}: {events}"));

@@ -17,6 +17,7 @@ use flowgate_guard::approve::{ApprovalRequest, Approver, Decision, Excerpt};
 use flowgate_lm::BoxFuture;
 
 use super::terminal::{ChatTerminal, LineInput};
+use crate::output::plural;
 use crate::{escaping, report};
 
 /// The description of each event's source: `the answer of web/fetch`.
@@ -152,10 +153,12 @@ impl TerminalApprover {
             }
         }
         if ask.times > 1 {
-            let _ = writeln!(text, "It makes this call {} times; the answer is for all of them.", ask.times);
+            let times = plural(ask.times, "time");
+            let _ = writeln!(text, "It makes this call {times}; the answer is for all of them.");
         }
         for next in &ask.upcoming {
-            let often = if next.times > 1 { format!(" ({} times)", next.times) } else { String::new() };
+            let often =
+                if next.times > 1 { format!(" ({})", plural(next.times, "time")) } else { String::new() };
             let _ = writeln!(
                 text,
                 "You will also be asked about {}{often}.",
