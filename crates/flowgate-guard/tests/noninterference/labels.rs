@@ -60,7 +60,7 @@ impl PolicyWriter<'_> {
         // Not drawn from the same source, so that the other cases stay what they are.
         let is_independent = capture.is_some() && {
             let of = format!("{place} {tool} {}", self.text);
-            crate::random::Random::of(&of).chance(50)
+            crate::random::Random::of(&of).chance(80)
         };
         let independence = if is_independent { " independent of arguments" } else { "" };
         let head = match capture {
