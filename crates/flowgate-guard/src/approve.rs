@@ -61,6 +61,26 @@ pub struct ApprovalRequest {
     pub upcoming: Vec<Self>,
 }
 
+impl ApprovalRequest {
+    /// Whether the other question is about an equal call, for equal reasons, in the same state. The places of the two calls in
+    /// the trace, and how often they are made, may differ.
+    #[must_use]
+    pub fn is_same_question(&self, other: &Self) -> bool {
+        let reasons = |request: &Self| -> Vec<Reason> {
+            let reasons = request.reasons.iter().cloned();
+            reasons.map(|reason| Reason { events: Vec::new(), regions: Vec::new(), ..reason }).collect()
+        };
+        let texts = |request: &Self| -> Vec<(Vec<String>, String)> {
+            request.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
+        };
+        self.digest == other.digest
+            && (&self.tool, &self.arguments, &self.label, self.decided, &self.state, &self.carries)
+                == (&other.tool, &other.arguments, &other.label, other.decided, &other.state, &other.carries)
+            && reasons(self) == reasons(other)
+            && texts(self) == texts(other)
+    }
+}
+
 /// Text that influenced a call, or that would leave with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {

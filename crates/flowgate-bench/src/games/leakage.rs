@@ -39,9 +39,9 @@ impl SecretLeakage {
 /// The leakage of one task before and after the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChannelLeakage {
-    /// Of what the model was shown.
+    /// The leakage of the prompt.
     pub shown: SecretLeakage,
-    /// Of what the model wrote. By data processing it is at most that of what was shown (Proposition 2).
+    /// The leakage of the response. The data-processing inequality bounds it by the leakage of the prompt (Proposition 2).
     pub response: SecretLeakage,
 }
 

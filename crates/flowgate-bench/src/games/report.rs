@@ -160,7 +160,7 @@ fn summary_table(all: &[DefenceFigures], model: &str) -> String {
     table(&title, &header, &rows(all, cells))
 }
 
-/// Table 5: the protected event of each game beside its closure, with benign utility.
+/// Formats Table 5: for each game the paired advantage and the closure rate, and the benign utility.
 fn game_table(all: &[DefenceFigures]) -> String {
     let header = [
         "defence",

@@ -15,9 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 pub enum Encoding {
     /// Base64 with padding.
     Base64,
-    /// Digits in place of similar letters.
+    /// Leetspeak: characters are replaced by digits that look similar.
     Leetspeak,
-    /// Cyrillic letters in place of Latin ones of the same shape.
+    /// Homoglyphs: Latin characters are replaced by Cyrillic characters that look the same.
     Homoglyphs,
     /// An invisible character after each character.
     ZeroWidth,
@@ -25,9 +25,9 @@ pub enum Encoding {
     Split,
 }
 
-/// The letters of leetspeak, each with its digit.
+/// The characters that leetspeak replaces, with their digits.
 const LEET: [(char, char); 6] = [('A', '4'), ('E', '3'), ('I', '1'), ('O', '0'), ('S', '5'), ('T', '7')];
-/// Latin letters with Cyrillic ones of the same shape.
+/// Latin characters, with the Cyrillic characters that look the same.
 const CYRILLIC: [(char, char); 17] = [
     ('A', '\u{410}'),
     ('B', '\u{412}'),

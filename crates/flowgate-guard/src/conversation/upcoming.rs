@@ -5,7 +5,7 @@
 //! the first one is asked, since an announcement shows that. Equal calls that follow each other share a question, which says how
 //! many there are. [`super::calls`] adds the announcements to the first question.
 
-use flowgate::monitor::{Attribution, Question, Reason};
+use flowgate::monitor::{Attribution, Question};
 use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_lm::chat::ToolCall;
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ impl Conversation {
     pub(super) fn request_with_upcoming(&self, index: usize, question: &Question) -> ApprovalRequest {
         let mut request = self.approval_request(question);
         for next in self.upcoming(index, question) {
-            let is_repeated = asks_the_same(request.upcoming.last().unwrap_or(&request), &next);
+            let is_repeated = request.upcoming.last().unwrap_or(&request).is_same_question(&next);
             match request.upcoming.last_mut() {
                 Some(last) if is_repeated => last.times += 1,
                 None if is_repeated => request.times += 1,
@@ -74,20 +74,4 @@ impl Conversation {
             && parsed.iter().all(is_written);
         is_judged.then(|| (known.offered.tool.clone(), parsed))
     }
-}
-
-/// Whether two requests are about equal calls for equal reasons. The places of the calls in the trace differ.
-fn asks_the_same(one: &ApprovalRequest, other: &ApprovalRequest) -> bool {
-    let reasons = |request: &ApprovalRequest| -> Vec<Reason> {
-        let reasons = request.reasons.iter().cloned();
-        reasons.map(|reason| Reason { events: Vec::new(), regions: Vec::new(), ..reason }).collect()
-    };
-    let texts = |request: &ApprovalRequest| -> Vec<(Vec<String>, String)> {
-        request.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
-    };
-    one.digest == other.digest
-        && (&one.tool, &one.arguments, &one.label, one.decided, &one.state, &one.carries)
-            == (&other.tool, &other.arguments, &other.label, other.decided, &other.state, &other.carries)
-        && reasons(one) == reasons(other)
-        && texts(one) == texts(other)
 }

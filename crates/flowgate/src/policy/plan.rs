@@ -4,6 +4,7 @@
 mod dispatch;
 mod exemption;
 mod order;
+mod types;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::regex::{MatchExtent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use order::{order_conditions, single_variable_conditions};
+pub(crate) use types::Type;
 
 use crate::label::{ComputedLabelUse, DimensionSet, Label, NameTable, PartialLabel, Space};
 use crate::value::Value;
@@ -247,70 +249,6 @@ pub(crate) struct Variable {
     pub(crate) ty: Type,
     /// The values that it ranges over; `None` means the events of the trace.
     pub(crate) domain: Option<CompiledExpr>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    Message,
-    ToolCall,
-    ToolOutput,
-    Tool,
-    /// Any event: the type of the variable in which parts of events are searched.
-    Event,
-    Function,
-    ToolParameter,
-    TextChunk,
-    Image,
-    Str,
-    Int,
-    Float,
-    Bool,
-    Dict,
-    List,
-    Any,
-}
-
-impl Type {
-    pub(crate) const NAMES: [(&'static str, Self); 15] = [
-        ("Message", Self::Message),
-        ("ToolCall", Self::ToolCall),
-        ("ToolOutput", Self::ToolOutput),
-        ("Tool", Self::Tool),
-        ("Function", Self::Function),
-        ("ToolParameter", Self::ToolParameter),
-        ("TextChunk", Self::TextChunk),
-        ("Image", Self::Image),
-        ("str", Self::Str),
-        ("int", Self::Int),
-        ("float", Self::Float),
-        ("bool", Self::Bool),
-        ("dict", Self::Dict),
-        ("list", Self::List),
-        ("any", Self::Any),
-    ];
-
-    /// Returns the name of the type in the language.
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, ty)| *ty == self).map_or("event", |(name, _)| name)
-    }
-
-    /// Returns whether values of the type can be passed to the program.
-    pub(crate) fn is_plain(self) -> bool {
-        matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
-    }
-
-    pub(crate) fn is_event(self) -> bool {
-        matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
-    }
-
-    /// Returns the kind of event that contains values of this type.
-    pub(crate) fn event_type(self) -> Self {
-        match self {
-            Self::Function => Self::ToolCall,
-            Self::ToolParameter => Self::Tool,
-            _ => Self::Event,
-        }
-    }
 }
 
 #[derive(Debug, Clone)]

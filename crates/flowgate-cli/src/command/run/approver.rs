@@ -54,17 +54,7 @@ pub(super) struct RepeatedDecision {
 impl RepeatedDecision {
     /// Returns the decision if this is the same question about the next of the calls.
     fn for_next_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
-        let reasons = |ask: &ApprovalRequest| -> Vec<String> {
-            ask.reasons.iter().map(|reason| reason.message.clone()).collect()
-        };
-        let texts = |ask: &ApprovalRequest| -> Vec<(Vec<String>, String)> {
-            ask.excerpts.iter().map(|excerpt| (excerpt.label.clone(), excerpt.text.clone())).collect()
-        };
-        let is_same =
-            (&self.question.digest, &self.question.state, &self.question.label, &self.question.carries)
-                == (&ask.digest, &ask.state, &ask.label, &ask.carries)
-                && reasons(&self.question) == reasons(ask)
-                && texts(&self.question) == texts(ask);
+        let is_same = self.question.is_same_question(ask);
         self.remaining = self.remaining.checked_sub(1).filter(|_| is_same)?;
         Some(self.decision)
     }
