@@ -34,8 +34,8 @@ payload call.arguments.body if:
 
 #[test]
 fn the_part_is_shown_and_that_it_exists_is_counted() {
-    let check = |body: &str, fails: bool, is_shown: bool, bits: usize| {
-        let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
+    let check = |policy: &str, body: &str, fails: bool, is_shown: bool, bits: usize| {
+        let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
         run.fills_nothing = fails;
         run.answers.push(("send", json!("text: a summary\nid: 7\nid: 26")));
         let send = format!("send {{\"body\": {body}}}");
@@ -48,7 +48,15 @@ fn the_part_is_shown_and_that_it_exists_is_counted() {
         assert_eq!(turn.spent.bits, bits, "{body}");
     };
     let slot = json!({"$slot": {"regions": ["h1"], "fill": "a summary"}}).to_string();
-    check(&slot, false, true, 1);
-    check(&slot, true, false, 1);
-    check("\"what the user says\"", false, true, 0);
+    check(POLICY, &slot, false, true, 1);
+    check(POLICY, &slot, true, false, 1);
+    check(POLICY, "\"what the user says\"", false, true, 0);
+    // A part that is labelled like the rest is hidden with it.
+    let dependent = POLICY.replace("as trusted independent of arguments", "as untrusted");
+    check(&dependent, &slot, false, false, 0);
+    // A rule that reads other answers could have stopped the call, so the part carries what they could contain.
+    let observing = format!(
+        "{POLICY}ask \"a page\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    \"zzz\" in str(out.content)\n    call is tool:send\n"
+    );
+    check(&observing, &slot, false, false, 1);
 }

@@ -139,6 +139,7 @@ mod tests {
         check(r".*\nid: (?<g>[0-9])(\n[^\n]*)*", false, false);
         check(r"(a\n|b)*\nRating: (?<g>[0-9])\n.*", false, false);
         check(r"(a\n|b)x: (?<g>[0-9])\n.*", false, false);
+        check(r"(x|a\nb)\nRating: (?<g>[0-9])\n.*", false, false);
         // The author of the value on the group's own line could choose it.
         check(r"Name: [^\n]*(?<g>[0-9])\n.*", false, false);
         check(r"Name: [^\n]*, (?<g>[0-9])\nsize: [0-9]+", false, false);
